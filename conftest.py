@@ -1,5 +1,5 @@
-"""Which tests there are: doctests of all that can be imported, samples of long walks, and what an
-earlier run has left out.
+"""Which tests there are: doctests of all that can be imported, samples of long walks,
+and what an earlier run has left out.
 """
 
 import gc
@@ -53,7 +53,9 @@ class _Passed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget compiled kernels older than any kernel: numba looks at the caller's source alone."""
+    """Forget compiled kernels older than any kernel: numba looks at the caller's
+    source alone.
+    """
     if hasattr(config, "workerinput"):
         return
     if not config.getoption("--left-out") and hasattr(config, "cache"):
@@ -67,8 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between.
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some
+    between.
 
     Of the slow ones `--left-out` takes every fourth.
     """
@@ -86,15 +91,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         thinned.update(item for index, item in enumerate(left_out) if index % 4)
     if config.getoption("--left-out"):
         passed = set(config.cache.get(_PASSED, ()))
-        items[:] = [item for item in items if item not in thinned and item.nodeid not in passed]
+        items[:] = [
+            item for item in items if item not in thinned and item.nodeid not in passed
+        ]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from all that is imported and collected, as it stays anyway.
+    """Keep the garbage collector from all that is imported and collected, as it stays
+    anyway.
 
-    While importing it takes an eighth of the time; afterwards every full collection would walk over
-    everything, for a third of a second with all libraries.
+    While importing it takes an eighth of the time; afterwards every full collection
+    would walk over everything, for a third of a second with all libraries.
     """
     gc.disable()
     try:

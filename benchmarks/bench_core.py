@@ -1,4 +1,5 @@
-"""Stability and Hoki at 25,000 x 1000 float32: ratios to a softmax, to a plain loop, to a peer.
+"""Stability and Hoki at 25,000 x 1000 float32: ratios to a softmax, to a plain loop, to
+a peer.
 
 python benchmarks/bench_core.py
 """
@@ -36,7 +37,9 @@ def main() -> None:
 
 def compare_passes(logits: np.ndarray) -> None:
     """Taking turns with the softmax, so that both see the same machine."""
-    works: dict[str, Callable[[], object]] = {"NumPy softmax": lambda: numpy_softmax(logits)}
+    works: dict[str, Callable[[], object]] = {
+        "NumPy softmax": lambda: numpy_softmax(logits)
+    }
     for noise in (Gaussian(2.0), Uniform(-2, 2), Uniform(-6, 6), Gumbel(2.0)):
         works[f"exact {noise!r}"] = lambda noise=noise: label_stability(logits, noise)
     seconds = best_in_turns(works, times=7)
@@ -50,7 +53,8 @@ def compare_passes(logits: np.ndarray) -> None:
 def compare_evaluate() -> None:
     """`evaluate`, which makes each prediction once, before and after calibration.
 
-    In CPU time of all threads: it takes seconds, in which a busy machine's clock says little.
+    In CPU time of all threads: it takes seconds, in which a busy machine's clock says
+    little.
     """
     print("\n`evaluate`, in NumPy softmaxes of the same rows, CPU time")
     for n, classes, goal in ((1_000_000, 10, 25), (50_000, 1000, 12)):
@@ -61,7 +65,9 @@ def compare_evaluate() -> None:
             cal = make(name).fit(logits[:5000], labels[:5000])
             works: dict[str, Callable[[], object]] = {
                 "softmax": lambda z=logits: numpy_softmax(z[5000:]),
-                "evaluate": lambda cal=cal, z=logits, y=labels: evaluate(cal, z[5000:], y[5000:]),
+                "evaluate": lambda cal=cal, z=logits, y=labels: evaluate(
+                    cal, z[5000:], y[5000:]
+                ),
             }
             seconds = best_in_turns(works, times=2, clock=time.process_time)
             ratio = seconds["evaluate"] / seconds["softmax"]
@@ -72,11 +78,15 @@ def compare_probabilities(logits: np.ndarray, labels: np.ndarray) -> None:
     methods = {name: make(name) for name in ("temps", "irm", "irova_ts")}
     methods["hoki"] = Hoki(noise=Gaussian(2.0))
     fitted = {name: method.fit(logits, labels) for name, method in methods.items()}
-    works: dict[str, Callable[[], object]] = {"NumPy softmax": lambda: numpy_softmax(logits)}
+    works: dict[str, Callable[[], object]] = {
+        "NumPy softmax": lambda: numpy_softmax(logits)
+    }
     for name, method in fitted.items():
         works[name] = lambda method=method: method.predict_proba(logits)
     fitted["temps, float32"] = fitted["temps"]
-    works["temps, float32"] = lambda: fitted["temps"].predict_proba(logits, dtype="float32")
+    works["temps, float32"] = lambda: fitted["temps"].predict_proba(
+        logits, dtype="float32"
+    )
     seconds = best_in_turns(works, times=3)
     print("\n`predict_proba`, in NumPy softmaxes (targets: temps 1, hoki 4, others 5)")
     for name in fitted:
@@ -116,8 +126,8 @@ def compare_fit(logits: np.ndarray, labels: np.ndarray) -> None:
     peer = seconds["peer"]
     print(f"\nscikit-learn's temperature scaling: {peer:.2f} s")
     print(
-        f"Hoki().fit with the noise choice takes {seconds['ours'] / peer:.2f} of that (bar: 0.25, "
-        "target: 0.08)"
+        f"Hoki().fit with the noise choice takes {seconds['ours'] / peer:.2f} of that "
+        "(bar: 0.25, target: 0.08)"
     )
 
 
@@ -129,22 +139,37 @@ def compare_memory(logits: np.ndarray) -> None:
             label_stability(values, noise)
             extra = tracemalloc.get_traced_memory()[1] / values.nbytes
             tracemalloc.stop()
-            kind = f"{values.dtype} {'C' if values.flags.c_contiguous else 'Fortran'} order"
-            print(f"peak extra memory, {noise.family}, {kind}: {extra:.1%} of the input (bar: 20%)")
+            kind = (
+                f"{values.dtype} {'C' if values.flags.c_contiguous else 'Fortran'} "
+                "order"
+            )
+            print(
+                f"peak extra memory, {noise.family}, {kind}: {extra:.1%} of the input "
+                "(bar: 20%)"
+            )
 
 
 def growth() -> None:
     print("\ncost of exact Gaussian stability, nanoseconds per logit (and per row)")
-    for n, c in ((100_000, 10), (1_000_000, 10), (10_000, 1000), (40_000, 1000), (400, 100_000)):
+    for n, c in (
+        (100_000, 10),
+        (1_000_000, 10),
+        (10_000, 1000),
+        (40_000, 1000),
+        (400, 100_000),
+    ):
         logits = large_logits(n, c)[0]
         seconds = best_of(lambda logits=logits: label_stability(logits, Gaussian(2.0)))
-        print(f"{n:9d} x {c:6d}: {seconds / n / c * 1e9:7.2f} ({seconds / n * 1e9:10.0f})")
+        print(
+            f"{n:9d} x {c:6d}: {seconds / n / c * 1e9:7.2f} ({seconds / n * 1e9:10.0f})"
+        )
 
 
 def start_up() -> None:
     print("\nseconds in a fresh process")
     small = (
-        "import numpy as np, time; x = np.random.default_rng(0).normal(size=(1000, 10));"
+        "import numpy as np, time; x = np.random.default_rng(0).normal(size=(1000, "
+        "10));"
         "y = x.argmax(1); t = time.perf_counter(); {}; print(time.perf_counter() - t)"
     )
     for title, code in {
@@ -152,7 +177,10 @@ def start_up() -> None:
         "import and Hoki().fit on 1000 x 10 (bar: 3)": "import hokical; hokical.Hoki().fit(x, y)",
     }.items():
         command = [sys.executable, "-c", small.format(code)]
-        runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in "ab"]
+        runs = [
+            subprocess.run(command, capture_output=True, text=True, check=True)
+            for _ in "ab"
+        ]
         print(f"{title}: {min(float(run.stdout) for run in runs):.2f}")
 
 
@@ -188,12 +216,17 @@ def best_in_turns(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """The best time of each, measured in turns."""
-    rounds = [{name: best_of(work, 1, clock) for name, work in works.items()} for _ in range(times)]
+    rounds = [
+        {name: best_of(work, 1, clock) for name, work in works.items()}
+        for _ in range(times)
+    ]
     return {name: min(one[name] for one in rounds) for name in works}
 
 
 def best_of(
-    work: Callable[[], object], times: int = 3, clock: Callable[[], float] = time.perf_counter
+    work: Callable[[], object],
+    times: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Smallest of several timings: the machine's noise only ever adds."""
     seconds = []

@@ -2,12 +2,14 @@
 
     python benchmarks/bench_default.py [--predictions] [--first] [--groups]
 
-`--predictions` leaves out the fits; `softmax` is NumPy's. In "uneven" logits some rows are many
-times as sure as others: no temperature fits them, so every part of the default is at work.
-`--first` measures instead the CPU seconds of the first fit and prediction of a process that has no
-compiled kernels on disk. `--groups` measures fits with thousands of groups in fits without any.
+`--predictions` leaves out the fits; `softmax` is NumPy's. In "uneven" logits some rows
+are many times as sure as others: no temperature fits them, so every part of the default
+is at work. `--first` measures instead the CPU seconds of the first fit and prediction
+of a process that has no compiled kernels on disk. `--groups` measures fits with
+thousands of groups in fits without any.
 
-CPU time on one thread. What it loses on calibrated classifiers: `hokical paper study --calibrated`.
+CPU time on one thread. What it loses on calibrated classifiers: `hokical paper study
+--calibrated`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from hokical import auto, calibrate_confidence
 from hokical._core.runtime import threads
 from hokical.calibrators import make
 
-#: Rows, classes, rounds, and how many of temperature scaling a fit and a prediction may cost.
+#: Rows, classes, rounds, and how many of temperature scaling a fit and a prediction may
+#: cost.
 COSTS = ((5000, 10, 7, 12, 4), (5000, 100, 3, 10, 4), (25_000, 1000, 1, 6, 4))
 METHODS = ("temps", "adaptive", "structured", "auto")
 #: Predictions are quick, and other programs are about: the best of many.
@@ -46,24 +49,36 @@ def main() -> None:
         report_groups()
         return
     only_predictions = "--predictions" in sys.argv[1:]
-    for (n, n_classes, rounds, most_fits, most), uneven in product(COSTS, (False, True)):
+    for (n, n_classes, rounds, most_fits, most), uneven in product(
+        COSTS, (False, True)
+    ):
         logits, labels = large_logits(n, n_classes)
         if uneven:
-            logits *= np.random.default_rng(1).lognormal(0.0, 0.5, (n, 1)).astype(np.float32)
-        fitted = {name: make(name).fit(logits, labels) for name in METHODS}  # compiles, too
+            logits *= (
+                np.random.default_rng(1).lognormal(0.0, 0.5, (n, 1)).astype(np.float32)
+            )
+        fitted = {
+            name: make(name).fit(logits, labels) for name in METHODS
+        }  # compiles, too
         size = f"{n} x {n_classes}" + ", uneven" * uneven
         if not only_predictions:
             fits = {name: partial(make(name).fit, logits, labels) for name in METHODS}
             report(f"fit, {size}", fits, rounds, most_fits)
         for what, rows in ((size, logits), (size.replace(str(n), "1", 1), logits[:1])):
-            works = {name: partial(fitted[name].predict_proba, rows) for name in METHODS}
+            works = {
+                name: partial(fitted[name].predict_proba, rows) for name in METHODS
+            }
             works["softmax"] = partial(numpy_softmax, rows)
             turns = PREDICTIONS * (200 if len(rows) == 1 else rounds)
             report(f"predict_proba, {what}", works, turns, most)
 
 
-def report(title: str, works: dict[str, Callable[[], object]], rounds: int, most: int) -> None:
-    """One line: each work relative to temperature scaling, and what the default may cost."""
+def report(
+    title: str, works: dict[str, Callable[[], object]], rounds: int, most: int
+) -> None:
+    """One line: each work relative to temperature scaling, and what the default may
+    cost.
+    """
     with threads(1):
         seconds = best_in_turns(works, rounds, time.process_time)
     base = seconds.pop("temps")
@@ -86,12 +101,18 @@ def report_groups() -> None:
             "confidences": {
                 "without": partial(calibrate_confidence, stated, right),
                 "ids": partial(calibrate_confidence, stated, right, groups=one),
-                "ids and topics": partial(calibrate_confidence, stated, right, groups=two),
+                "ids and topics": partial(
+                    calibrate_confidence, stated, right, groups=two
+                ),
             },
             "rounded confidences": {
                 "without": partial(calibrate_confidence, stated.round(1), right),
-                "ids": partial(calibrate_confidence, stated.round(1), right, groups=one),
-                "ids and topics": partial(calibrate_confidence, stated.round(1), right, groups=two),
+                "ids": partial(
+                    calibrate_confidence, stated.round(1), right, groups=one
+                ),
+                "ids and topics": partial(
+                    calibrate_confidence, stated.round(1), right, groups=two
+                ),
             },
             "auto": {
                 "without": partial(auto, logits, labels),
@@ -103,14 +124,19 @@ def report_groups() -> None:
             with threads(1):
                 seconds = best_in_turns(works, 3, time.process_time)
             base = seconds.pop("without")
-            ratios = ", ".join(f"{key} {value / base:.1f}" for key, value in seconds.items())
+            ratios = ", ".join(
+                f"{key} {value / base:.1f}" for key, value in seconds.items()
+            )
             print(
-                f"{name}, {n} rows, {n_ids} ids, in {base * 1e3:.3g} ms: {ratios} (3)", flush=True
+                f"{name}, {n} rows, {n_ids} ids, in {base * 1e3:.3g} ms: {ratios} (3)",
+                flush=True,
             )
 
 
 def report_first() -> None:
-    """CPU seconds of a first fit and prediction, each in a process without kernels on disk."""
+    """CPU seconds of a first fit and prediction, each in a process without kernels
+    on disk.
+    """
     for method, n, n_classes, most in FIRST:
         with TemporaryDirectory() as empty:
             seconds = subprocess.run(
@@ -120,7 +146,9 @@ def report_first() -> None:
                 capture_output=True,
                 text=True,
             ).stdout
-        print(f"first {method}, {n} x {n_classes}: {float(seconds):.2f} s of CPU ({most})")
+        print(
+            f"first {method}, {n} x {n_classes}: {float(seconds):.2f} s of CPU ({most})"
+        )
 
 
 def run_first(method: str, n: int, n_classes: int) -> None:

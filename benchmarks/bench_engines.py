@@ -1,13 +1,14 @@
-"""Ten million rows through `BatchPredictor`: batches of a Parquet folder, Polars, Spark and Ray.
+"""Ten million rows through `BatchPredictor`: batches of a Parquet folder, Polars, Spark
+and Ray.
 
     python benchmarks/bench_engines.py                # those engines that are installed
     python benchmarks/bench_engines.py --rows 1000000
 
-Each engine reads the same folder, appends `label` and `confidence`, and adds up the confidences,
-so that nothing else is kept. "softmax" is the floor: NumPy's own softmax of the same batches and
-the sum of its maxima. Rows a second and core by the clock, for the cores that the engine was
-given; memory is the largest sum over the process and all its children, above what they take
-before. Spark needs Java 17.
+Each engine reads the same folder, appends `label` and `confidence`, and adds up the
+confidences, so that nothing else is kept. "softmax" is the floor: NumPy's own softmax
+of the same batches and the sum of its maxima. Rows a second and core by the clock, for
+the cores that the engine was given; memory is the largest sum over the process and all
+its children, above what they take before. Spark needs Java 17.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_rows(Path(folder), options.rows)
         print(f"{options.rows:,} rows of {N_CLASSES} classes\n")
-        print("| engine | cores | rows a second and core | floors | MB |\n|---|--:|--:|--:|--:|")
+        print(
+            "| engine | cores | rows a second and core | floors | MB "
+            "|\n|---|--:|--:|--:|--:|"
+        )
         floor = None
         for name, (module, work, several) in ENGINES.items():
             if importlib.util.find_spec(module) is None:
@@ -52,7 +56,10 @@ def main() -> None:
                 seconds, size = measure(work, folder, cores, options.rows)
                 rate = options.rows / seconds / cores
                 floor = rate if floor is None else floor
-                print(f"| {name} | {cores} | {rate:,.0f} | {floor / rate:.1f} | {size / 1e6:.0f} |")
+                print(
+                    f"| {name} | {cores} | {rate:,.0f} | {floor / rate:.1f} | "
+                    f"{size / 1e6:.0f} |"
+                )
 
 
 def write_rows(folder: Path, n_rows: int) -> None:
@@ -61,8 +68,14 @@ def write_rows(folder: Path, n_rows: int) -> None:
 
     for first in range(0, n_rows, _FILE):
         size = min(_FILE, n_rows - first)
-        logits = np.random.default_rng(first).normal(size=(size, N_CLASSES)).astype(np.float32)
-        columns = {"id": np.arange(first, first + size)} | dict(zip(NAMES, logits.T, strict=True))
+        logits = (
+            np.random.default_rng(first)
+            .normal(size=(size, N_CLASSES))
+            .astype(np.float32)
+        )
+        columns = {"id": np.arange(first, first + size)} | dict(
+            zip(NAMES, logits.T, strict=True)
+        )
         pq.write_table(pa.table(columns), folder / f"{first:09d}.parquet")
 
 
@@ -76,7 +89,8 @@ def make_predictor() -> Any:
     return BatchPredictor(hokical.auto(1.5 * logits, labels), logits=NAMES)
 
 
-# --- the engines: each gives a function that predicts all and adds up, after what starts it
+# --- the engines: each gives a function that predicts all and adds up, after what
+# starts it
 
 
 def softmax_batches(folder: str, cores: int) -> Callable[[], float]:
@@ -100,18 +114,25 @@ def polars_frame(folder: str, cores: int) -> Callable[[], float]:
     import polars as pl
 
     predict, frame = make_predictor(), pl.scan_parquet(folder)
-    schema = {**frame.collect_schema(), **pl.from_arrow(predict.schema.empty_table()).schema}
+    schema = {
+        **frame.collect_schema(),
+        **pl.from_arrow(predict.schema.empty_table()).schema,
+    }
     found = frame.map_batches(
         lambda part: pl.from_arrow(predict(part)), schema=schema, streamable=True
     )
-    return lambda: float(found.select("confidence").sum().collect(engine="streaming").item())
+    return lambda: float(
+        found.select("confidence").sum().collect(engine="streaming").item()
+    )
 
 
 def spark_frame(folder: str, cores: int) -> Callable[[], float]:
     from pyspark.sql import SparkSession
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master(f"local[{cores}]").config(
+        "spark.ui.enabled", "false"
+    )
     spark = builder.config("spark.driver.memory", "2g").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     predict, frame = make_predictor(), spark.read.parquet(folder)

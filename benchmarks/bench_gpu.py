@@ -2,9 +2,10 @@
 
 python benchmarks/bench_gpu.py
 
-The floor is the time in which the GPU could read the logits once, at the bandwidth that it reaches
-in a large copy. Times are medians: of kernels on the device with its queue full, so that what
-Python takes to launch them does not count, and beside them of whole calls with all that.
+The floor is the time in which the GPU could read the logits once, at the bandwidth that
+it reaches in a large copy. Times are medians: of kernels on the device with its queue
+full, so that what Python takes to launch them does not count, and beside them of whole
+calls with all that.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def main() -> None:
         return
     warnings.simplefilter("ignore")
     bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
+        f"{time.strftime('%Y-%m-%d')}"
+    )
     print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s (bytes read and written)")
     for title, part in (
         ("Exact stability", lambda: exact_rows(bandwidth)),
@@ -85,7 +89,16 @@ def print_table(rows: Iterator[tuple[str, ...]]) -> None:
 
 
 def exact_rows(bandwidth: float) -> Iterator[tuple[str, ...]]:
-    yield "logits", "noise", "floor, ms", "kernel, ms", "floors", "call, ms", "plain, ms", "off"
+    yield (
+        "logits",
+        "noise",
+        "floor, ms",
+        "kernel, ms",
+        "floors",
+        "call, ms",
+        "plain, ms",
+        "off",
+    )
     for name, n, n_classes, dtype in SIZES:
         logits = device_logits(n, n_classes, dtype)[0]
         for noise_name, noise, kernel in NOISES:
@@ -100,7 +113,9 @@ def exact_row(
     work = partial(kernel, as_logits(logits), noise.width)
     seconds = device_seconds(work)
     # Plain torch is not timed where it would take long.
-    plain = plain_seconds(logits, noise, kernel) if logits.numel() <= 25_000_000 else None
+    plain = (
+        plain_seconds(logits, noise, kernel) if logits.numel() <= 25_000_000 else None
+    )
     return (
         f"{1e3 * floor:.3f}",
         f"{1e3 * seconds:.3f}",
@@ -154,11 +169,14 @@ def hoki_rows() -> Iterator[tuple[str, ...]]:
     )
     yield (
         "`predict_confidence`, with its checks",
-        f"{1e3 * call_seconds(lambda: here.predict_confidence(logits)):.2f} (target 0.4)",
+        f"{1e3 * call_seconds(lambda: here.predict_confidence(logits)):.2f} (target "
+        "0.4)",
         f"{1e3 * wall(lambda: here.predict_confidence(host)):.0f}",
         f"{float(np.abs(here.predict_confidence(logits).cpu().numpy() - confidence).max()):.0e}",
     )
-    fit_default = f"{1e3 * call_seconds(lambda: make('auto').fit(logits, labels), 9):.1f}"
+    fit_default = (
+        f"{1e3 * call_seconds(lambda: make('auto').fit(logits, labels), 9):.1f}"
+    )
     yield "fit of the default, `auto`", f"{fit_default} (target 40)", "", ""
 
 
@@ -178,7 +196,9 @@ def fit_rows() -> Iterator[tuple[str, ...]]:
 
 
 def device_logits(n: int, n_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Normal logits with a lift for the true class, made on the device: (logits, labels)."""
+    """Normal logits with a lift for the true class, made on the device: (logits,
+    labels).
+    """
     generator = torch.Generator("cuda").manual_seed(0)
     logits = torch.empty(n, n_classes, device="cuda", dtype=dtype)
     labels = torch.randint(n_classes, (n,), device="cuda", generator=generator)
@@ -195,11 +215,18 @@ def copy_bandwidth() -> float:
     """Bytes per second, read and written, of a copy of 2 GB."""
     source = torch.randn(1 << 29, device="cuda")
     target = torch.empty_like(source)
-    return 2 * source.numel() * source.element_size() / device_seconds(lambda: target.copy_(source))
+    return (
+        2
+        * source.numel()
+        * source.element_size()
+        / device_seconds(lambda: target.copy_(source))
+    )
 
 
 def device_seconds(work: Work, times: int = 15) -> float:
-    """Median time on the device. It sleeps first, while the host puts the work into its queue."""
+    """Median time on the device. It sleeps first, while the host puts the work into
+    its queue.
+    """
     work()
     seconds = []
     for _ in range(times):

@@ -1,15 +1,18 @@
-"""Memory that fits of the default take beyond their input, and a fit larger than memory.
+"""Memory that fits of the default take beyond their input, and a fit larger than
+memory.
 
-    python benchmarks/bench_memory.py          # two minutes
-    python benchmarks/bench_memory.py --large  # then streams larger than the memory they may use
+    python benchmarks/bench_memory.py          # two minutes python
+    benchmarks/bench_memory.py --large  # then streams larger than the memory they may
+    use
 
-Each size is fitted in a process of its own: how far the process grows, in inputs of float32, and
-seconds of CPU time. A stream is read from a memory-mapped file, from Parquet, or from a Dask array,
-while the process may take less memory of its own than its logits have. The last table compares the
-fit on a Parquet file with reading that file once, in CPU time of the same process.
+Each size is fitted in a process of its own: how far the process grows, in inputs of
+float32, and seconds of CPU time. A stream is read from a memory-mapped file, from
+Parquet, or from a Dask array, while the process may take less memory of its own than
+its logits have. The last table compares the fit on a Parquet file with reading that
+file once, in CPU time of the same process.
 
-Bars: arrays grow by at most two inputs beyond 0.4 GB; 10,000,000 x 10 from Parquet by at most
-600 MiB; a fit takes at most ten times as long as reading the file.
+Bars: arrays grow by at most two inputs beyond 0.4 GB; 10,000,000 x 10 from Parquet by
+at most 600 MiB; a fit takes at most ten times as long as reading the file.
 """
 
 from __future__ import annotations
@@ -25,7 +28,13 @@ from typing import Any
 
 import numpy as np
 
-SIZES = ((100_000, 10), (1_000_000, 10), (200_000, 100), (25_000, 1000), (100_000, 1000))
+SIZES = (
+    (100_000, 10),
+    (1_000_000, 10),
+    (200_000, 100),
+    (25_000, 1000),
+    (100_000, 1000),
+)
 #: Kinds, rows and classes of streams, and bytes that the process may take for them.
 STREAMS = (
     ("memory-mapped", 10_000_000, 10, 350 << 20),
@@ -43,15 +52,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true")
     large = parser.parse_args().large
-    print("| rows | classes | method | grows by, inputs | MB | CPU s |\n|--:|--:|---|--:|--:|--:|")
+    print(
+        "| rows | classes | method | grows by, inputs | MB | CPU s "
+        "|\n|--:|--:|---|--:|--:|--:|"
+    )
     for size in SIZES:
         for method in ("temps", "auto"):
             in_a_process(fit_array, method, *size)
     for kind, n_rows, n_classes, limit in STREAMS if large else ():
         with tempfile.TemporaryDirectory() as folder:
-            (write_tables if kind == "parquet" else write_arrays)(Path(folder), n_rows, n_classes)
+            (write_tables if kind == "parquet" else write_arrays)(
+                Path(folder), n_rows, n_classes
+            )
             in_a_process(fit_stream, kind, folder, limit, n_rows, n_classes)
-    print("\n| rows | classes | read, CPU s | fit, CPU s | ratio |\n|--:|--:|--:|--:|--:|")
+    print(
+        "\n| rows | classes | read, CPU s | fit, CPU s | ratio |\n|--:|--:|--:|--:|--:|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         write_tables(Path(folder), *READ_ONCE)
         in_a_process(compare_with_reading, folder, *READ_ONCE)
@@ -76,13 +92,18 @@ def make_rows(first: int, n_rows: int, n_classes: int) -> tuple[Any, Any]:
 def fill(logits: Any, labels: Any) -> None:
     for first in range(0, len(logits), _ROWS):
         rows = slice(first, min(first + _ROWS, len(logits)))
-        logits[rows], labels[rows] = make_rows(first, rows.stop - first, logits.shape[1])
+        logits[rows], labels[rows] = make_rows(
+            first, rows.stop - first, logits.shape[1]
+        )
 
 
 def fit_array(method: str, n_rows: int, n_classes: int) -> None:
     import hokical
 
-    logits, labels = np.empty((n_rows, n_classes), np.float32), np.empty(n_rows, np.int64)
+    logits, labels = (
+        np.empty((n_rows, n_classes), np.float32),
+        np.empty(n_rows, np.int64),
+    )
     fill(logits, labels)
     hokical.make(method).fit(logits[:3000], labels[:3000])  # imports and compiles
     with Growth() as growth:
@@ -96,12 +117,18 @@ def write_tables(folder: Path, n_rows: int, n_classes: int) -> None:
 
     for first in range(0, n_rows, _ROWS):
         logits, labels = make_rows(first, min(_ROWS, n_rows - first), n_classes)
-        columns = {f"logit_{k}": logits[:, k] for k in range(n_classes)} | {"label": labels}
-        pq.write_table(pa.table(columns), folder / f"{first:09d}.parquet", row_group_size=_ROWS)
+        columns = {f"logit_{k}": logits[:, k] for k in range(n_classes)} | {
+            "label": labels
+        }
+        pq.write_table(
+            pa.table(columns), folder / f"{first:09d}.parquet", row_group_size=_ROWS
+        )
 
 
 def write_arrays(folder: Path, n_rows: int, n_classes: int) -> None:
-    logits = np.lib.format.open_memmap(folder / "logits.npy", "w+", np.float32, (n_rows, n_classes))
+    logits = np.lib.format.open_memmap(
+        folder / "logits.npy", "w+", np.float32, (n_rows, n_classes)
+    )
     labels = np.lib.format.open_memmap(folder / "labels.npy", "w+", np.int64, (n_rows,))
     fill(logits, labels)
 
@@ -133,7 +160,9 @@ def compare_with_reading(folder: str, n_rows: int, n_classes: int) -> None:
     import hokical
     from hokical.streams import fit
 
-    fit(hokical.AutoCalibrator(), [make_rows(0, 250_000, n_classes)])  # imports and compiles
+    fit(
+        hokical.AutoCalibrator(), [make_rows(0, 250_000, n_classes)]
+    )  # imports and compiles
     seconds = []
     for work in (
         lambda: ds.dataset(folder).to_table(),
@@ -143,7 +172,9 @@ def compare_with_reading(folder: str, n_rows: int, n_classes: int) -> None:
         work()
         seconds.append(time.process_time() - start)
     read, fitted = seconds
-    cells = f"{n_rows:,} | {n_classes} | {read:.1f} | {fitted:.1f} | {fitted / read:.1f}"
+    cells = (
+        f"{n_rows:,} | {n_classes} | {read:.1f} | {fitted:.1f} | {fitted / read:.1f}"
+    )
     print(f"| {cells} |", flush=True)
 
 
@@ -152,7 +183,9 @@ def as_dask(logits: Any, labels: Any) -> tuple[Any, Any]:
     import dask.array as da
 
     dask.config.set(scheduler="threads", num_workers=2)
-    return da.from_array(logits, chunks=(_ROWS // 4, -1)), da.from_array(labels, chunks=_ROWS // 4)
+    return da.from_array(logits, chunks=(_ROWS // 4, -1)), da.from_array(
+        labels, chunks=_ROWS // 4
+    )
 
 
 def size_of(field: str) -> int:
@@ -186,7 +219,9 @@ class Growth:
     def tell(self, n_rows: int, n_classes: int, method: str) -> None:
         grown = self.peak - self.before
         inputs = grown / (4 * n_rows * n_classes)
-        cells = f"{n_rows:,} | {n_classes} | {method} | {inputs:.1f} | {grown / 1e6:.0f}"
+        cells = (
+            f"{n_rows:,} | {n_classes} | {method} | {inputs:.1f} | {grown / 1e6:.0f}"
+        )
         print(f"| {cells} | {self.seconds:.1f} |", flush=True)
 
 

@@ -1,21 +1,23 @@
 """This library beside others: fit, predict, one row, memory, log loss and cold start.
 
-    python benchmarks/bench_peers.py                        # print the tables
-    python benchmarks/bench_peers.py --write benchmarks/peers.md  # and into this page and its JSON
-    python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page from that JSON
-    python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn netcal
-    python benchmarks/bench_peers.py --wall                 # all threads, for an idle machine
-    python benchmarks/bench_peers.py --quality              # instead: how good the defaults are
+    python benchmarks/bench_peers.py                        # print the tables python
+    benchmarks/bench_peers.py --write benchmarks/peers.md  # and into this page and its
+    JSON python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page from
+    that JSON python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn
+    netcal python benchmarks/bench_peers.py --wall                 # all threads, for an
+    idle machine python benchmarks/bench_peers.py --quality              # instead: how
+    good the defaults are
 
-Every library has a process of its own and is asked in turns, so that all see the same machine.
-Times are CPU time of one thread, which a busy machine changes little; with `--wall`, every library
-takes the threads it wants and the clock on the wall counts. The best of several rounds is kept,
-after one that may load and compile. Libraries that are not installed are left out:
-`pip install -e '.[bench]'`.
+Every library has a process of its own and is asked in turns, so that all see the same
+machine. Times are CPU time of one thread, which a busy machine changes little; with
+`--wall`, every library takes the threads it wants and the clock on the wall counts. The
+best of several rounds is kept, after one that may load and compile. Libraries that are
+not installed are left out: `pip install -e '.[bench]'`.
 
-With `--quality`, every library calibrates the 135 classifiers of `tabular_probabilities.npz`, with
-all examples and with few (`hokical paper study`, whose cache it uses). The result goes into
-`quality.json` and into the tables of the documentation; `tools/make_pictures.py peers` draws it.
+With `--quality`, every library calibrates the 135 classifiers of
+`tabular_probabilities.npz`, with all examples and with few (`hokical paper study`,
+whose cache it uses). The result goes into `quality.json` and into the tables of the
+documentation; `tools/make_pictures.py peers` draws it.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ TASKS = {
 }
 ROUNDS, LIMIT = 2, 30.0
 #: Classifiers of `--quality`, its numbers of examples, and random choices of the few.
-CLASSIFIERS, EXAMPLES, DRAWS = HERE / "tabular_probabilities.npz", (30, 60, 100, 200, None), 2
+CLASSIFIERS, EXAMPLES, DRAWS = (
+    HERE / "tabular_probabilities.npz",
+    (30, 60, 100, 200, None),
+    2,
+)
 #: What took longer is not repeated: after the round that may compile, and after others.
 SLOW_AT_FIRST, SLOW = 15.0, 3.0
 
@@ -64,15 +70,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="page to fill; JSON beside it")
-    parser.add_argument("--fill", type=Path, metavar="PAGE", help="fill a page, measure nothing")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="page to fill; JSON beside it"
+    )
+    parser.add_argument(
+        "--fill", type=Path, metavar="PAGE", help="fill a page, measure nothing"
+    )
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="ROWSxCLASSES")
-    parser.add_argument("--libraries", nargs="+", default=list(LIBRARIES), choices=LIBRARIES)
+    parser.add_argument(
+        "--libraries", nargs="+", default=list(LIBRARIES), choices=LIBRARIES
+    )
     parser.add_argument("--wall", action="store_true", help="all threads, wall clock")
     parser.add_argument(
         "--limit", type=float, default=LIMIT, help="seconds after which one is stopped"
     )
-    parser.add_argument("--quality", action="store_true", help="log loss and so on, not time")
+    parser.add_argument(
+        "--quality", action="store_true", help="log loss and so on, not time"
+    )
     options = parser.parse_args()
     if not options.wall:
         os.environ.update(dict.fromkeys(THREADS, "1"))
@@ -83,24 +97,33 @@ def main() -> None:
     if options.fill:
         results = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     else:
-        results = measure(options.sizes, [OURS, *options.libraries], options.limit, options.wall)
+        results = measure(
+            options.sizes, [OURS, *options.libraries], options.limit, options.wall
+        )
         print(to_markdown(results))
     if options.write:
         write_json(page.with_suffix(".json"), results)
     if page:
-        page.write_text(fill_page(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        page.write_text(
+            fill_page(page.read_text(encoding="utf-8"), results), encoding="utf-8"
+        )
 
 
-def measure(sizes: list[str], libraries: list[str], limit: float, wall: bool) -> dict[str, Any]:
+def measure(
+    sizes: list[str], libraries: list[str], limit: float, wall: bool
+) -> dict[str, Any]:
     """Everything that the page shows, as it goes into the JSON file."""
     found = {name: find_version(name) for name in LIBRARIES if name in libraries}
     installed = {name: number for name, number in found.items() if number is not None}
     results: dict[str, Any] = {
         "made": datetime.date.today().isoformat(),
         "machine": describe_machine(),
-        "versions": {"Python": platform.python_version(), "NumPy": version("numpy")} | installed,
+        "versions": {"Python": platform.python_version(), "NumPy": version("numpy")}
+        | installed,
         "missing": [name for name, number in found.items() if number is None],
-        "clock": "the clock on the wall, all threads" if wall else "CPU time of one thread",
+        "clock": "the clock on the wall, all threads"
+        if wall
+        else "CPU time of one thread",
         "limit_s": limit,
         "start": [cold_load(wall), *(cold_start(name, wall) for name in installed)],
         "uncalibrated": {},
@@ -127,14 +150,21 @@ def measure_quality() -> dict[str, Any]:
 
     absent = [name for name, peer in PEERS.items() if peer.missing()]
     if absent:
-        raise SystemExit(f"not installed, as `make test-peers` would: {', '.join(absent)}.")
+        raise SystemExit(
+            f"not installed, as `make test-peers` would: {', '.join(absent)}."
+        )
     methods = ["uncalibrated", "auto", *PEERS]
     by_size = {}
     for limit in EXAMPLES:
-        chosen = choose_experiments(CLASSIFIERS, limit=limit, draws=DRAWS if limit else 1)
+        chosen = choose_experiments(
+            CLASSIFIERS, limit=limit, draws=DRAWS if limit else 1
+        )
         size = f"{limit}" if limit else "all"
         by_size[size] = run_study(
-            chosen, methods, Path(".cache/study"), lambda name, size=size: say(f"{size}: {name}")
+            chosen,
+            methods,
+            Path(".cache/study"),
+            lambda name, size=size: say(f"{size}: {name}"),
         )
     libraries = {name: find_version(name) for name in LIBRARIES}
     return {
@@ -153,7 +183,9 @@ def write_quality(results: dict[str, Any], root: Path) -> None:
     pages = {"README.md": short_quality_table, "docs/index.md": short_quality_table}
     for name, table in (pages | {"docs/peers.md": long_quality_tables}).items():
         page = root / name
-        page.write_text(put_block(page.read_text("utf-8"), "quality", table(results)), "utf-8")
+        page.write_text(
+            put_block(page.read_text("utf-8"), "quality", table(results)), "utf-8"
+        )
 
 
 def _rounded(value: Any) -> Any:
@@ -169,7 +201,9 @@ def say(line: str) -> None:
 def compare(
     method: str, n: int, n_classes: int, workers: dict[str, Worker]
 ) -> list[dict[str, Any]]:
-    """What was measured of every library that has the method, the tasks taking turns."""
+    """What was measured of every library that has the method, the tasks taking
+    turns.
+    """
     entries = {}
     for name, contender in METHODS[method].items():
         if name not in workers:
@@ -181,21 +215,30 @@ def compare(
             "called": contender.called,
         }
         if 4 * n * n_classes >= TELLING_BYTES:
-            workers[name].stop()  # allocators such as PyTorch's keep what was freed: no growth seen
+            workers[
+                name
+            ].stop()  # allocators such as PyTorch's keep what was freed: no growth seen
         missing = contender.missing()
         answer = {"failed": f"needs {missing[0]}"} if missing else {}
-        entries[name] = entry | (answer or workers[name].ask("open", method, n, n_classes))
+        entries[name] = entry | (
+            answer or workers[name].ask("open", method, n, n_classes)
+        )
     for task in TASKS:
         for turn in range(ROUNDS + 1):
             for name, entry in entries.items():
-                seconds, most = entry.get(TASKS[task][0], 0.0), SLOW_AT_FIRST if turn < 2 else SLOW
+                seconds, most = (
+                    entry.get(TASKS[task][0], 0.0),
+                    SLOW_AT_FIRST if turn < 2 else SLOW,
+                )
                 if "failed" not in entry and seconds <= most:
                     record(entry, task, turn, workers[name].ask(task))
     return list(entries.values())
 
 
 def record(entry: dict[str, Any], task: str, turn: int, answer: dict[str, Any]) -> None:
-    """Keep the best time, of the first turn only until there is a second, and the first memory."""
+    """Keep the best time, of the first turn only until there is a second, and the
+    first memory.
+    """
     if "failed" in answer:
         entry["failed"] = answer["failed"]
         return
@@ -211,7 +254,9 @@ def record(entry: dict[str, Any], task: str, turn: int, answer: dict[str, Any]) 
 
 
 def cold_start(library: str, wall: bool) -> dict[str, Any]:
-    """Seconds from a process with NumPy to the import and to the first answers of a library."""
+    """Seconds from a process with NumPy to the import and to the first answers of a
+    library.
+    """
     module = LIBRARIES[library][1]
     work = f"peer_methods.first_answer({library!r}, *data)"
     return {"library": library, "module": module} | _time_process(module, work, wall)
@@ -224,7 +269,9 @@ def cold_load(wall: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calibrator.json"
         hokical.make("temps").fit(*make_examples(1000, 2, 1)).save(path)
-        found = _time_process(OURS, f"hokical.load({str(path)!r}).predict_proba(data[0])", wall)
+        found = _time_process(
+            OURS, f"hokical.load({str(path)!r}).predict_proba(data[0])", wall
+        )
     return {"library": f"{OURS}, loaded from a file", "module": OURS} | found
 
 
@@ -243,7 +290,9 @@ def _time_process(module: str, work: str, wall: bool) -> dict[str, Any]:
         done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
         if done.returncode:
             return {"failed": done.stderr.strip().splitlines()[-1][:120]}
-        told = next(line for line in done.stdout.splitlines() if line.startswith("took"))
+        told = next(
+            line for line in done.stdout.splitlines() if line.startswith("took")
+        )
         runs.append([float(number) for number in told.split()[1:]])
     imported, answered = (round(min(column), 4) for column in zip(*runs, strict=True))
     return {"import_s": imported, "first_s": answered}
@@ -259,7 +308,9 @@ def find_version(library: str) -> str | None:
 def describe_machine() -> dict[str, Any]:
     """Facts that explain the figures; neither names nor addresses."""
     memory = (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if hasattr(os, "sysconf")
+        else 0
     )
     return {
         "processor": processor_name(),
@@ -273,7 +324,9 @@ def describe_machine() -> dict[str, Any]:
 def processor_name() -> str:
     for command in (["lscpu"], ["sysctl", "-n", "machdep.cpu.brand_string"]):
         try:
-            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            told = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
         except (OSError, subprocess.CalledProcessError):
             continue
         lines = [line for line in told.splitlines() if line.startswith("Model name:")]

@@ -1,10 +1,11 @@
-"""Everyday sizes: fits of 5000 x 10, answers to 10,000 rows and to one, and the start of a process.
+"""Everyday sizes: fits of 5000 x 10, answers to 10,000 rows and to one, and the start
+of a process.
 
     python benchmarks/bench_small.py
 
-CPU times of one thread in units of temperature scaling's, measured in turns; a busy machine changes
-them little. First as in a fresh process, where NumPy does the work, then with the compiled kernels
-loaded, as after a batch of a million logits.
+CPU times of one thread in units of temperature scaling's, measured in turns; a busy
+machine changes them little. First as in a fresh process, where NumPy does the work,
+then with the compiled kernels loaded, as after a batch of a million logits.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ def compare_methods(title: str) -> None:
     many, one = large_logits(10_000, 10, seed=1)[0], logits[:1]
     fitted = {name: make(name).fit(logits, labels) for name in METHODS}
     works = {
-        "fit": {name: lambda name=name: make(name).fit(logits, labels) for name in METHODS},
+        "fit": {
+            name: lambda name=name: make(name).fit(logits, labels) for name in METHODS
+        },
         "10,000 rows": {
-            name: lambda cal=cal: cal.predict_confidence(many) for name, cal in fitted.items()
+            name: lambda cal=cal: cal.predict_confidence(many)
+            for name, cal in fitted.items()
         },
         "one row": {
-            name: lambda cal=cal: cal.predict_confidence(one) for name, cal in fitted.items()
+            name: lambda cal=cal: cal.predict_confidence(one)
+            for name, cal in fitted.items()
         },
     }
     print(f"\n{title}: 5000 x 10, in temps (targets)")
@@ -67,9 +72,11 @@ def compare_methods(title: str) -> None:
 
 
 def start_up() -> None:
-    """A fresh process that loads a file, or fits, and answers a batch, in imports of NumPy.
+    """A fresh process that loads a file, or fits, and answers a batch, in imports of
+    NumPy.
 
-    With bytecode, as in an installed package, even where the environment forbids to write it.
+    With bytecode, as in an installed package, even where the environment forbids to
+    write it.
     """
     logits, labels = large_logits(500, 10)
     with tempfile.TemporaryDirectory() as folder:
@@ -87,9 +94,18 @@ def start_up() -> None:
                 "fit, test = demo_logits();"
                 f"hokical.make({name!r}).fit(*fit).predict_confidence(test[0][:500])"
             )
-        env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        run = partial(subprocess.run, check=True, env=env | {"PYTHONPYCACHEPREFIX": folder})
-        works = {name: partial(run, [sys.executable, "-c", code]) for name, code in codes.items()}
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if key != "PYTHONDONTWRITEBYTECODE"
+        }
+        run = partial(
+            subprocess.run, check=True, env=env | {"PYTHONPYCACHEPREFIX": folder}
+        )
+        works = {
+            name: partial(run, [sys.executable, "-c", code])
+            for name, code in codes.items()
+        }
         seconds = best_in_turns(works, times=7)
     base = seconds.pop("import numpy")
     print("\nload (3, 0.35 s) or fit (temps: 5) and answer in a fresh process,")

@@ -1,7 +1,7 @@
 """Methods of this library and of others, under one interface, for `bench_peers.py`.
 
-Those of other libraries are `hokical_paper.study_peers`'s. A contender gets the kind of input that
-its library asks for, made before the clock starts.
+Those of other libraries are `hokical_paper.study_peers`'s. A contender gets the kind of
+input that its library asks for, made before the clock starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from hokical_paper.study_peers import (
 )
 
 OURS = "hokical"
-#: The distribution and the module to import of every library, in the order of the tables.
+#: The distribution and the module to import of every library, in the order of the
+#: tables.
 LIBRARIES = {
     OURS: ("hokical", "hokical"),
     "scikit-learn": ("scikit-learn", "sklearn.calibration"),
@@ -33,9 +34,11 @@ LIBRARIES = {
     "torch-uncertainty": ("torch-uncertainty", "torch_uncertainty.post_processing"),
     "MAPIE": ("mapie", "mapie.calibration"),
 }
-#: Penalties of the Dirichlet calibration that is compared, of W off the diagonal and of b.
+#: Penalties of the Dirichlet calibration that is compared, of W off the diagonal and of
+#: b.
 LAMBDA, MU = 1000.0, 10.0
-#: With more classes, methods with several numbers per class take minutes in any of the libraries.
+#: With more classes, methods with several numbers per class take minutes in any of the
+#: libraries.
 MAX_CROSS_CLASSES = 100
 
 
@@ -43,11 +46,15 @@ def ours(name: str, **options: Any) -> Contender:
     def fit(logits: Any, labels: Any) -> Any:
         return import_module("hokical").make(name, **options).fit(logits, labels)
 
-    return Contender(f'`make("{name}")`', np.asarray, fit, lambda model, x: model.predict_proba(x))
+    return Contender(
+        f'`make("{name}")`', np.asarray, fit, lambda model, x: model.predict_proba(x)
+    )
 
 
 def torch_uncertainty(name: str, per_class: bool = True, **options: Any) -> Contender:
-    """Its scalers take logits in a data loader, here in one batch, and answer with logits."""
+    """Its scalers take logits in a data loader, here in one batch, and answer with
+    logits.
+    """
 
     def to_input(logits: NDArray[Any]) -> Any:
         return import_module("torch").from_numpy(logits)
@@ -67,7 +74,8 @@ def torch_uncertainty(name: str, per_class: bool = True, **options: Any) -> Cont
     return Contender(f"`{name}`", to_input, fit, answer, ("torch_uncertainty",))
 
 
-#: Methods by their name in the tables, and who has them. The first is always this library.
+#: Methods by their name in the tables, and who has them. The first is always this
+#: library.
 METHODS: dict[str, dict[str, Contender]] = {
     "temperature scaling": {
         OURS: ours("temps"),
@@ -88,16 +96,22 @@ METHODS: dict[str, dict[str, Contender]] = {
     },
     "Dirichlet, fixed penalties": {
         OURS: ours("dir_odir", lambdas=LAMBDA, mus=MU),
-        "torch-uncertainty": torch_uncertainty("DirichletScaler", lambda_reg=LAMBDA, mu_reg=MU),
+        "torch-uncertainty": torch_uncertainty(
+            "DirichletScaler", lambda_reg=LAMBDA, mu_reg=MU
+        ),
     },
     "isotonic, class by class": {
         OURS: ours("irova_ts"),
         "scikit-learn": sklearn("isotonic"),
         "netcal": netcal("binning", "IsotonicRegression"),
-        "torch-uncertainty": torch_uncertainty("IsotonicRegressionScaler", per_class=False),
+        "torch-uncertainty": torch_uncertainty(
+            "IsotonicRegressionScaler", per_class=False
+        ),
         "MAPIE": mapie(
             '`TopLabelCalibrator(calibrator="isotonic")`',
-            lambda module, model: module.TopLabelCalibrator(model, "isotonic", cv="prefit"),
+            lambda module, model: module.TopLabelCalibrator(
+                model, "isotonic", cv="prefit"
+            ),
             sums_to_one=False,
         ),
     },
@@ -143,5 +157,10 @@ def methods_for(n_classes: int) -> list[str]:
             "Dirichlet, fixed penalties",
         )  # Platt and beta with more numbers
     elif n_classes > MAX_CROSS_CLASSES:
-        skipped = (*BINARY, "vector scaling", "structured scaling", "Dirichlet, fixed penalties")
+        skipped = (
+            *BINARY,
+            "vector scaling",
+            "structured scaling",
+            "Dirichlet, fixed penalties",
+        )
     return [name for name in METHODS if name not in skipped]

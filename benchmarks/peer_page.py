@@ -1,7 +1,8 @@
-"""The measurements of `bench_peers.py` as a file of JSON and as tables in a page of documentation.
+"""The measurements of `bench_peers.py` as a file of JSON and as tables in a page of
+documentation.
 
-A page marks the place of the tables with the lines `<!-- bench -->` (or `<!-- quality -->`) and
-`<!-- end -->`; what is between them is replaced.
+A page marks the place of the tables with the lines `<!-- bench -->` (or `<!-- quality
+-->`) and `<!-- end -->`; what is between them is replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 Results = dict[str, Any]
 OURS = "hokical"
-#: Below this many bytes of float32 logits, what a process grows by says nothing about a method.
+#: Below this many bytes of float32 logits, what a process grows by says nothing about a
+#: method.
 TELLING_BYTES = 1_000_000
 #: What the tables of quality call each method; those of the short table come first.
 TITLES = {
@@ -74,8 +76,9 @@ def to_markdown(results: Results) -> str:
 def _facts(results: Results) -> Iterator[str]:
     machine, versions = results["machine"], results["versions"]
     yield (
-        f"Measured on {results['made']}: {machine['cores']} cores of {machine['processor']}, "
-        f"{machine['memory_gb']} GB, {machine['system']}, load {machine['load']}; "
+        f"Measured on {results['made']}: {machine['cores']} cores of "
+        f"{machine['processor']}, {machine['memory_gb']} GB, {machine['system']}, load "
+        f"{machine['load']}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f". Times: {results['clock']}. Fits of over {results['limit_s']:.0f} s are stopped."
     )
@@ -93,15 +96,17 @@ def _start_table(results: Results) -> Iterator[str]:
             continue
         ratio = _ratio(one["first_s"], ours["first_s"]) if one is not ours else ""
         yield (
-            f"| {one['library']}, `import {one['module']}` | {show_seconds(one['import_s'])} "
-            f"| {show_seconds(one['first_s'])}{ratio} |"
+            f"| {one['library']}, `import {one['module']}` | "
+            f"{show_seconds(one['import_s'])} | {show_seconds(one['first_s'])}{ratio} |"
         )
 
 
 def _size_tables(results: Results) -> Iterator[str]:
     for n, n_classes in dict.fromkeys(tuple(one["size"]) for one in results["results"]):
         rows = [one for one in results["results"] if one["size"] == [n, n_classes]]
-        telling = 4 * n * n_classes >= TELLING_BYTES and any("fit_mb" in one for one in rows)
+        telling = 4 * n * n_classes >= TELLING_BYTES and any(
+            "fit_mb" in one for one in rows
+        )
         before = results["uncalibrated"][f"{n}x{n_classes}"]
         yield f"\n### {n:,} x {n_classes:,}\n"
         yield f"Log loss before calibration: {before:.3f}.\n"
@@ -115,7 +120,11 @@ def _size_tables(results: Results) -> Iterator[str]:
 
 def _cells(one: Results, ours: Results, telling: bool, before: float) -> list[str]:
     first = one is ours
-    name = f"**{one['library']}** {one['called']}" if first else f"{one['library']} {one['called']}"
+    name = (
+        f"**{one['library']}** {one['called']}"
+        if first
+        else f"{one['library']} {one['called']}"
+    )
     cells = [one["method"] if first else "", name]
     for key in ("fit_s", "predict_s", "row_s"):
         if key in one:
@@ -125,7 +134,9 @@ def _cells(one: Results, ours: Results, telling: bool, before: float) -> list[st
             cells.append(one.get("failed", "") if key == "fit_s" else "")
     if telling:
         sizes = [one.get(key) for key in ("fit_mb", "predict_mb")]
-        cells.append(", ".join("-" if size is None else f"{size:.0f}" for size in sizes) + " MB")
+        cells.append(
+            ", ".join("-" if size is None else f"{size:.0f}" for size in sizes) + " MB"
+        )
     loss = one.get("log_loss")
     told = [] if loss is None else [f"{loss:.3f}"]
     if loss is not None and loss > before:
@@ -137,13 +148,24 @@ def _cells(one: Results, ours: Results, telling: bool, before: float) -> list[st
 
 
 def _of(results: Results, task: str, size: str) -> dict[str, Results]:
-    found = [one for one in results["results"] if (one["task"], one["size"]) == (task, size)]
+    found = [
+        one for one in results["results"] if (one["task"], one["size"]) == (task, size)
+    ]
     return {one["method"]: one for one in found if one["method"] in TITLES}
 
 
 def short_quality_table(results: Results) -> str:
-    """All classifiers: log loss with few and with all examples, and what else is asked."""
-    heads = ["", "log loss, 60 examples", "all examples", "classwise ECE", "got worse", "fit time"]
+    """All classifiers: log loss with few and with all examples, and what else is
+    asked.
+    """
+    heads = [
+        "",
+        "log loss, 60 examples",
+        "all examples",
+        "classwise ECE",
+        "got worse",
+        "fit time",
+    ]
     columns = [
         _short_column(results, "all", size, key, form)
         for size, key, form in (
@@ -158,7 +180,9 @@ def short_quality_table(results: Results) -> str:
 
 
 def long_quality_tables(results: Results) -> str:
-    """Log loss and harm by the number of examples, and the rest with few and with all examples."""
+    """Log loss and harm by the number of examples, and the rest with few and with
+    all examples.
+    """
     sizes = list(dict.fromkeys(one["size"] for one in results["results"]))
     parts = []
     for title, key, form in (
@@ -176,7 +200,9 @@ def long_quality_tables(results: Results) -> str:
         ("fit time", "all", "fit_ratio", "{:.2g}"),
     ):
         heads += [f"{title}: 60", "all"]
-        columns += [_short_column(results, task, size, key, form) for size in ("60", "all")]
+        columns += [
+            _short_column(results, task, size, key, form) for size in ("60", "all")
+        ]
     return "\n\n".join([*parts, _quality_table(heads, SHORT, columns)])
 
 

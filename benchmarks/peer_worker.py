@@ -1,4 +1,5 @@
-"""Measuring a contender in a process of its own, which can be stopped and whose memory is counted.
+"""Measuring a contender in a process of its own, which can be stopped and whose memory
+is counted.
 
 The processes of one comparison take turns: none works while another is measured.
 """
@@ -26,7 +27,8 @@ from peer_methods import LIBRARIES, METHODS
 
 #: Most calls, and about the most seconds, behind one figure for one row.
 ROW_CALLS, ROW_SECONDS = 50, 0.3
-#: Least rows, and about the logits, of a fit before all others: at a million, kernels are loaded.
+#: Least rows, and about the logits, of a fit before all others: at a million, kernels
+#: are loaded.
 FEW_ROWS, FEW_LOGITS = 300, 1_200_000
 #: Variables that hold the libraries to a number of threads.
 THREADS = (
@@ -52,14 +54,20 @@ def make_examples(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 def log_loss(proba: np.ndarray, labels: np.ndarray) -> float:
     """Mean log loss in nats; probabilities of 0 count as 1e-12."""
-    return float(-np.log(np.maximum(proba[np.arange(len(labels)), labels], LEAST)).mean())
+    return float(
+        -np.log(np.maximum(proba[np.arange(len(labels)), labels], LEAST)).mean()
+    )
 
 
 class Trial:
     """A contender with its data, and the works that are measured."""
 
     def __init__(
-        self, contender: Contender, n: int, n_classes: int, clock: Clock = time.process_time
+        self,
+        contender: Contender,
+        n: int,
+        n_classes: int,
+        clock: Clock = time.process_time,
     ) -> None:
         self.contender, self.clock = contender, clock
         logits, self.labels = make_examples(n, n_classes, seed=1)
@@ -80,7 +88,9 @@ class Trial:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             seconds, extra = cost(self._fit, self.clock)
-        told = [str(one.message) for one in caught if "converge" in str(one.message).lower()]
+        told = [
+            str(one.message) for one in caught if "converge" in str(one.message).lower()
+        ]
         return {"seconds": seconds, "megabytes": extra} | (
             {"note": "not converged"} if told else {}
         )
@@ -120,8 +130,11 @@ def cost(work: Callable[[], object], clock: Clock) -> tuple[float, float | None]
 
 
 def reset_peak() -> int | None:
-    """Return freed memory to the system and forget the peak; the bytes in use. Linux only."""
-    # Elsewhere there is no such function, and memory that was freed may hide some growth.
+    """Return freed memory to the system and forget the peak; the bytes in use. Linux
+    only.
+    """
+    # Elsewhere there is no such function, and memory that was freed may hide some
+    # growth.
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:
@@ -138,7 +151,9 @@ def memory(field: str) -> int:
 
 
 def serve(library: str, pipe: Any, wall: bool) -> None:
-    """Answer tasks until the other side closes: ("open", method, n, classes), ("fit",), ..."""
+    """Answer tasks until the other side closes: ("open", method, n, classes),
+    ("fit",), ...
+    """
     warnings.simplefilter("ignore")
     with contextlib.suppress(Exception):  # the first fit will say what is wrong
         import_module(LIBRARIES[library][1])
@@ -158,13 +173,17 @@ def serve(library: str, pipe: Any, wall: bool) -> None:
             else:
                 pipe.send(getattr(trial, task)())
         except Exception as error:
-            pipe.send({"failed": f"{type(error).__name__}: {error}".splitlines()[0][:120]})
+            pipe.send(
+                {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
+            )
 
 
 class Worker:
-    """The other end: a process per library, started when it is asked and after it was stopped.
+    """The other end: a process per library, started when it is asked and after it was
+    stopped.
 
-    It is stopped after `limit` seconds of CPU time, or with `wall` of the clock, for one task.
+    It is stopped after `limit` seconds of CPU time, or with `wall` of the clock, for
+    one task.
     """
 
     def __init__(self, library: str, limit: float, wall: bool = False) -> None:
@@ -190,7 +209,9 @@ class Worker:
             return {"failed": "the process died"}
 
     def _used(self) -> float:
-        """Seconds of the clock that counts, the process's own where the system tells them."""
+        """Seconds of the clock that counts, the process's own where the system tells
+        them.
+        """
         path = Path(f"/proc/{self._process.pid}/stat")
         if self.wall or not path.exists():
             return time.perf_counter()

@@ -3,8 +3,9 @@
     python benchmarks/ways.py            # the table
     python benchmarks/ways.py --list predict_proba
 
-One thread, second call: what is imported and compiled once is not counted. A function counts once,
-however often it is called; comprehensions count as part of the function that they are written in.
+One thread, second call: what is imported and compiled once is not counted. A function
+counts once, however often it is called; comprehensions count as part of the function
+that they are written in.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ GOALS = {
 
 @dataclass
 class Way:
-    """The functions of the package that a call met, by file and line, and how deep it went."""
+    """The functions of the package that a call met, by file and line, and how deep
+    it went.
+    """
 
     functions: dict[tuple[str, int], str] = field(default_factory=dict)
     depth: int = 0
@@ -54,7 +57,11 @@ class Way:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        return len({module for module, _ in self.functions}), len(self.functions), self.depth
+        return (
+            len({module for module, _ in self.functions}),
+            len(self.functions),
+            self.depth,
+        )
 
 
 def follow(call: Callable[[], Any]) -> Way:
@@ -71,7 +78,9 @@ def follow(call: Callable[[], Any]) -> Way:
 
 def ways() -> dict[str, Way]:
     (logits, labels), (new, _) = demo_logits()
-    fitted = hokical.auto(logits, labels).certify(new[5000:], demo_logits()[1][1][5000:])
+    fitted = hokical.auto(logits, labels).certify(
+        new[5000:], demo_logits()[1][1][5000:]
+    )
     calls: dict[str, Callable[[], Any]] = {
         "auto": lambda: hokical.auto(logits, labels),
         "predict_proba": lambda: fitted.predict_proba(new[:1000]),
@@ -84,7 +93,9 @@ def ways() -> dict[str, Way]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--list", choices=list(GOALS), help="Print the functions of one way.")
+    parser.add_argument(
+        "--list", choices=list(GOALS), help="Print the functions of one way."
+    )
     chosen = parser.parse_args().list
     found = ways()
     if chosen:

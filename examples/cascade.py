@@ -6,7 +6,9 @@ import hokical
 
 
 def ask_both(n, seed):
-    """Stated confidence and whether the answer was right, of the small and the larger model."""
+    """Stated confidence and whether the answer was right, of the small and the
+    larger model.
+    """
     rng = np.random.default_rng(seed)
     difficulty = rng.normal(size=n)
     for skill in (0.8, 2.5):
@@ -19,7 +21,9 @@ small, large = (hokical.calibrate_confidence(*pair) for pair in ask_both(1000, s
 
 
 def who_answers(first, second, threshold):
-    return np.select([first >= threshold, second >= threshold], ["small", "larger"], "person")
+    return np.select(
+        [first >= threshold, second >= threshold], ["small", "larger"], "person"
+    )
 
 
 def is_error(first, right, threshold):
@@ -39,5 +43,9 @@ print(found)
 (stated, right), (stated_too, right_too) = ask_both(20_000, seed=2)
 first, second = small.predict(stated), large.predict(stated_too)
 who = who_answers(first, second, found.threshold)
-print(", ".join(f"{name} {np.mean(who == name):.0%}" for name in ("small", "larger", "person")))
+print(
+    ", ".join(
+        f"{name} {np.mean(who == name):.0%}" for name in ("small", "larger", "person")
+    )
+)
 print(f"errors: {is_error(first, right, found.threshold).mean():.1%}")

@@ -14,7 +14,9 @@ for name, load in {
     "digits": load_digits, "breast cancer": load_breast_cancer, "wine": load_wine,
 }.items():  # fmt: skip
     X, y = load(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, stratify=y, test_size=0.4, random_state=0)
+    X, X_test, y, y_test = train_test_split(
+        X, y, stratify=y, test_size=0.4, random_state=0
+    )
     X_train, X_val, y_train, y_val = train_test_split(
         X, y, stratify=y, test_size=0.5, random_state=0
     )

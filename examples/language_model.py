@@ -1,4 +1,6 @@
-"""When can a language model answer without review? Several signals, and one guarantee by topic."""
+"""When can a language model answer without review? Several signals, and one
+guarantee by topic.
+"""
 
 import numpy as np
 
@@ -11,14 +13,18 @@ difficulty = np.array([-0.8, -0.4, 0.0, 1.2])
 
 
 def ask(n):
-    """Stated confidence, token probability and five sampled answers to each of n questions."""
+    """Stated confidence, token probability and five sampled answers to each of n
+    questions.
+    """
     topic = rng.choice(4, size=n, p=[0.4, 0.3, 0.2, 0.1])
     skill = rng.normal(size=n) - difficulty[topic]
     right = rng.random(n) < 1 / (1 + np.exp(-2 * skill))
     stated = np.clip(np.round(0.8 + 0.06 * (skill + rng.normal(size=n)), 2), 0, 1)
     token = 1 / (1 + np.exp(-(1.5 + skill + rng.normal(size=n))))
     same = rng.random((n, 5)) < 1 / (1 + np.exp(-(1.0 + skill[:, None])))
-    samples = [["yes" if one else f"other {k}" for k, one in enumerate(row)] for row in same]
+    samples = [
+        ["yes" if one else f"other {k}" for k, one in enumerate(row)] for row in same
+    ]
     _, share = agreement(samples)
     return np.column_stack([stated, token, share]), right, topics[topic]
 
@@ -27,7 +33,12 @@ signals, right, topic = ask(2000)
 held_out, held_out_right, held_out_topic = ask(4000)
 new, truth, about = ask(5000)
 
-for name, columns in {"stated": [0], "token": [1], "agreement": [2], "all": [0, 1, 2]}.items():
+for name, columns in {
+    "stated": [0],
+    "token": [1],
+    "agreement": [2],
+    "all": [0, 1, 2],
+}.items():
     one = hokical.calibrate_confidence(signals[:, columns], right, groups=topic)
     loss = hokical.metrics.log_loss(one.predict(new[:, columns], groups=about), truth)
     print(f"{name:9} log loss {loss:.3f}")

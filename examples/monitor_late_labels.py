@@ -1,4 +1,6 @@
-"""Watch a model in production: predictions now, labels later, an alarm when confidence is off."""
+"""Watch a model in production: predictions now, labels later, an alarm when
+confidence is off.
+"""
 
 import numpy as np
 
@@ -11,7 +13,9 @@ cal = hokical.auto(val_logits, val_labels)
 monitor = CalibrationMonitor(cal, window=2000)
 
 logits = logits.astype(float)
-logits[5000:] += 6.0 * np.random.default_rng(0).normal(size=(5000, 10))  # the camera degrades
+logits[5000:] += 6.0 * np.random.default_rng(0).normal(
+    size=(5000, 10)
+)  # the camera degrades
 
 for day in range(10):
     rows = slice(1000 * day, 1000 * (day + 1))
@@ -19,7 +23,9 @@ for day in range(10):
     monitor.update_logits(logits[rows], ids=ids)  # today's predictions
     shift = cal.estimate_shift(logits[rows])  # before any label of today
     monitor.add_labels(ids, labels[rows])  # labels arrive in the evening
-    print(f"day {day}: without labels: {shift.verdict}; with labels: {monitor.status()}")
+    print(
+        f"day {day}: without labels: {shift.verdict}; with labels: {monitor.status()}"
+    )
     if monitor.status().alarmed:
         print("alarm: certify again, or fit on new examples")
         break

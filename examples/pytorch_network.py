@@ -1,4 +1,6 @@
-"""Calibrate a PyTorch network: confidence beside every label, abstention, one file to ship."""
+"""Calibrate a PyTorch network: confidence beside every label, abstention, one file
+to ship.
+"""
 
 import torch
 from sklearn.datasets import load_digits
@@ -12,7 +14,9 @@ X, y = load_digits(return_X_y=True)
 data = TensorDataset(torch.tensor(X, dtype=torch.float32) / 16, torch.tensor(y))
 train, val, held_out, test = random_split(data, [300, 500, 500, len(y) - 1300])
 
-network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+network = torch.nn.Sequential(
+    torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
+)
 optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
 for _ in range(40):
     for inputs, labels in DataLoader(train, batch_size=50, shuffle=True):
@@ -28,10 +32,15 @@ raw = logits.softmax(dim=1).amax(dim=1)
 print(f"accuracy {(labels == truth).float().mean():.1%}")
 print(f"mean confidence: softmax {raw.mean():.1%}, calibrated {confidence.mean():.1%}")
 
-cal = model.fitted.certify(*collect_logits(network, DataLoader(held_out, batch_size=256)))
+cal = model.fitted.certify(
+    *collect_logits(network, DataLoader(held_out, batch_size=256))
+)
 found = cal.predict_or_abstain(logits, risk=0.05)
 wrong = found.labels[found.accepted] != truth[found.accepted]
-print(f"accepted {found.accepted.float().mean():.0%}, of which wrong {wrong.float().mean():.1%}")
+print(
+    f"accepted {found.accepted.float().mean():.0%}, of which wrong "
+    f"{wrong.float().mean():.1%}"
+)
 print(found.guarantee)
 
 model.save("model.safetensors")  # weights and calibrator; no code

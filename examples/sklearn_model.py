@@ -25,7 +25,9 @@ for name, one in {
     loss, accuracy = log_loss(y_test, proba), one.score(X_test, y_test)
     print(f"{name:22} accuracy {accuracy:.3f}, log loss {loss:.3f}")
 
-confidence = model.predict_confidence(X_test)  # the probability that each label is right
+confidence = model.predict_confidence(
+    X_test
+)  # the probability that each label is right
 print(f"mean confidence {confidence.mean():.3f}")
 
 sets = model.certify(X_more, y_more).predict_set(X_test, coverage=0.9)

@@ -29,7 +29,8 @@ model = RandomForestClassifier(50, min_samples_leaf=20, random_state=0).fit(
     train[features], train_y
 )
 val_logits, test_logits = (
-    hokical.from_probabilities(model.predict_proba(part[features])) for part in (val, test)
+    hokical.from_probabilities(model.predict_proba(part[features]))
+    for part in (val, test)
 )
 
 plain = hokical.auto(val_logits, val_y)
@@ -43,4 +44,6 @@ for name, proba in {
     audit = group_table(proba[:, 1], test_y, test["region"].to_numpy())
     print(f"\n{name}: log loss {log_loss(proba, test_y):.4f}; {audit.verdict}")
     for row in audit.rows:
-        print(f"  {row.name:6} predicted {row.predicted:.1%}, observed {row.observed:.1%}")
+        print(
+            f"  {row.name:6} predicted {row.predicted:.1%}, observed {row.observed:.1%}"
+        )

@@ -1,1 +1,3 @@
-"""The distribution `hokical-paper`: its package is `src/hokical_paper`, its tests `paper.tests`."""
+"""The distribution `hokical-paper`: its package is `src/hokical_paper`, its tests
+`paper.tests`.
+"""

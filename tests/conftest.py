@@ -1,4 +1,6 @@
-"""Fixtures shared by all tests: real logits where they are, and synthetic ones everywhere."""
+"""Fixtures shared by all tests: real logits where they are, and synthetic ones
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,30 @@ from scipy.stats import binom
 from hokical._core import storage
 from hokical.rules import Logits, as_logits
 
-#: Examples of a property that says no number of its own; `make test` takes the profile of few.
+#: Examples of a property that says no number of its own; `make test` takes the profile
+#: of few.
 EXAMPLES, FEW_EXAMPLES = 40, 10
 # Derandomised: the same examples on every machine, and no deadline on shared ones.
 for _name, _most in (("few", FEW_EXAMPLES), ("steady", EXAMPLES)):
-    settings.register_profile(_name, derandomize=True, deadline=None, max_examples=_most)
+    settings.register_profile(
+        _name, derandomize=True, deadline=None, max_examples=_most
+    )
 settings.load_profile("steady")
 
 #: Logits of networks that we trained; they come with the repository.
 SUITE = Path(__file__).resolve().parents[1] / "suite"
-#: Options by method for tests of other things than the search over penalties, which takes long.
+#: Options by method for tests of other things than the search over penalties, which
+#: takes long.
 QUICK = {name: {"lambdas": [1e-2], "mus": [1e-2]} for name in ("ms_odir", "dir_odir")}
 
 
 def max_examples(most: int) -> settings:
-    """So many examples of a property, or as many times fewer as the chosen profile has."""
-    return settings(max_examples=max(3, most * settings.default.max_examples // EXAMPLES))
+    """So many examples of a property, or as many times fewer as the chosen profile
+    has.
+    """
+    return settings(
+        max_examples=max(3, most * settings.default.max_examples // EXAMPLES)
+    )
 
 
 #: By night, long simulations are repeated as often as makes their shares exact.
@@ -48,9 +58,11 @@ def repetitions(nightly: int, otherwise: int) -> int:
 
 
 def hold_often(held: npt.ArrayLike, trials: int, share: float = 0.93) -> bool:
-    """Whether at least this share holds; without HOKICAL_SIMULATE, as far as few trials can tell.
+    """Whether at least this share holds; without HOKICAL_SIMULATE, as far as few trials
+    can tell.
 
-    Trials that hold with this chance come out as not holding often once in a thousand times.
+    Trials that hold with this chance come out as not holding often once in a thousand
+    times.
     """
     least = share * trials if NIGHTLY else binom.ppf(1e-3, trials, share)
     return bool(np.all(np.asarray(held) >= least))
@@ -98,12 +110,16 @@ def read_pair(name: str) -> dict[str, np.ndarray]:
 
 def _widen(array: np.ndarray) -> np.ndarray:
     """Logits are stored as float16; labels as whatever holds them."""
-    return array.astype(np.float32) if array.dtype.kind == "f" else array.astype(np.int64)
+    return (
+        array.astype(np.float32) if array.dtype.kind == "f" else array.astype(np.int64)
+    )
 
 
 @pytest.fixture(scope="session")
 def overconfident() -> tuple[np.ndarray, np.ndarray]:
-    """3000 examples of 6 classes: logits stretched by 3, so the softmax says too much."""
+    """3000 examples of 6 classes: logits stretched by 3, so the softmax says too
+    much.
+    """
     return synthetic_logits(3000, 6, seed=7)
 
 
@@ -124,7 +140,9 @@ def real_logits(name: str, limit: int = 5000) -> tuple[np.ndarray, np.ndarray]:
 
 
 def random_rows(n_classes: int, spread: float, seed: int, n: int = 6) -> Logits:
-    """A few rows of normal logits, the first all tied and the second tied at the top."""
+    """A few rows of normal logits, the first all tied and the second tied at the
+    top.
+    """
     values = spread * np.random.default_rng(seed).normal(size=(n, n_classes))
     values[0] = 0.0
     values[1, : max(2, n_classes // 3)] = values[1].max()

@@ -30,7 +30,9 @@ class Library:
 
 
 def _numpy() -> Library:
-    return Library("numpy", np.asarray, np.asarray, lambda array: isinstance(array, np.ndarray))
+    return Library(
+        "numpy", np.asarray, np.asarray, lambda array: isinstance(array, np.ndarray)
+    )
 
 
 def _strict() -> Library:
@@ -41,7 +43,9 @@ def _strict() -> Library:
         strict.asarray,
         np.asarray,
         lambda array: isinstance(array, kind),
-        lambda: np.errstate(over="ignore"),  # it computes with NumPy, which remarks on infinities
+        lambda: np.errstate(
+            over="ignore"
+        ),  # it computes with NumPy, which remarks on infinities
     )
 
 
@@ -93,7 +97,9 @@ def _jax_cuda() -> Library:
     return replace(
         _jax(),
         make=lambda array: jax.device_put(array, devices[0]),
-        owns=lambda array: isinstance(array, jax.Array) and array.devices() == {devices[0]},
+        owns=lambda array: (
+            isinstance(array, jax.Array) and array.devices() == {devices[0]}
+        ),
     )
 
 
@@ -102,7 +108,10 @@ def _cupy() -> Library:
     if not cupy.cuda.is_available():
         pytest.skip("cupy has no CUDA device")
     return Library(
-        "cupy", cupy.asarray, cupy.asnumpy, lambda array: isinstance(array, cupy.ndarray)
+        "cupy",
+        cupy.asarray,
+        cupy.asnumpy,
+        lambda array: isinstance(array, cupy.ndarray),
     )
 
 
@@ -128,7 +137,9 @@ def get_library(name: str) -> Library:
 
 
 def in_library(values: Any, block_size: int | None = None) -> Logits:
-    """Checked logits that stay in their library, even where NumPy could look at them."""
+    """Checked logits that stay in their library, even where NumPy could look at
+    them.
+    """
     home = backend_of(values)
     assert home is not None
     sizes = {} if block_size is None else {"block_size": block_size}

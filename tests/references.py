@@ -14,7 +14,8 @@ def isotonic_chance(
     new: np.ndarray,
     least: float | None = None,
 ) -> np.ndarray:
-    """scikit-learn's isotonic regression, with its values of 0 and 1 moved inside by their weight.
+    """scikit-learn's isotonic regression, with its values of 0 and 1 moved inside by
+    their weight.
 
     Of m entries that are all 0 or all 1, 1 / (m + 2) is kept for the other outcome.
     """
@@ -32,7 +33,9 @@ def isotonic_chance(
 
 def gaussian_stability(values: np.ndarray, scale: float) -> np.ndarray:
     """Fine trapezoidal quadrature of the stability integral, row by row."""
-    return np.array([_gaussian_row(row.astype(np.float64), scale, row.argmax()) for row in values])
+    return np.array(
+        [_gaussian_row(row.astype(np.float64), scale, row.argmax()) for row in values]
+    )
 
 
 def gaussian_distribution(values: np.ndarray, scale: float) -> np.ndarray:
@@ -53,7 +56,9 @@ def _gaussian_row(row: np.ndarray, scale: float, label: int) -> float:
 
 def uniform_stability(values: np.ndarray, width: float) -> np.ndarray:
     """Midpoint rule on a very fine grid."""
-    return np.array([_uniform_row(row.astype(np.float64), width, row.argmax()) for row in values])
+    return np.array(
+        [_uniform_row(row.astype(np.float64), width, row.argmax()) for row in values]
+    )
 
 
 def uniform_distribution(values: np.ndarray, width: float) -> np.ndarray:
@@ -113,14 +118,17 @@ def printed_hoki(
     max_iter: int,
     from_confidence: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Algorithms 1 and 2 from the paper's text alone: confidences (n,), (new,) and the steps K*.
+    """Algorithms 1 and 2 from the paper's text alone: confidences (n,), (new,) and the
+    steps K*.
 
-    `noise` (draws, classes) are the transformations. The text leaves one thing open, a bin without
-    validation examples: an example that falls into it keeps its confidence.
+    `noise` (draws, classes) are the transformations. The text leaves one thing open, a
+    bin without validation examples: an example that falls into it keeps its confidence.
     """
     parts = [np.asarray(rows, np.float64) for rows in (logits, new)]
     kept = [
-        np.stack([(rows + t).argmax(axis=1) == rows.argmax(axis=1) for t in noise], axis=1)
+        np.stack(
+            [(rows + t).argmax(axis=1) == rows.argmax(axis=1) for t in noise], axis=1
+        )
         for rows in parts
     ]
     right = parts[0].argmax(axis=1) == labels
@@ -133,7 +141,9 @@ def printed_hoki(
             sets[_printed_bin(value, n_bins)].append(n)
         if sets == before:
             break
-        place = [_printed_bin(value, n_bins) for value in q]  # Algorithm 2, beside Algorithm 1
+        place = [
+            _printed_bin(value, n_bins) for value in q
+        ]  # Algorithm 2, beside Algorithm 1
         for j, members in enumerate(sets):
             if not members:
                 continue
@@ -150,7 +160,9 @@ def printed_hoki(
     return p, q, steps
 
 
-def _printed_start(rows: np.ndarray, accuracy: float, from_confidence: bool) -> np.ndarray:
+def _printed_start(
+    rows: np.ndarray, accuracy: float, from_confidence: bool
+) -> np.ndarray:
     if not from_confidence:
         return np.full(len(rows), accuracy)
     return 1.0 / np.exp(rows - rows.max(axis=1, keepdims=True)).sum(axis=1)

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def assert_same_fit(left: Any, right: Any) -> None:
-    """Two fitted calibrators: whatever a file keeps of them, scores and reports included."""
+    """Two fitted calibrators: whatever a file keeps of them, scores and reports
+    included.
+    """
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("left", "right")]
         for calibrator, path in zip((left, right), paths, strict=True):

@@ -1,7 +1,7 @@
 """The walk-throughs of CONTRIBUTING.md, followed: a method, a metric, a command.
 
-The method is first one of another package, as it stands on the page; then all three are put into a
-copy of the source, each block where its first line says.
+The method is first one of another package, as it stands on the page; then all three are
+put into a copy of the source, each block where its first line says.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _WHERE = re.compile(r"# src/(\S+): (at the end|above|in)(?: (\w+))?\n")
 
 def blocks() -> list[str]:
     text = PAGE.read_text(encoding="utf-8")
-    return [str(code) for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)]
+    return [
+        str(code) for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    ]
 
 
 def example() -> str:
@@ -74,12 +76,16 @@ def test_it_is_listed_and_compared(data: tuple[np.ndarray, np.ndarray]) -> None:
     assert found["hedge"].score("log_loss") < found["uncalibrated"].score("log_loss")
 
 
-def test_it_is_stored(fitted: Any, data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+def test_it_is_stored(
+    fitted: Any, data: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
     fitted.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
     assert loaded.share_ == fitted.share_
     assert loaded.log_loss_ == fitted.log_loss_
-    np.testing.assert_array_equal(loaded.predict_proba(data[0]), fitted.predict_proba(data[0]))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(data[0]), fitted.predict_proba(data[0])
+    )
     assert loaded.share_ == fitted.share_
 
 
@@ -120,7 +126,9 @@ def test_it_is_an_onnx_graph(fitted: Any, data: tuple[np.ndarray, np.ndarray]) -
     model = export(fitted, input_dtype="float64")
     session = runtime.InferenceSession(model.SerializeToString())
     _, confidence, _ = session.run(None, {"logits": data[0]})
-    np.testing.assert_allclose(confidence, fitted.predict_confidence(data[0]), rtol=0.0, atol=1e-7)
+    np.testing.assert_allclose(
+        confidence, fitted.predict_confidence(data[0]), rtol=0.0, atol=1e-7
+    )
 
 
 def test_names_are_taken_once() -> None:
@@ -137,8 +145,12 @@ def test_another_package_brings_it_to_the_command_line_and_to_load(
     (tmp_path / "hedge_package.py").write_text(example())
     about = tmp_path / "hedge_package-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hedge-package\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{catalog.GROUP}]\nhedge = hedge_package:Hedge\n")
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: hedge-package\nVersion: 1.0\n"
+    )
+    (about / "entry_points.txt").write_text(
+        f"[{catalog.GROUP}]\nhedge = hedge_package:Hedge\n"
+    )
     np.savez(tmp_path / "val.npz", logits=data[0], labels=data[1])
     program = (
         "import sys, hokical; from hokical.cli import main; sys.argv[0] = 'hokical'\n"
@@ -155,12 +167,18 @@ def test_another_package_brings_it_to_the_command_line_and_to_load(
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert float(run.stdout.split("share ")[1]) == pytest.approx(fitted.share_, rel=1e-12)
+    assert float(run.stdout.split("share ")[1]) == pytest.approx(
+        fitted.share_, rel=1e-12
+    )
 
 
 def class_source(name: str) -> str:
     """A class of the page's method, with its decorators but for `@register`."""
-    found = next(node for node in ast.parse(example()).body if getattr(node, "name", None) == name)
+    found = next(
+        node
+        for node in ast.parse(example()).body
+        if getattr(node, "name", None) == name
+    )
     assert isinstance(found, ast.ClassDef)
     kept = [each for each in found.decorator_list if ast.unparse(each) != "register"]
     found.decorator_list = kept
@@ -168,7 +186,9 @@ def class_source(name: str) -> str:
 
 
 def put(folder: Path, block: str) -> None:
-    """Put a block of the page into the copy of the source, where its first line says."""
+    """Put a block of the page into the copy of the source, where its first line
+    says.
+    """
     where = _WHERE.match(block)
     assert where is not None
     path, place, anchor = where.groups()
@@ -177,7 +197,9 @@ def put(folder: Path, block: str) -> None:
     if place == "above" and anchor[0].isupper():  # a class that moves here
         text += f"\n{code}\n\n{class_source(anchor)}\n"
     elif place == "above":
-        text = re.sub(rf"^(?={anchor}\b)", lambda _: code + "\n", text, count=1, flags=re.M)
+        text = re.sub(
+            rf"^(?={anchor}\b)", lambda _: code + "\n", text, count=1, flags=re.M
+        )
     elif place == "in":
         opened = re.search(rf"^(?:for )?{anchor}\b[^\n]*[\[({{]\n", text, re.M)
         assert opened is not None, f"{path} has no {anchor}"
@@ -211,7 +233,9 @@ def test_the_walk_throughs_can_be_followed(
     data: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     folder = tmp_path / "src"
-    shutil.copytree(PAGE.parent / "src" / "hokical", folder / "hokical")  # with what is compiled
+    shutil.copytree(
+        PAGE.parent / "src" / "hokical", folder / "hokical"
+    )  # with what is compiled
     placed = [block for block in blocks() if _WHERE.match(block)]
     assert len(placed) == 11
     for block in placed:
@@ -227,7 +251,9 @@ def test_the_walk_throughs_can_be_followed(
             capture_output=True,
             text=True,
             check=False,
-            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            env={
+                key: value for key, value in os.environ.items() if key != "PYTHONPATH"
+            },
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

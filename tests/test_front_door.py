@@ -1,7 +1,8 @@
-"""Every entry point that takes data, with the same list of mistakes: answered rightly or refused.
+"""Every entry point that takes data, with the same list of mistakes: answered rightly
+or refused.
 
-Each entry point gets the scores, labels, weights and groups of the same frame. A mistake changes
-one of them; `WALK` says which entry points can make it.
+Each entry point gets the scores, labels, weights and groups of the same frame. A
+mistake changes one of them; `WALK` says which entry points can make it.
 """
 
 from __future__ import annotations
@@ -101,9 +102,13 @@ LOGITS: dict[str, Work] = {
 }
 CONFIDENCES: dict[str, Work] = {
     "confidence fit": lambda x, y, w, g: ConfidenceCalibrator().fit(x, y, w, groups=g),
-    "calibrate_confidence": lambda x, y, w, g: hokical.calibrate_confidence(x, y, w, groups=g),
+    "calibrate_confidence": lambda x, y, w, g: hokical.calibrate_confidence(
+        x, y, w, groups=g
+    ),
     "confidence certify": lambda x, y, w, g: confidences().certify(x, y, w, groups=g),
-    "confidence evaluate": lambda x, y, w, g: hokical.evaluate(confidences(), x, y, w, groups=g),
+    "confidence evaluate": lambda x, y, w, g: hokical.evaluate(
+        confidences(), x, y, w, groups=g
+    ),
     "confidence from_validation": lambda x, y, w, g: CalibrationMonitor.from_validation(
         confidences(), x, y, groups=g
     ),
@@ -111,7 +116,9 @@ CONFIDENCES: dict[str, Work] = {
 SEVERAL: dict[str, Work] = {
     "tags fit": lambda x, y, w, g: MultilabelCalibrator().fit(x, y, w),
     "tags certify": lambda x, y, w, g: tags().certify(x, y, w, groups=g),
-    "tags control_risk": lambda x, y, w, g: tags().control_risk(x, y, w, loss=tag_missed, risk=0.9),
+    "tags control_risk": lambda x, y, w, g: tags().control_risk(
+        x, y, w, loss=tag_missed, risk=0.9
+    ),
     "tags evaluate": lambda x, y, w, g: hokical.evaluate(tags(), x, y),
 }
 SKLEARN: dict[str, Work] = {
@@ -127,18 +134,29 @@ SKLEARN: dict[str, Work] = {
 def in_chunks(x: Any, y: Any = None, w: Any = None) -> Any:
     """Two chunks of rows, the first of the same length whatever is beside them."""
     cuts = slice(0, 150), slice(150, None)
-    return [tuple(each.iloc[cut] if hasattr(each, "iloc") else each[cut] for each in (x, y, w)
-                  if each is not None) for cut in cuts]  # fmt: skip
+    return [
+        tuple(
+            each.iloc[cut] if hasattr(each, "iloc") else each[cut]
+            for each in (x, y, w)
+            if each is not None
+        )
+        for cut in cuts
+    ]
 
 
 #: The same with a source of chunks, and with a frame that is opened as one.
 SOURCES: dict[str, Work] = {
     "streams.fit": lambda x, y, w, g: streams.fit(make("temps"), in_chunks(x, y, w)),
     "streams.partial_fit": lambda x, y, w, g: streams.partial_fit(
-        hokical.Hoki().fit(frame(SCORES, FIT), LABELS[FIT], classes=NAMES), in_chunks(x, y, w)
+        hokical.Hoki().fit(frame(SCORES, FIT), LABELS[FIT], classes=NAMES),
+        in_chunks(x, y, w),
     ),
-    "streams.certify": lambda x, y, w, g: streams.certify(fitted(), in_chunks(x, y, w), groups=g),
-    "evaluate chunks": lambda x, y, w, g: hokical.evaluate(fitted(), in_chunks(x, y, w)),
+    "streams.certify": lambda x, y, w, g: streams.certify(
+        fitted(), in_chunks(x, y, w), groups=g
+    ),
+    "evaluate chunks": lambda x, y, w, g: hokical.evaluate(
+        fitted(), in_chunks(x, y, w)
+    ),
     "open_source": lambda x, y, w, g: streams.certify(
         fitted(), streams.open_source(x, y, w, fitted_by=fitted()), groups=g
     ),
@@ -155,12 +173,23 @@ KINDS: list[tuple[dict[str, Work], Any, Any]] = [
 ]
 #: Who takes no weights, or no groups.
 NO_WEIGHTS = {
-    "from_validation", "confidence from_validation", "update_logits", "compare", "tags evaluate",
-}  # fmt: skip
+    "from_validation",
+    "confidence from_validation",
+    "update_logits",
+    "compare",
+    "tags evaluate",
+}
 NO_GROUPS = {
-    "fit", "tags fit", "tags control_risk", "tags evaluate", "classifier fit", "streams.fit",
-    "streams.partial_fit", "evaluate chunks", "evaluate source",
-}  # fmt: skip
+    "fit",
+    "tags fit",
+    "tags control_risk",
+    "tags evaluate",
+    "classifier fit",
+    "streams.fit",
+    "streams.partial_fit",
+    "evaluate chunks",
+    "evaluate source",
+}
 #: Groups of all rows of a source are one array, which has no order to compare.
 SOURCES_BY_PLACE = {"streams.certify", "open_source"}
 
@@ -217,7 +246,11 @@ def test_mistakes_are_refused(work: Work, rows: tuple[Any, Any, Any, Any]) -> No
 
 @pytest.mark.parametrize(
     ("work", "rows"),
-    [pytest.param(w, (x, y), id=name) for works, x, y in KINDS for name, w in works.items()],
+    [
+        pytest.param(w, (x, y), id=name)
+        for works, x, y in KINDS
+        for name, w in works.items()
+    ],
 )
 def test_the_same_rows_are_taken_where_nothing_is_wrong(work: Work, rows: Any) -> None:
     assert work(*rows, None, None) is not None
@@ -234,7 +267,9 @@ FITTED = {
 @pytest.mark.parametrize("name", FITTED)
 def test_columns_are_put_in_the_order_of_the_fit(name: str) -> None:
     x, y = frame(SCORES), series(LABELS)
-    one, two = (FITTED[name](given, y, None, None) for given in (x, x[["cow", "ant", "bee"]]))
+    one, two = (
+        FITTED[name](given, y, None, None) for given in (x, x[["cow", "ant", "bee"]])
+    )
     if isinstance(one, float):
         assert one == two
     elif hasattr(one, "score"):
@@ -245,20 +280,28 @@ def test_columns_are_put_in_the_order_of_the_fit(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fit", "auto", "streams.fit", *FITTED])
 def test_labels_may_be_names_of_the_classes(name: str) -> None:
-    found = (LOGITS | SOURCES)[name](frame(SCORES), series(np.array(NAMES)[LABELS]), None, None)
+    found = (LOGITS | SOURCES)[name](
+        frame(SCORES), series(np.array(NAMES)[LABELS]), None, None
+    )
     assert getattr(found, "class_names", NAMES) == NAMES
 
 
-@pytest.mark.parametrize("name", ["fit", "auto", "certify", "score", "evaluate", "control_risk"])
+@pytest.mark.parametrize(
+    "name", ["fit", "auto", "certify", "score", "evaluate", "control_risk"]
+)
 def test_labels_that_contradict_the_scores_are_told_of(name: str) -> None:
     wrong = (LABELS + 1) % 3
-    with pytest.warns(FitDataWarning, match="contradict the scores: .* agree .* by chance"):
+    with pytest.warns(
+        FitDataWarning, match="contradict the scores: .* agree .* by chance"
+    ):
         LOGITS[name](frame(SCORES), series(wrong), None, None)
 
 
 def test_an_unusual_class_frequency_is_no_contradiction() -> None:
     """A classifier that always says 0, where most labels are 1."""
-    logits = np.stack([np.ones(500), np.zeros(500)], axis=1) + 0.01 * rng.normal(size=(500, 2))
+    logits = np.stack([np.ones(500), np.zeros(500)], axis=1) + 0.01 * rng.normal(
+        size=(500, 2)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "`labels` (agree|show)|.* did not converge")
@@ -269,7 +312,9 @@ def test_names_of_the_last_fit_are_forgotten() -> None:
     cal = fitted()
     assert cal.class_names == NAMES
     logits = np.random.default_rng(1).normal(size=(200, 5))
-    labels = np.argmax(logits + np.random.default_rng(2).gumbel(size=logits.shape), axis=1)
+    labels = np.argmax(
+        logits + np.random.default_rng(2).gumbel(size=logits.shape), axis=1
+    )
     cal.fit(logits, labels)
     assert cal.class_names == ()
     assert cal._columns == ()
@@ -304,7 +349,11 @@ def test_several_labels_are_certified_by_group_and_with_weights() -> None:
     cal = MultilabelCalibrator().fit(scores[:1000], truth[:1000])
     known, new = slice(1000, 2500), slice(2500, 4000)
     cal.certify(scores[known], truth[known], groups={"site": site[known]})
-    options: dict[str, Any] = {"coverage": 0.9, "by": "group", "groups": {"site": site[new]}}
+    options: dict[str, Any] = {
+        "coverage": 0.9,
+        "by": "group",
+        "groups": {"site": site[new]},
+    }
     found = cal.predict_set(scores[new], **options)
     wrong = ((found.inside & ~truth[new]) | (found.outside & truth[new])).any(axis=1)
     for place in (0, 1):
@@ -316,7 +365,9 @@ def test_several_labels_are_certified_by_group_and_with_weights() -> None:
     own = MultilabelCalibrator().fit(scores[:1000], truth[:1000])
     own.certify(scores[known][site[known] == 1], truth[known][site[known] == 1])
     for by in ("row", "label"):
-        one, two = (each.predict_set(scores, coverage=0.9, by=by) for each in (weighted, own))
+        one, two = (
+            each.predict_set(scores, coverage=0.9, by=by) for each in (weighted, own)
+        )
         np.testing.assert_allclose(one.thresholds, two.thresholds, atol=1e-6)
     with pytest.raises(ValueError, match="`delta` needs examples that all count alike"):
         MultilabelCalibrator().fit(scores[:1000], truth[:1000]).certify(
@@ -340,11 +391,15 @@ def test_a_model_of_several_labels_uses_weights_and_groups() -> None:
     from sklearn.multioutput import MultiOutputClassifier
 
     scores, truth, site = several()
-    model = MultiOutputClassifier(LogisticRegression()).fit(scores[:800], truth[:800].astype(int))
+    model = MultiOutputClassifier(LogisticRegression()).fit(
+        scores[:800], truth[:800].astype(int)
+    )
     cal = CalibratedClassifier(model, cv="prefit").fit(
         scores[800:1600], truth[800:1600].astype(int)
     )
-    cal.certify(scores[1600:], truth[1600:].astype(int), 1.0 * site[1600:], groups=site[1600:])
+    cal.certify(
+        scores[1600:], truth[1600:].astype(int), 1.0 * site[1600:], groups=site[1600:]
+    )
     noted = cal.calibrator_.held_out_
     assert noted.worst.size == 1200
     assert noted.names.names == ((1,),)
@@ -357,30 +412,44 @@ def table(**more: Any) -> Any:
 
 def test_other_columns_of_a_table_are_no_classes() -> None:
     given = table()
-    with pytest.warns(FitDataWarning, match="not used: amount. Scores are in logit_ant"):
+    with pytest.warns(
+        FitDataWarning, match="not used: amount. Scores are in logit_ant"
+    ):
         cal = hokical.auto(given, labels="truth")
     assert cal.class_names == NAMES
     assert cal.n_classes_ == 3
     plain = hokical.auto(SCORES, LABELS)
-    np.testing.assert_array_equal(cal.predict_proba(SCORES), plain.predict_proba(SCORES))
+    np.testing.assert_array_equal(
+        cal.predict_proba(SCORES), plain.predict_proba(SCORES)
+    )
     turned = given[["logit_cow", "logit_ant", "logit_bee"]]
-    np.testing.assert_array_equal(cal.predict_proba(turned), plain.predict_proba(SCORES))
+    np.testing.assert_array_equal(
+        cal.predict_proba(turned), plain.predict_proba(SCORES)
+    )
 
 
 def test_columns_named_like_the_labels_are_classes() -> None:
-    given = table(truth=np.array(NAMES)[LABELS]).rename(columns=lambda n: n.removeprefix("logit_"))
+    given = table(truth=np.array(NAMES)[LABELS]).rename(
+        columns=lambda n: n.removeprefix("logit_")
+    )
     with pytest.warns(FitDataWarning, match="not used: amount"):
         cal = hokical.auto(given, "truth")
     assert cal.class_names == NAMES
     stream = hokical.streams.fit(
         make("auto"), hokical.streams.open_source(given, label_column="truth")
     )
-    np.testing.assert_allclose(stream.predict_proba(SCORES), cal.predict_proba(SCORES), atol=1e-9)
+    np.testing.assert_allclose(
+        stream.predict_proba(SCORES), cal.predict_proba(SCORES), atol=1e-9
+    )
 
 
 def test_columns_without_a_meaning_must_be_named() -> None:
-    given = table().rename(columns=dict(zip([f"logit_{n}" for n in NAMES], "abc", strict=True)))
-    with pytest.raises(ValueError, match="Name the scores: `score_columns` amount,a,b,c"):
+    given = table().rename(
+        columns=dict(zip([f"logit_{n}" for n in NAMES], "abc", strict=True))
+    )
+    with pytest.raises(
+        ValueError, match="Name the scores: `score_columns` amount,a,b,c"
+    ):
         hokical.auto(given, "truth")
     cal = hokical.auto(given, "truth", score_columns=["a", "b", "c"], classes=NAMES)
     assert cal.class_names == NAMES
@@ -394,7 +463,9 @@ def test_probabilities_of_a_table_become_logits() -> None:
     cal = hokical.auto(given, "truth")
     plain = hokical.auto(hokical.from_probabilities(proba), LABELS)
     expected = plain.predict_proba(hokical.from_probabilities(proba))
-    np.testing.assert_allclose(cal.predict_proba(hokical.from_probabilities(proba)), expected)
+    np.testing.assert_allclose(
+        cal.predict_proba(hokical.from_probabilities(proba)), expected
+    )
     np.testing.assert_allclose(cal.predict_proba(given[[*names]]), expected)
     with pytest.raises(ValueError, match="hold probabilities"):
         fitted().predict_proba(given[[*names]])
@@ -402,14 +473,24 @@ def test_probabilities_of_a_table_become_logits() -> None:
 
 def test_rows_without_labels_have_groups_and_weights_in_their_order() -> None:
     cal, x = fitted(), frame(SCORES)
-    for name, part in (("groups", series(TEXTS)), ("sample_weight", series(np.ones(2 * N)))):
-        with pytest.raises(ValueError, match=f"`{name}` must have its rows in the order"):
+    for name, part in (
+        ("groups", series(TEXTS)),
+        ("sample_weight", series(np.ones(2 * N))),
+    ):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must have its rows in the order"
+        ):
             cal.estimate_shift(x, **{name: shuffled(part)})
 
 
 def signatures() -> Iterator[Any]:
     kinds = {type(make(name)) for name in ("auto", *hokical.calibrators.method_names())}
-    kinds |= {hokical.Calibrator, ConfidenceCalibrator, MultilabelCalibrator, CalibratedClassifier}
+    kinds |= {
+        hokical.Calibrator,
+        ConfidenceCalibrator,
+        MultilabelCalibrator,
+        CalibratedClassifier,
+    }
     names = ("fit", "partial_fit", "certify", "score", "control_risk")
     found = {getattr(kind, name, None) for kind in (*kinds, Dense) for name in names}
     found |= {hokical.auto, hokical.calibrate_confidence, hokical.evaluate}
@@ -419,7 +500,9 @@ def signatures() -> Iterator[Any]:
 
 @pytest.mark.parametrize("work", list(signatures()))
 def test_arguments_are_in_one_order(work: Any) -> None:
-    """Scores, labels and weights by place, and all else, groups first of all, by name."""
+    """Scores, labels and weights by place, and all else, groups first of all, by
+    name.
+    """
     given = inspect.signature(work).parameters.values()
     places = [each for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
     places = [each for each in places if each.name not in ("self", "cal")]
@@ -442,7 +525,8 @@ def test_codes_of_groups_in_the_place_of_weights_are_told_of() -> None:
     assert (one.predict(STATED) != confidences().predict(STATED)).any()
 
 
-#: Maps of 20 positions each, and entry points that take them: logits, labels and weights.
+#: Maps of 20 positions each, and entry points that take them: logits, labels and
+#: weights.
 MAP_SHAPE = (2 * N // 20, 4, 5)
 MAPS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "fit": lambda x, y, w: Dense("temps").fit(x, y, w),
@@ -451,7 +535,9 @@ MAPS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "certify batches": lambda x, y, w: dense().certify(in_batches(x, y, w)),
     "score": lambda x, y, w: dense().score(x, y, w),
     "evaluate": lambda x, y, w: hokical.evaluate(dense(), x, y, w),
-    "control_risk": lambda x, y, w: dense().control_risk(x, y, w, loss=map_missed, risk=0.5),
+    "control_risk": lambda x, y, w: dense().control_risk(
+        x, y, w, loss=map_missed, risk=0.5
+    ),
 }
 
 
@@ -496,5 +582,9 @@ def test_mistakes_in_maps_are_refused(name: str, mistake: str) -> None:
 
 @pytest.mark.parametrize("name", MAPS)
 def test_maps_are_taken_where_nothing_is_wrong(name: str) -> None:
-    rows = SCORES.reshape(*MAP_SHAPE, 3), LABELS.reshape(MAP_SHAPE), np.ones(MAP_SHAPE[0])
+    rows = (
+        SCORES.reshape(*MAP_SHAPE, 3),
+        LABELS.reshape(MAP_SHAPE),
+        np.ones(MAP_SHAPE[0]),
+    )
     assert MAPS[name](*rows) is not None

@@ -1,7 +1,8 @@
-"""One label for every row, wherever it is asked for: the first maximum of the probabilities shown.
+"""One label for every row, wherever it is asked for: the first maximum of the
+probabilities shown.
 
-The data are like those of naive Bayes on dependent features: far too sure, and one class is
-predicted too often, so that calibration changes labels.
+The data are like those of naive Bayes on dependent features: far too sure, and one
+class is predicted too often, so that calibration changes labels.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (n, 4), log-probabilities (n, 3) and labels (n,)."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(3, size=n, p=[0.2, 0.5, 0.3])
-    features = rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, 4)) + 1.2 * labels[:, None]
+    features = (
+        rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, 4)) + 1.2 * labels[:, None]
+    )
     centres = 1.2 * np.arange(3)
     logits = -0.5 * ((features[:, :, None] - centres) ** 2).sum(axis=1) / 0.7
     return features, logits - np.logaddexp.reduce(logits, axis=1)[:, None], labels
@@ -70,7 +73,9 @@ def test_calibration_changes_labels_here(cal: Any, expected: np.ndarray) -> None
     assert (expected == truth).mean() > (own == truth).mean()
 
 
-def test_estimators_files_and_streams(cal: Any, expected: np.ndarray, file: Path) -> None:
+def test_estimators_files_and_streams(
+    cal: Any, expected: np.ndarray, file: Path
+) -> None:
     proba = cal.predict_proba(LOGITS)
     for fitted in (cal, hokical.load(file)):
         assert not fitted.rule_.preserves_labels
@@ -81,19 +86,25 @@ def test_estimators_files_and_streams(cal: Any, expected: np.ndarray, file: Path
         assert_array_equal(narrow.argmax(axis=1), expected)
         members = fitted.predict_set(LOGITS, coverage=0.8).members
         assert members.any(axis=1).all()
-        parts = hokical.streams.predict(fitted, [LOGITS[:250], LOGITS[250:]], what="labels")
+        parts = hokical.streams.predict(
+            fitted, [LOGITS[:250], LOGITS[250:]], what="labels"
+        )
         assert_array_equal(np.concatenate([*parts]), expected)
     certified = hokical.load(file).certify(*world(1000, 2)[1:])
     assert_array_equal(certified.predict_or_abstain(LOGITS).labels, expected)
     members = certified.predict_set(LOGITS, coverage=0.8).members
-    assert members[np.arange(len(expected)), expected].all()  # the likeliest is in every set
+    assert members[
+        np.arange(len(expected)), expected
+    ].all()  # the likeliest is in every set
 
 
 def test_dense_predictions(cal: Any, expected: np.ndarray) -> None:
     maps = np.moveaxis(LOGITS.reshape(6, 10, 10, 3), 3, 1)
     dense = hokical.Dense(cal, class_axis=1)
     assert_array_equal(np.asarray(dense.predict(maps)).reshape(-1), expected)
-    assert_array_equal(np.asarray(dense.predict_proba(maps)).argmax(axis=1).reshape(-1), expected)
+    assert_array_equal(
+        np.asarray(dense.predict_proba(maps)).argmax(axis=1).reshape(-1), expected
+    )
 
 
 def test_dask(cal: Any, expected: np.ndarray) -> None:
@@ -132,7 +143,9 @@ def test_the_command_line(tables: Path, expected: np.ndarray, kind: str) -> None
         with out.open(newline="") as stream:
             rows = [*csv.DictReader(stream)]
         labels = np.array([NAMED.index(row["label"]) for row in rows])
-        proba = np.array([[float(row[f"probability_{name}"]) for name in NAMED] for row in rows])
+        proba = np.array(
+            [[float(row[f"probability_{name}"]) for name in NAMED] for row in rows]
+        )
     else:
         table = pytest.importorskip("pyarrow.parquet").read_table(out).to_pydict()
         labels = np.array([NAMED.index(name) for name in table["label"]])
@@ -141,8 +154,13 @@ def test_the_command_line(tables: Path, expected: np.ndarray, kind: str) -> None
     assert_array_equal(labels, expected)
 
 
-def test_a_folder_of_parquet_files(file: Path, expected: np.ndarray, tmp_path: Path) -> None:
-    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+def test_a_folder_of_parquet_files(
+    file: Path, expected: np.ndarray, tmp_path: Path
+) -> None:
+    parquet, arrow = (
+        pytest.importorskip("pyarrow.parquet"),
+        pytest.importorskip("pyarrow"),
+    )
     (tmp_path / "in").mkdir()
     for k, rows in enumerate((slice(0, 200), slice(200, 600))):
         columns = {f"logit_{j}": LOGITS[rows, j] for j in range(3)}
@@ -167,7 +185,8 @@ def test_labels_that_are_kept_are_spoken_of(tables: Path) -> None:
     assert_array_equal(labels, LOGITS.argmax(axis=1))
     for wrong in (["--method", "temps"], ["--method", "vecs"]):
         found = CliRunner().invoke(
-            app, ["fit", str(tables / "val.csv"), "-o", str(saved), "--keep-labels", *wrong]
+            app,
+            ["fit", str(tables / "val.csv"), "-o", str(saved), "--keep-labels", *wrong],
         )
         assert found.exit_code == 2
         assert "--keep-labels" in found.output
@@ -179,7 +198,12 @@ def test_scikit_learn() -> None:
     from sklearn.naive_bayes import GaussianNB
 
     bayes = FrozenEstimator(GaussianNB().fit(*world(300, 3)[::2]))
-    for method in ("auto", hokical.AutoCalibrator(keep_labels=True), "hoki", "structured"):
+    for method in (
+        "auto",
+        hokical.AutoCalibrator(keep_labels=True),
+        "hoki",
+        "structured",
+    ):
         model = hokical.CalibratedClassifier(bayes, method=method).fit(VAL[0], VAL[2])
         model.certify(*world(1000, 4)[::2])
         proba = model.predict_proba(TEST[0])
@@ -191,7 +215,9 @@ def test_scikit_learn() -> None:
         assert_array_equal(found.confidence, proba.max(axis=1))
         if method != "hoki":
             logits = model._logits(TEST[0])
-            assert_array_equal(model.classes_[model.calibrator_.predict(logits)], labels)
+            assert_array_equal(
+                model.classes_[model.calibrator_.predict(logits)], labels
+            )
     keeping = hokical.CalibratedClassifier(
         bayes, method=hokical.AutoCalibrator(), keep_labels=True
     ).fit(VAL[0], VAL[2])
@@ -267,7 +293,9 @@ def test_onnx(cal: Any, dtype: str, precision: str) -> None:
     assert_array_equal(labels, cal.predict(rows))
 
 
-def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: Path) -> None:
+def test_metrics_comparisons_and_reports(
+    cal: Any, expected: np.ndarray, file: Path
+) -> None:
     pair, right = (LOGITS, TEST[2]), (expected == TEST[2]).mean()
     before = (LOGITS.argmax(axis=1) == TEST[2]).mean()
     source = hokical.streams.open_source(*pair)
@@ -279,7 +307,9 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
     assert found["auto"].may_change_labels
     assert f"accuracy was {before:.1%} and is {right:.1%}" in found.headline
     methods = {each["method"]: each for each in found.to_dict()["methods"]}
-    shown = {name: each["estimates"]["accuracy"]["value"] for name, each in methods.items()}
+    shown = {
+        name: each["estimates"]["accuracy"]["value"] for name, each in methods.items()
+    }
     assert shown == pytest.approx({"uncalibrated": before, "auto": right}, abs=1e-6)
     again = hokical.evaluate(hokical.load(file), *pair)
     assert again.score("accuracy") == pytest.approx(right)
@@ -293,15 +323,20 @@ def test_the_labels_of_topk_are_kept() -> None:
     assert_array_equal(cal.predict(some), LOGITS.argmax(axis=1))
 
 
-#: Rules whose label is the most likely class; others keep the label, however little it has.
+#: Rules whose label is the most likely class; others keep the label, however little it
+#: has.
 LIKELIEST = [name for name in NAMES if name not in ("hoki", "profile")]
 
 
 def near_ties(rule: Any, rows: np.ndarray) -> np.ndarray:
-    """The rows, moved so that two classes are as likely, as far as the logits' precision allows."""
+    """The rows, moved so that two classes are as likely, as far as the logits'
+    precision allows.
+    """
     moved, at = rows.astype(np.float64), np.arange(len(rows))
     for step in range(30):
-        proba = np.maximum(to_host(predict_blocks(rule, "proba", as_logits(moved))), 1e-300)
+        proba = np.maximum(
+            to_host(predict_blocks(rule, "proba", as_logits(moved))), 1e-300
+        )
         if step == 0:
             first, second = np.argsort(-proba, axis=1, kind="stable")[:, :2].T
             near = np.isfinite(moved[at, second]) & (np.abs(moved[at, second]) < 1e3)
@@ -318,7 +353,9 @@ def near_ties(rule: Any, rows: np.ndarray) -> np.ndarray:
 def test_the_first_maximum_of_what_is_shown(
     library: str, name: str, seed: int, n_classes: int
 ) -> None:
-    """Rows of every kind, with ties, masked classes and near-ties, in float32 as in float64."""
+    """Rows of every kind, with ties, masked classes and near-ties, in float32 as in
+    float64.
+    """
     arrays = get_library(library)
     if library == "jax":  # which compiles every shape anew
         n_classes = 2 if n_classes < 7 else 9
@@ -330,7 +367,11 @@ def test_the_first_maximum_of_what_is_shown(
     cal.rule_ = rule
     for some in (rows, near_ties(rule, rows)):
         for dtype in {np.dtype(np.float32), some.dtype}:  # 1e300 is infinite in float32
-            data = some if dtype == some.dtype else np.clip(some, -1e37, 1e37).astype(dtype)
+            data = (
+                some
+                if dtype == some.dtype
+                else np.clip(some, -1e37, 1e37).astype(dtype)
+            )
             data[some == -np.inf] = -np.inf
             with arrays.scope():
                 given_rows = arrays.make(np.ascontiguousarray(data))

@@ -1,4 +1,6 @@
-"""The package as a whole: what importing it costs, and what it guarantees in its metadata."""
+"""The package as a whole: what importing it costs, and what it guarantees in its
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,30 @@ import hokical
 
 ROOT = Path(__file__).resolve().parents[1]
 OPTIONAL = (
-    "torch", "matplotlib", "onnx", "dask", "pyarrow", "numba", "rich", "typer", "scipy", "sklearn",
-)  # fmt: skip
+    "torch",
+    "matplotlib",
+    "onnx",
+    "dask",
+    "pyarrow",
+    "numba",
+    "rich",
+    "typer",
+    "scipy",
+    "sklearn",
+)
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 def test_import_loads_nothing_heavy() -> None:
-    loaded = run(f"import hokical, sys; print([m for m in {OPTIONAL} if m in sys.modules])")
+    loaded = run(
+        f"import hokical, sys; print([m for m in {OPTIONAL} if m in sys.modules])"
+    )
     assert loaded == "[]"
 
 
@@ -41,7 +56,8 @@ def test_small_inputs_need_no_compiler() -> None:
 def test_a_first_fit_and_answer_need_little() -> None:
     code = (
         "import sys, hokical; from hokical.demo import demo_logits;"
-        "(x, y), (z, _) = demo_logits(); hokical.make('temps').fit(x, y).predict_confidence(z);"
+        "(x, y), (z, _) = demo_logits(); hokical.make('temps').fit(x, "
+        "y).predict_confidence(z);"
         f"print([m for m in {OPTIONAL} if m in sys.modules])"
     )
     assert run(code) == "[]"
@@ -62,8 +78,14 @@ def test_core_dependencies_are_few() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {requirement.split(">")[0] for requirement in project["dependencies"]}
     assert names == {
-        "numpy", "array-api-compat", "scipy", "numba", "threadpoolctl", "typer", "rich"
-    }  # fmt: skip
+        "numpy",
+        "array-api-compat",
+        "scipy",
+        "numba",
+        "threadpoolctl",
+        "typer",
+        "rich",
+    }
     extras = set(project["optional-dependencies"])
     assert {"sklearn", "plot", "torch", "onnx", "dask", "parquet", "all"} <= extras
 
@@ -73,7 +95,8 @@ WITH_TORCH = ("integrations/torch",)
 
 
 @pytest.mark.parametrize(
-    "word", ["import torch", "from torch", "import matplotlib", "import pandas", "import onnx"]
+    "word",
+    ["import torch", "from torch", "import matplotlib", "import pandas", "import onnx"],
 )
 def test_optional_libraries_are_imported_inside_functions(word: str) -> None:
     package = ROOT / "src" / "hokical"

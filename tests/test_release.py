@@ -1,4 +1,6 @@
-"""What a release consists of: its public names, its version, and how an index shows the README."""
+"""What a release consists of: its public names, its version, and how an index shows
+the README.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ def test_no_public_name_appears_or_vanishes_unannounced(package: str) -> None:
     if find_spec("torch") is None:
         listed.discard("hokical:calibrate")
     assert found == listed, (
-        "public names changed: say so in CHANGELOG.md (a name that goes is deprecated first, see "
-        f"docs/production.md), then edit tests/public_names.txt: {sorted(found ^ listed)}"
+        "public names changed: say so in CHANGELOG.md (a name that goes is deprecated "
+        "first, see docs/production.md), then edit tests/public_names.txt: "
+        f"{sorted(found ^ listed)}"
     )
 
 
@@ -46,32 +49,48 @@ def test_help_shows_signatures_and_the_parameters_they_have(package: str) -> Non
     skip_without_needed(package)
     for name in import_module(package).__all__:
         found = getattr(import_module(package), name)
-        if not callable(found) or (isinstance(found, type) and issubclass(found, Exception)):
+        if not callable(found) or (
+            isinstance(found, type) and issubclass(found, Exception)
+        ):
             continue
         parts = [getattr(found, part) for part in dir(found) if part[0] != "_"]
-        methods = [part for part in parts if inspect.isfunction(part) or inspect.ismethod(part)]
+        methods = [
+            part for part in parts if inspect.isfunction(part) or inspect.ismethod(part)
+        ]
         for public in (found, *methods):
             text = str(inspect.signature(public))
             assert "numpy._typing" not in text, f"{public}: annotations must be strings"
-        section = re.search(r"\nParameters\n-+\n(.*?)(\n\n|$)", inspect.getdoc(found) or "", re.S)
+        section = re.search(
+            r"\nParameters\n-+\n(.*?)(\n\n|$)", inspect.getdoc(found) or "", re.S
+        )
         lines = re.findall(r"^\w.*", section[1], re.M) if section else []
-        named = {each for line in lines for each in line.partition(" : ")[0].split(", ")}
+        named = {
+            each for line in lines for each in line.partition(" : ")[0].split(", ")
+        }
         assert named <= set(inspect.signature(found).parameters), f"{package}:{name}"
 
 
 def test_every_package_with_public_names_is_listed() -> None:
     folder = ROOT / "src" / "hokical"
     named = {
-        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
         for path in folder.rglob("*.py")
         if "\n__all__ = " in path.read_text("utf-8")
     }
-    assert named - {"hokical.cli"} == set(PACKAGES)  # of which only the command is public
+    assert named - {"hokical.cli"} == set(
+        PACKAGES
+    )  # of which only the command is public
 
 
 def test_one_version_everywhere() -> None:
-    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M)
-    newest = re.search(r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    cited = re.search(
+        r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M
+    )
+    newest = re.search(
+        r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
     assert cited is not None
     assert newest is not None
     assert cited[1] == newest[1] == hokical.__version__

@@ -42,12 +42,20 @@ def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> Non
         quiet_fit(cal, logits, labels)
         cal.save(tmp_path / f"{name}.json")
         np.save(tmp_path / f"{name}.npy", logits)
-        answers = (cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits))
+        answers = (
+            cal.predict(logits),
+            cal.predict_confidence(logits),
+            cal.predict_proba(logits),
+        )
         expected[name] = [float(np.sum(a)) for a in answers]
     command = [sys.executable, "-c", PROGRAM, tmp_path]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    )
     found = json.loads(run.stdout)
-    heavy = {name: sorted(set(HEAVY) & set(got["loaded"])) for name, got in found.items()}
+    heavy = {
+        name: sorted(set(HEAVY) & set(got["loaded"])) for name, got in found.items()
+    }
     assert heavy == {name: [] for name in expected}
     for name, sums in expected.items():
         np.testing.assert_allclose(found[name]["sums"], sums, rtol=1e-12, err_msg=name)
@@ -83,13 +91,23 @@ assert "torch" not in sys.modules
 
 
 def test_sets_and_bounds_need_nothing_more(tmp_path: Path) -> None:
-    """Guarantees with `delta` and intervals need SciPy when they are first asked for."""
+    """Guarantees with `delta` and intervals need SciPy when they are first asked
+    for.
+    """
     logits, labels = synthetic_logits(400, 4, seed=3)
     cal = make("hoki", noise=Gaussian(2.0)).fit(logits, labels)
     cal.save(tmp_path / "cal.json")
     np.savez(tmp_path / "data.npz", logits=logits, labels=labels)
-    command = [sys.executable, "-c", LIGHT, tmp_path / "cal.json", tmp_path / "data.npz"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    command = [
+        sys.executable,
+        "-c",
+        LIGHT,
+        tmp_path / "cal.json",
+        tmp_path / "data.npz",
+    ]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    )
     expected = []
     for _ in range(2):
         expected.append(float(cal.predict_set(logits, coverage=0.9).sizes.sum()))

@@ -1,7 +1,9 @@
-"""The same row gets the same bits: whatever came with it, lies around it or ran before it.
+"""The same row gets the same bits: whatever came with it, lies around it or ran before
+it.
 
-A row's answer may depend on its own numbers, on the number of classes and on the type. It may not
-depend on the batch, the memory order, the number of threads, or which kernels are compiled.
+A row's answer may depend on its own numbers, on the number of classes and on the type.
+It may not depend on the batch, the memory order, the number of threads, or which
+kernels are compiled.
 """
 
 from __future__ import annotations
@@ -23,13 +25,19 @@ from tests.rules.making import FAMILIES, NAMES, make_case
 CLASSES = (2, 3, 10, 20, 40, 100, 900)
 BATCHES = (1, 3, 7, 33)
 N_ROWS = 37
-#: Random rules by number of classes; those of `make test` have one, but for the default.
+#: Random rules by number of classes; those of `make test` have one, but for the
+#: default.
 SEEDS = {2: 1, 3: 1, 10: 4, 20: 2, 40: 2, 100: 1, 900: 2}
 BINARY = ("platt", "beta", "venn_abers")
-#: Sums are taken by columns up to 32 classes, and in pairs beyond; kernels answer from 17 on.
+#: Sums are taken by columns up to 32 classes, and in pairs beyond; kernels answer from
+#: 17 on.
 OFTEN = dict.fromkeys(("auto", "adaptive"), (2, 3, 10, 20, 40, 100))
 CASES = [
-    pytest.param(name, size, marks=[] if size in OFTEN.get(name, (2, 100)) else [pytest.mark.slow])
+    pytest.param(
+        name,
+        size,
+        marks=[] if size in OFTEN.get(name, (2, 100)) else [pytest.mark.slow],
+    )
     for size in CLASSES
     for name in NAMES
     if name not in BINARY or size == 2
@@ -48,7 +56,9 @@ def arrangements(rows: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, how: str) -> None:
+def assert_same(
+    found: list[np.ndarray], whole: list[np.ndarray], where: slice, how: str
+) -> None:
     for part, all_rows in zip(found, whole, strict=True):
         np.testing.assert_array_equal(part, all_rows[where], err_msg=how)
 
@@ -60,14 +70,18 @@ def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
     for seed in range(SEEDS[n_classes]):
         rule, rows = make_case(name, seed, n_classes, N_ROWS)
         most = 1e4 if dtype is np.float16 else 1e30
-        rows = np.where(np.isfinite(rows), np.clip(rows, -most, most), rows).astype(dtype)
+        rows = np.where(np.isfinite(rows), np.clip(rows, -most, most), rows).astype(
+            dtype
+        )
         with threads(2):
             whole = answers(rule, rows)
         every = slice(None)
         for how, given in arrangements(rows).items():
             assert_same(answers(rule, given), whole, every, how)
         many = np.concatenate([rows] * (1 + 300_000 // rows.size))
-        assert_same([part[:N_ROWS] for part in answers(rule, many)], whole, every, "many")
+        assert_same(
+            [part[:N_ROWS] for part in answers(rule, many)], whole, every, "many"
+        )
         calm = slice(8, None)  # without a masked class anywhere
         assert_same(answers(rule, rows[calm]), whole, calm, "no masked class")
         with threads(1):
@@ -76,7 +90,12 @@ def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
             for size in BATCHES:
                 for start in range(0, N_ROWS, size):
                     some = slice(start, start + size)
-                    assert_same(answers(rule, logits.take(some)), whole, some, f"batch of {size}")
+                    assert_same(
+                        answers(rule, logits.take(some)),
+                        whole,
+                        some,
+                        f"batch of {size}",
+                    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,13 +124,25 @@ def test_few_and_many_elements_of_a_special_function() -> None:
             np.testing.assert_array_equal(erfcx(y[some]), whole[some])
 
 
-METHODS = ("temps", "vecs", "ets", "structured", "adaptive", "irm", "irova_ts", "hoki", "auto")
+METHODS = (
+    "temps",
+    "vecs",
+    "ets",
+    "structured",
+    "adaptive",
+    "irm",
+    "irova_ts",
+    "hoki",
+    "auto",
+)
 
 
 @pytest.mark.parametrize("keep_rest", [True, False])
 @pytest.mark.parametrize(("n_classes", "k"), [(12, 3), (40, 10), (40, 20), (100, 40)])
 @pytest.mark.parametrize("name", ["temps", "ets", "adaptive"])
-def test_the_best_classes_alone(name: str, n_classes: int, k: int, keep_rest: bool) -> None:
+def test_the_best_classes_alone(
+    name: str, n_classes: int, k: int, keep_rest: bool
+) -> None:
     rule, rows = make_case(name, 0, n_classes, N_ROWS)
     rows = np.where(np.isfinite(rows), np.clip(rows, -1e30, 1e30), rows)
     best = TopK.from_logits(rows, k, keep_rest=keep_rest)
@@ -148,7 +179,9 @@ def test_a_fit_and_its_repetition(method: str, n_classes: int) -> None:
     with threads(1):
         again = make(method).fit(np.asfortranarray(logits), labels)
     assert again._stamp() == first._stamp()
-    np.testing.assert_array_equal(again.predict_proba(logits), first.predict_proba(logits))
+    np.testing.assert_array_equal(
+        again.predict_proba(logits), first.predict_proba(logits)
+    )
 
 
 HISTORY = """
@@ -196,7 +229,9 @@ print(json.dumps([key for key in before if before[key] != after[key]]))
 
 @pytest.mark.slow
 def test_what_ran_before_changes_nothing() -> None:
-    """Calls with more than a million logits, between two fits and answers of a fresh process."""
+    """Calls with more than a million logits, between two fits and answers of a fresh
+    process.
+    """
     done = subprocess.run(
         [sys.executable, "-c", HISTORY], capture_output=True, text=True, timeout=600
     )
@@ -204,7 +239,15 @@ def test_what_ran_before_changes_nothing() -> None:
     assert json.loads(done.stdout) == []
 
 
-OF_CONFIDENCE = ("ece", "debiased_ece", "brier", "log_loss", "smooth_ece", "auroc", "aurc")
+OF_CONFIDENCE = (
+    "ece",
+    "debiased_ece",
+    "brier",
+    "log_loss",
+    "smooth_ece",
+    "auroc",
+    "aurc",
+)
 OF_CLASSES = ("brier", "log_loss", "classwise_ece")
 
 
@@ -212,7 +255,10 @@ OF_CLASSES = ("brier", "log_loss", "classwise_ece")
 @pytest.mark.parametrize("n_classes", CLASSES)
 @pytest.mark.parametrize(
     ("name", "vectors"),
-    [*((name, False) for name in OF_CONFIDENCE), *((name, True) for name in OF_CLASSES)],
+    [
+        *((name, False) for name in OF_CONFIDENCE),
+        *((name, True) for name in OF_CLASSES),
+    ],
 )
 def test_metrics(name: str, vectors: bool, n_classes: int) -> None:
     """Of the same rows in any memory order, with one thread and with two."""

@@ -1,7 +1,7 @@
 """Griffe extension of the documentation site: doctests in docstrings are shown as code.
 
-Short docstrings here end in a doctest without the heading "Examples". Markdown would take its
-`>>>` for a quotation; a fence around it says what it is.
+Short docstrings here end in a doctest without the heading "Examples". Markdown would
+take its `>>>` for a quotation; a fence around it says what it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class FenceDoctests(griffe.Extension):
 
 
 def fenced(docstring: str) -> str:
-    """The docstring with its doctests in fences, but for those in a section of examples.
+    """The docstring with its doctests in fences, but for those in a section of
+    examples.
 
     >>> print(fenced("Add.\\n\\n>>> 1 + 1\\n2").replace("`", "'"))
     Add.

@@ -1,9 +1,11 @@
 """Make the logits that `hokical demo` runs on: the suite's ResNet-110 on CIFAR-10.
 
-The network was trained by `hokical paper make` (`suite/manifest.json` says how); the suite's file
-also holds what only the paper's experiments need, so logits and labels alone are kept.
+The network was trained by `hokical paper make` (`suite/manifest.json` says how); the
+suite's file also holds what only the paper's experiments need, so logits and labels
+alone are kept.
 
-    python tools/make_demo_logits.py suite/cifar10_resnet110.npz src/hokical/data/cifar10.npz
+    python tools/make_demo_logits.py suite/cifar10_resnet110.npz
+    src/hokical/data/cifar10.npz
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A page that links to `notebooks/NAME.ipynb` becomes that notebook:
 
-- prose becomes text, without links to other pages, which a downloaded file does not have;
+- prose becomes text, without links to other pages, which a downloaded file does not
+  have;
 - `python` blocks become code, and a `text` block after one its output;
 - lines `$ hokical ...` of `console` blocks become `!hokical ...`.
 
@@ -21,9 +22,14 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 FOLDER = "notebooks"
 
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
-_DOWNLOAD = re.compile(rf"^\[[^\]]*\]\((?:\.\./)*{FOLDER}/([\w-]+)\.ipynb\)[^\n]*\n", re.MULTILINE)
+_DOWNLOAD = re.compile(
+    rf"^\[[^\]]*\]\((?:\.\./)*{FOLDER}/([\w-]+)\.ipynb\)[^\n]*\n", re.MULTILINE
+)
 _RELATIVE_LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)[^)]*\)")
-_NOTE = "*A page of hokical's documentation, as a notebook. It needs `pip install hokical`.*\n"
+_NOTE = (
+    "*A page of hokical's documentation, as a notebook. It needs `pip install "
+    "hokical`.*\n"
+)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
@@ -35,9 +41,13 @@ def notebooks(docs: Path = DOCS) -> dict[Path, str]:
         for link in _DOWNLOAD.finditer(source):
             path = docs / FOLDER / f"{link[1]}.ipynb"
             if path in found:
-                raise ValueError(f"two pages link to {path.name}; each notebook has one page.")
+                raise ValueError(
+                    f"two pages link to {path.name}; each notebook has one page."
+                )
             text = _DOWNLOAD.sub(_NOTE, source)
-            found[path] = json.dumps(as_notebook(text), indent=1, ensure_ascii=False) + "\n"
+            found[path] = (
+                json.dumps(as_notebook(text), indent=1, ensure_ascii=False) + "\n"
+            )
     return found
 
 

@@ -1,12 +1,14 @@
-"""Draw the pictures of the README and of the documentation, for light and for dark pages.
+"""Draw the pictures of the README and of the documentation, for light and for dark
+pages.
 
     python tools/make_pictures.py [NAME ...]    # of all, or of those named
 
-`hero` is a CIFAR-10 ResNet-110 before and after the default method, wide and, for phones, narrow.
-`report` are screenshots of the top of `hokical demo`'s report, by Chromium. Pictures of the guide
-and of the theory are in `guide_pictures.py`. Those of other pages (`gallery`, `groups`, ...) are
-made by the code on the page: a block before the picture `assets/gallery/NAME-light.png` draws it on
-`ax`. Needs matplotlib (the extra `plot`).
+`hero` is a CIFAR-10 ResNet-110 before and after the default method, wide and, for
+phones, narrow. `report` are screenshots of the top of `hokical demo`'s report, by
+Chromium. Pictures of the guide and of the theory are in `guide_pictures.py`. Those of
+other pages (`gallery`, `groups`, ...) are made by the code on the page: a block before
+the picture `assets/gallery/NAME-light.png` draws it on `ax`. Needs matplotlib (the
+extra `plot`).
 """
 
 from __future__ import annotations
@@ -31,17 +33,28 @@ from hokical.plots import reliability
 from hokical.report import Evaluation
 
 DOCS = Path(__file__).parents[1] / "docs"
-_GROUND = dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117")
+_GROUND = dict.fromkeys(
+    ("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117"
+)
 _SAME = {"axes.prop_cycle": cycler(color=COLOURS)}
 STYLES: dict[str, Any] = {
-    "light": ["default", _SAME], "dark": ["dark_background", _GROUND | _SAME],
-}  # fmt: skip
+    "light": ["default", _SAME],
+    "dark": ["dark_background", _GROUND | _SAME],
+}
 N_BINS = 15
-#: Pages with a picture that their code draws. The last two need PyTorch and transformers.
+#: Pages with a picture that their code draws. The last two need PyTorch and
+#: transformers.
 PAGES = (
-    "gallery", "groups", "language-models", "multilabel", "shift", "dense", "scikit-learn",
-    "recipes/pytorch", "recipes/hugging-face",
-)  # fmt: skip
+    "gallery",
+    "groups",
+    "language-models",
+    "multilabel",
+    "shift",
+    "dense",
+    "scikit-learn",
+    "recipes/pytorch",
+    "recipes/hugging-face",
+)
 TITLES = {"uncalibrated": "uncalibrated", "auto": "after hokical.auto"}
 BEFORE, AFTER = ORANGE, BLUE
 
@@ -56,7 +69,9 @@ def main() -> None:
     known = ("hero", "report", *PAGES, *PICTURES)
     names = sys.argv[1:] or known
     if unknown := set(names) - set(known):
-        raise SystemExit(f"no such pictures: {', '.join(unknown)}. Known are {', '.join(known)}.")
+        raise SystemExit(
+            f"no such pictures: {', '.join(unknown)}. Known are {', '.join(known)}."
+        )
     for theme, style in STYLES.items():
         with plt.style.context(style):
             for name in names:
@@ -70,7 +85,10 @@ def make_picture(name: str, theme: str) -> None:
     elif name == "hero":
         results = compare(*demo_logits(), list(TITLES)).results
         save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
-        save(draw_hero(results, narrow=True), DOCS / "assets" / f"hero-narrow-{theme}.png")
+        save(
+            draw_hero(results, narrow=True),
+            DOCS / "assets" / f"hero-narrow-{theme}.png",
+        )
     elif name == "report":
         photograph_report(DOCS / "assets" / "gallery" / f"report-{theme}.png", theme)
     else:
@@ -91,8 +109,19 @@ def photograph_report(path: Path, theme: str) -> None:
         title = "ResNet-110 on CIFAR-10, 10,000 test images"
         compare(*demo_logits(), class_names=DEMO_CLASSES).to_html(page, title=title)
         dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
-        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        command += [*dark, "--window-size=1400,1060", f"--screenshot={path}", page.as_uri()]
+        command = [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ]
+        command += [
+            *dark,
+            "--window-size=1400,1060",
+            f"--screenshot={path}",
+            page.as_uri(),
+        ]
         subprocess.run(command, check=True, capture_output=True)
     print(path.relative_to(DOCS.parent))
 
@@ -113,7 +142,9 @@ def draw_gallery(name: str, theme: str) -> None:
 
 
 def draw_hero(results: tuple[Evaluation, ...], *, narrow: bool = False) -> Any:
-    """Reliability before and after, and the gap of every class; for phones one above the other."""
+    """Reliability before and after, and the gap of every class; for phones one above
+    the other.
+    """
     shape, size = ((3, 1), (4.6, 12.5)) if narrow else ((1, 3), (13, 4.3))
     figure, axes = plt.subplots(*shape, figsize=size, layout="constrained")
     for axis, result in zip(axes[:2], results, strict=True):
@@ -125,7 +156,9 @@ def draw_hero(results: tuple[Evaluation, ...], *, narrow: bool = False) -> Any:
 
 def draw_classes(axis: plt.Axes, results: tuple[Evaluation, ...]) -> None:
     """Mean confidence minus accuracy of the rows of each label, before and after."""
-    for result, colour, shift in zip(results, (BEFORE, AFTER), (-0.2, 0.2), strict=True):
+    for result, colour, shift in zip(
+        results, (BEFORE, AFTER), (-0.2, 0.2), strict=True
+    ):
         gaps = [100 * row.gap for row in result.classes.rows]
         places = np.arange(len(DEMO_CLASSES)) + shift
         axis.barh(places, gaps, height=0.4, color=colour, label=TITLES[result.name])
@@ -141,18 +174,35 @@ def draw(axis: plt.Axes, result: Evaluation) -> None:
     """Accuracy per bin against the diagonal, with the share of examples in each bin."""
     logits, labels = demo_logits()[1]
     confidence = result.calibrator.predict_confidence(logits)
-    bins = reliability(confidence, result.calibrator.predict(logits) == labels, n_bins=N_BINS)
+    bins = reliability(
+        confidence, result.calibrator.predict(logits) == labels, n_bins=N_BINS
+    )
     kept = bins.count >= 10  # the accuracy of fewer examples is noise
     left, accuracy, stated = bins.low[kept], bins.accuracy[kept], bins.confidence[kept]
     width = 1.0 / N_BINS
     shape = {"width": width, "align": "edge", "edgecolor": axis.get_facecolor()}
     axis.bar(left, accuracy, color=AFTER, label="accuracy", **shape)
     over = np.maximum(stated - accuracy, 0.0)
-    axis.bar(left, over, bottom=accuracy, color=BEFORE, alpha=0.7, label="overconfident", **shape)
-    axis.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--", label="calibrated")
+    axis.bar(
+        left,
+        over,
+        bottom=accuracy,
+        color=BEFORE,
+        alpha=0.7,
+        label="overconfident",
+        **shape,
+    )
+    axis.plot(
+        [0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--", label="calibrated"
+    )
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence")
-    mean, right, ece = (result.score(name) for name in ("mean_confidence", "accuracy", "ece"))
-    title = f"{TITLES[result.name]}\nconfidence {mean:.1%}, accuracy {right:.1%}, ECE {ece:.3f}"
+    mean, right, ece = (
+        result.score(name) for name in ("mean_confidence", "accuracy", "ece")
+    )
+    title = (
+        f"{TITLES[result.name]}\nconfidence {mean:.1%}, accuracy {right:.1%}, ECE "
+        f"{ece:.3f}"
+    )
     axis.set_title(title, fontsize=11)
     axis.legend(loc="upper left", frameon=False)
 

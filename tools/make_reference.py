@@ -1,11 +1,13 @@
-"""Make the reference of the documentation: one page for each public name, with an example.
+"""Make the reference of the documentation: one page for each public name, with an
+example.
 
     python tools/make_reference.py  # writes docs/api/; `make docs` does it
 
-The names are those of `tests/public_names.txt`, and the docstrings are read without importing
-anything, so that no library need be installed and no name is left out: one that is not found, has
-no docstring or no example ends the build. `docs/api/index.md` lists all by package. An object that
-is public in two packages has one page, under the shorter path.
+The names are those of `tests/public_names.txt`, and the docstrings are read without
+importing anything, so that no library need be installed and no name is left out: one
+that is not found, has no docstring or no example ends the build. `docs/api/index.md`
+lists all by package. An object that is public in two packages has one page, under the
+shorter path.
 """
 
 from __future__ import annotations
@@ -94,13 +96,18 @@ def public_names() -> list[str]:
     listed = (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split()
     unknown = {name.partition(":")[0] for name in listed} - set(PACKAGES)
     if unknown:
-        sys.exit(f"tools/make_reference.py must say what {sorted(unknown)} are for: PACKAGES.")
+        sys.exit(
+            f"tools/make_reference.py must say what {sorted(unknown)} are for: "
+            "PACKAGES."
+        )
     return [name.replace(":", ".") for name in sorted(listed, key=str.lower)]
 
 
 def pages(names: list[str]) -> dict[str, str]:
     """Text of every page, by its name."""
-    root = griffe.load("hokical", search_paths=[str(ROOT / "src")], resolve_aliases=True)
+    root = griffe.load(
+        "hokical", search_paths=[str(ROOT / "src")], resolve_aliases=True
+    )
     found = {name: look_up(root, name) for name in names}
     homes: dict[str, str] = {}  # the public path of each object, by where it is defined
     for name in sorted(names, key=lambda name: (name.count("."), name)):
@@ -125,10 +132,15 @@ def look_up(root: griffe.Object, name: str) -> griffe.Object:
 
 
 def page(name: str, found: dict[str, griffe.Object]) -> str:
-    """The docstring of a name under its public path, and an example where it has none."""
+    """The docstring of a name under its public path, and an example where it has
+    none.
+    """
     lines = [f"::: {name}", "    options:", "      heading_level: 1"]
     bases = {str(base).rpartition(".")[2] for base in getattr(found[name], "bases", ())}
-    if bases & {"Calibrator", "BaseCalibrator"}:  # what all share is shown once, at the base
+    if bases & {
+        "Calibrator",
+        "BaseCalibrator",
+    }:  # what all share is shown once, at the base
         lines.append("      inherited_members: false")
     parts = ["\n".join(lines) + "\n"]
     if not own_example(found[name]):
@@ -165,7 +177,9 @@ def overview(found: dict[str, griffe.Object], homes: dict[str, str]) -> str:
     """The page that lists every name."""
     parts = [INTRODUCTION]
     for package, purpose in PACKAGES.items():
-        parts.append(f"\n## `{package}`: {purpose}\n\n| name | what it is |\n| --- | --- |\n")
+        parts.append(
+            f"\n## `{package}`: {purpose}\n\n| name | what it is |\n| --- | --- |\n"
+        )
         for name, one in found.items():
             if name.rpartition(".")[0] == package:
                 home = homes[one.canonical_path]

@@ -1,8 +1,9 @@
 """Build the documentation: `make docs`.
 
-Each version has a folder of its own, `site/0.2.0/`; `site/versions.json` feeds the menu of versions
-in the page's head, and `site/index.html` leads to the newest. Folders of earlier versions in
-`site/` are kept and listed: to publish, build into a copy of what is published.
+Each version has a folder of its own, `site/0.2.0/`; `site/versions.json` feeds the menu
+of versions in the page's head, and `site/index.html` leads to the newest. Folders of
+earlier versions in `site/` are kept and listed: to publish, build into a copy of what
+is published.
 
     python tools/make_site.py
 """
@@ -26,7 +27,8 @@ REDIRECT = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={version}/index.html">
 <a href="{version}/index.html">hokical {version}</a>
 """
-#: Served for any missing address, at any depth: nothing in it is a link to a file beside it.
+#: Served for any missing address, at any depth: nothing in it is a link to a file
+#: beside it.
 MISSING = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -66,26 +68,37 @@ def main() -> None:
         (place / "404.html").write_text(MISSING, encoding="utf-8")
     versions = list_versions(site)
     print(
-        f"{', '.join(versions)}: open {site / 'index.html'} (the menu of versions needs a server:"
+        f"{', '.join(versions)}: open {site / 'index.html'} (the menu of versions "
+        "needs a server:"
     )
     print(f"python -m http.server --directory {site})")
 
 
 def current_version() -> str:
     """The version that is built, without importing what it is built from."""
-    text = (ROOT / "src" / "hokical" / "_core" / "version.py").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "hokical" / "_core" / "version.py").read_text(
+        encoding="utf-8"
+    )
     found = re.search(r'"(\d+\.\d+\.\d+[^"]*)"', text)
     if found is None:
-        raise ValueError(f"src/hokical/_core/version.py must hold a version; got {text!r}.")
+        raise ValueError(
+            f"src/hokical/_core/version.py must hold a version; got {text!r}."
+        )
     return found[1]
 
 
 def serve_search_locally(folder: Path) -> None:
-    """Replace what pages fetch from elsewhere, for search from the file system, by our own."""
+    """Replace what pages fetch from elsewhere, for search from the file system, by
+    our own.
+    """
     fetched = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
-    pages = [page for page in folder.rglob("*.html") if fetched in page.read_text("utf-8")]
+    pages = [
+        page for page in folder.rglob("*.html") if fetched in page.read_text("utf-8")
+    ]
     if not pages:
-        raise ValueError(f"no page in {folder} has {fetched}; does search still need it?")
+        raise ValueError(
+            f"no page in {folder} has {fetched}; does search still need it?"
+        )
     for page in pages:
         up = "../" * (len(page.relative_to(folder).parts) - 1)
         own = f'<script src="{up}assets/search-from-files.js"></script>'
@@ -93,13 +106,21 @@ def serve_search_locally(folder: Path) -> None:
 
 
 def list_versions(site: Path) -> list[str]:
-    """Write the list of versions in `site` and the way to the newest; return them, newest first."""
+    """Write the list of versions in `site` and the way to the newest; return them,
+    newest first.
+    """
     found = [path.parent.name for path in site.glob("*/index.html")]
-    versions = sorted((name for name in found if name[:1].isdigit()), key=_order, reverse=True)
+    versions = sorted(
+        (name for name in found if name[:1].isdigit()), key=_order, reverse=True
+    )
     entries = [{"version": name, "title": name, "aliases": []} for name in versions]
     entries[0]["aliases"] = ["latest"]
-    (site / "versions.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    (site / "index.html").write_text(REDIRECT.format(version=versions[0]), encoding="utf-8")
+    (site / "versions.json").write_text(
+        json.dumps(entries, indent=1) + "\n", encoding="utf-8"
+    )
+    (site / "index.html").write_text(
+        REDIRECT.format(version=versions[0]), encoding="utf-8"
+    )
     return versions
 
 

@@ -1,7 +1,9 @@
-"""Markdown extension of the documentation site: formulas become MathML while pages are built.
+"""Markdown extension of the documentation site: formulas become MathML while pages are
+built.
 
-Browsers draw MathML by themselves, so the site needs no script and no download for it. The
-extension `pymdownx.arithmatex` finds the formulas in the Markdown; here each is translated.
+Browsers draw MathML by themselves, so the site needs no script and no download for it.
+The extension `pymdownx.arithmatex` finds the formulas in the Markdown; here each is
+translated.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ class MathMLExtension(Extension):
     """What Markdown loads."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        # After everything else: arithmatex puts its blocks back as raw HTML at priority 30.
+        # After everything else: arithmatex puts its blocks back as raw HTML at priority
+        # 30.
         md.postprocessors.register(_Translator(md), "mathml", 0)
 
 

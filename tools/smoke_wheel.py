@@ -1,12 +1,15 @@
-"""Install the wheel, not the source tree, into clean environments, and use it as a stranger would.
+"""Install the wheel, not the source tree, into clean environments, and use it as a
+stranger would.
 
-    python tools/smoke_wheel.py             # the Python that runs this
-    python tools/smoke_wheel.py --all       # every supported Python that is installed
-    python tools/smoke_wheel.py --lowest    # the oldest dependencies that pyproject.toml allows
-    python tools/smoke_wheel.py --tests     # and the tests of methods, metrics and guarantees
+    python tools/smoke_wheel.py             # the Python that runs this python
+    tools/smoke_wheel.py --all       # every supported Python that is installed python
+    tools/smoke_wheel.py --lowest    # the oldest dependencies that pyproject.toml
+    allows python tools/smoke_wheel.py --tests     # and the tests of methods, metrics
+    and guarantees
 
-Each environment gets the package without extras, and in the end with scikit-learn's. `uv` makes
-and fills it where it is installed, otherwise `venv` and `pip`; `--lowest` needs `uv`.
+Each environment gets the package without extras, and in the end with scikit-learn's.
+`uv` makes and fills it where it is installed, otherwise `venv` and `pip`; `--lowest`
+needs `uv`.
 """
 
 from __future__ import annotations
@@ -25,11 +28,18 @@ ROOT = Path(__file__).resolve().parents[1]
 #: With `t`: without the global interpreter lock.
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t")
 MOST_BYTES = 1_500_000
-#: Not with the oldest: `predict_confidence` and `predict_proba` of `irm` differ by 6e-16.
+#: Not with the oldest: `predict_confidence` and `predict_proba` of `irm` differ by
+#: 6e-16.
 NEWER = ("tests/calibrators/test_irm.py::test_it_agrees_on_real_logits",)
 #: What `--tests` runs, and what it needs beside the package.
 TESTS = ("tests/calibrators", "tests/metrics", "tests/guarantees")
-TEST_TOOLS = ("pytest>=8", "hypothesis", "pytest-timeout", "pytest-xdist", "pandas>=2.2")
+TEST_TOOLS = (
+    "pytest>=8",
+    "hypothesis",
+    "pytest-timeout",
+    "pytest-xdist",
+    "pandas>=2.2",
+)
 
 FIT = """
 import hokical
@@ -89,12 +99,22 @@ print(f"Python {sys.version.split()[0]}{'' if locked else ' without the lock'}:"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true", help="every supported Python found here")
-    which.add_argument("--python", action="append", help="this interpreter; may be repeated")
-    parser.add_argument("--lowest", action="store_true", help="oldest versions of dependencies")
-    parser.add_argument("--tests", action="store_true", help="run a part of the tests with each")
+    which.add_argument(
+        "--all", action="store_true", help="every supported Python found here"
+    )
+    which.add_argument(
+        "--python", action="append", help="this interpreter; may be repeated"
+    )
+    parser.add_argument(
+        "--lowest", action="store_true", help="oldest versions of dependencies"
+    )
+    parser.add_argument(
+        "--tests", action="store_true", help="run a part of the tests with each"
+    )
     options = parser.parse_args()
-    pythons = options.python or (list(find_pythons()) if options.all else [sys.executable])
+    pythons = options.python or (
+        list(find_pythons()) if options.all else [sys.executable]
+    )
     with tempfile.TemporaryDirectory() as folder:
         wheel = build_wheel(Path(folder))
         for number, python in enumerate(pythons):
@@ -109,11 +129,15 @@ def main() -> None:
 
 
 def find_pythons() -> Iterator[str]:
-    """One working interpreter per supported version: from the path, or one of pyenv's."""
+    """One working interpreter per supported version: from the path, or one of
+    pyenv's.
+    """
     kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for version in SUPPORTED:
         threaded = version.endswith("t")
-        found = sorted(kept.glob(f"{version.rstrip('t')}.*{'t' * threaded}/bin/python{version}"))
+        found = sorted(
+            kept.glob(f"{version.rstrip('t')}.*{'t' * threaded}/bin/python{version}")
+        )
         candidates = [shutil.which(f"python{version}"), *map(str, reversed(found))]
         working = [path for path in candidates if path and works(path)]
         if working:
@@ -124,11 +148,17 @@ def find_pythons() -> Iterator[str]:
 
 def works(python: str) -> bool:
     """Whether it starts; pyenv's shims exist for versions that do not."""
-    return subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
+    return (
+        subprocess.run([python, "-c", "import venv"], capture_output=True).returncode
+        == 0
+    )
 
 
 def build_wheel(folder: Path) -> Path:
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT], folder)
+    run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT],
+        folder,
+    )
     (wheel,) = folder.glob("*.whl")
     size = wheel.stat().st_size
     print(f"{wheel.name}: {size:,} bytes", flush=True)
@@ -137,7 +167,9 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, python: str, place: Path, *, lowest: bool, extra: str = "") -> Path:
+def install(
+    wheel: Path, python: str, place: Path, *, lowest: bool, extra: str = ""
+) -> Path:
     """An environment with the wheel and what it requires, made if it is not there yet.
 
     Returns its folder of programs.
@@ -175,7 +207,9 @@ def smoke(programs: Path, place: Path) -> None:
 
 
 def run_tests(programs: Path, place: Path, *, lowest: bool) -> None:
-    """A part of the tests, on the installed wheel and the dependencies that it came with."""
+    """A part of the tests, on the installed wheel and the dependencies that it came
+    with.
+    """
     python = programs / "python"
     kept = place / "kept.txt"  # what tests need must not move what is tested
     names = [
@@ -188,13 +222,23 @@ def run_tests(programs: Path, place: Path, *, lowest: bool) -> None:
         "typer",
         "rich",
     ]
-    code = f"from importlib.metadata import version as v\nfor n in {names}: print(n + '==' + v(n))"
+    code = (
+        f"from importlib.metadata import version as v\nfor n in {names}: print(n + "
+        "'==' + v(n))"
+    )
     kept.write_text(subprocess.check_output([python, "-c", code], text=True))
     install_tools = [*find_uv(), "pip", "install", "-q", "--python", python, "-c", kept]
     run([*install_tools, *TEST_TOOLS], place)
     # Old libraries tell of what newer ones beside them will drop: no failure of ours.
     quiet = ["-W", "default::DeprecationWarning", "-p", "no:cacheprovider"]
-    chosen = ["-n", "auto", "-m", "not slow and not cluster", "--hypothesis-profile", "few"]
+    chosen = [
+        "-n",
+        "auto",
+        "-m",
+        "not slow and not cluster",
+        "--hypothesis-profile",
+        "few",
+    ]
     left = [f"--deselect={name}" for name in NEWER if lowest]
     run([python, "-m", "pytest", *quiet, *chosen, *left, *TESTS], ROOT)
 
@@ -206,8 +250,12 @@ def find_uv() -> list[str | None]:
 
 def run(command: list[str | Path | None], place: Path, **options: int) -> None:
     # Without what could lead to the source tree.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(list(map(str, command)), cwd=place, env=environment, **options)  # type: ignore[call-overload]
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
+    done = subprocess.run(
+        list(map(str, command)), cwd=place, env=environment, **options
+    )  # type: ignore[call-overload]
     if done.returncode:
         sys.exit(f"{command[0]} failed with exit code {done.returncode}.")
 

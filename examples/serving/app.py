@@ -1,12 +1,14 @@
-"""A calibrated classifier behind HTTP: batches in, labels and confidence out, monitored.
+"""A calibrated classifier behind HTTP: batches in, labels and confidence out,
+monitored.
 
     pip install "../..[onnx,sklearn]" starlette uvicorn
     python make_model.py          # writes model.onnx and monitor.json
     uvicorn --factory app:create_app --workers 2
 
-The ONNX file holds the network and its calibrator, so the service needs neither PyTorch nor
-scikit-learn to answer. Work runs on the server's threads, which share an onnxruntime session; the
-monitor is shared by all processes, and saved, in a SQLite database.
+The ONNX file holds the network and its calibrator, so the service needs neither PyTorch
+nor scikit-learn to answer. Work runs on the server's threads, which share an
+onnxruntime session; the monitor is shared by all processes, and saved, in a SQLite
+database.
 """
 
 from __future__ import annotations
@@ -35,17 +37,27 @@ class Service:
     """The model and its monitor, shared by all requests."""
 
     def __init__(self, model: str, monitor: str, store: str) -> None:
-        self.session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self.session = onnxruntime.InferenceSession(
+            model, providers=["CPUExecutionProvider"]
+        )
         self.input = self.session.get_inputs()[0].name
         self.store = MonitorStore(store, monitor)
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:
-        """{"inputs": (n, features)} -> {"ids": (n,), "labels": (n,), "confidence": (n,)}"""
+        """{"inputs": (n, features)} -> {"ids": (n,), "labels": (n,), "confidence":
+        (n,)}
+        """
         inputs = np.asarray(body["inputs"], np.float32)
-        labels, confidence = self.session.run(["labels", "confidence"], {self.input: inputs})
+        labels, confidence = self.session.run(
+            ["labels", "confidence"], {self.input: inputs}
+        )
         ids = [uuid4().hex for _ in labels]
         self.store.add_predictions(ids, confidence.tolist())
-        return {"ids": ids, "labels": labels.tolist(), "confidence": confidence.tolist()}
+        return {
+            "ids": ids,
+            "labels": labels.tolist(),
+            "confidence": confidence.tolist(),
+        }
 
     def learn_outcome(self, body: dict[str, Any]) -> dict[str, Any]:
         """{"ids": (n,), "correct": (n,)}, once it is known which labels were right."""
@@ -61,10 +73,22 @@ class Service:
         found = self.store.monitor().status()
         numbers = {
             "predictions_total": ("counter", found.n_observed, "Predictions so far."),
-            "outcomes_total": ("counter", found.n, "Predictions whose outcome is known."),
-            "waiting": ("gauge", found.n_waiting, "Predictions that wait for their outcome."),
+            "outcomes_total": (
+                "counter",
+                found.n,
+                "Predictions whose outcome is known.",
+            ),
+            "waiting": (
+                "gauge",
+                found.n_waiting,
+                "Predictions that wait for their outcome.",
+            ),
             "accuracy": ("gauge", found.accuracy, "Accuracy of the newest outcomes."),
-            "mean_confidence": ("gauge", found.mean_confidence, "Their mean confidence."),
+            "mean_confidence": (
+                "gauge",
+                found.mean_confidence,
+                "Their mean confidence.",
+            ),
             "ece": ("gauge", found.ece.value, "Their expected calibration error."),
             "alarm": ("gauge", int(found.alarmed), "1 after an alarm was raised."),
         }
@@ -75,7 +99,9 @@ class Service:
         return "\n".join(lines) + "\n"
 
 
-def create_app(model: str = MODEL, monitor: str = MONITOR, store: str = STORE) -> Starlette:
+def create_app(
+    model: str = MODEL, monitor: str = MONITOR, store: str = STORE
+) -> Starlette:
     """The application; one per process."""
     service = Service(model, monitor, store)
 
@@ -85,7 +111,9 @@ def create_app(model: str = MODEL, monitor: str = MONITOR, store: str = STORE) -
                 return JSONResponse(await run_in_threadpool(work, await request.json()))
             except (KeyError, TypeError, ValueError) as error:  # also JSON that is none
                 return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 400)
-            except Exception as error:  # onnxruntime has exceptions of its own, for wrong shapes
+            except (
+                Exception
+            ) as error:  # onnxruntime has exceptions of its own, for wrong shapes
                 if "onnxruntime" not in type(error).__module__:
                     raise
                 return JSONResponse({"error": str(error)}, 400)

@@ -23,21 +23,30 @@ def main(folder: Path, method: str = "auto") -> None:
     calibrator = hokical.make(method).fit(logits, y[600:1200])
     calibrator.save(folder / "cal.json")
     attach(as_onnx(model), calibrator, folder / "model.onnx")
-    monitor = hokical.CalibrationMonitor.from_validation(calibrator, logits, y[600:1200])
+    monitor = hokical.CalibrationMonitor.from_validation(
+        calibrator, logits, y[600:1200]
+    )
     monitor.save(folder / "monitor.json")
 
 
 def as_onnx(model: LogisticRegression) -> Any:
-    """The linear model as an ONNX graph; a network would come from `torch.onnx.export`."""
+    """The linear model as an ONNX graph; a network would come from
+    `torch.onnx.export`.
+    """
     weights = {"weight": model.coef_.T, "bias": model.intercept_}
     graph = helper.make_graph(
         [helper.make_node("Gemm", ["inputs", "weight", "bias"], ["logits"])],
         "classifier",
         [helper.make_tensor_value_info("inputs", TensorProto.FLOAT, ["batch", 64])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
-        [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()],
+        [
+            numpy_helper.from_array(w.astype(np.float32), name)
+            for name, w in weights.items()
+        ],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     onnx.checker.check_model(made)
     return made
 

@@ -1,9 +1,10 @@
 """One monitor for all processes of a service: a log of what happened, in SQLite.
 
-A process appends predictions and outcomes to the log, and reads what the others have appended into
-a monitor of its own: all have the same rows in the same order, and so the same status. From time to
-time the monitor is saved into the database, and the log up to there is dropped. Nothing but the
-standard library and hokical is needed; the database must be on a local disk.
+A process appends predictions and outcomes to the log, and reads what the others have
+appended into a monitor of its own: all have the same rows in the same order, and so the
+same status. From time to time the monitor is saved into the database, and the log up to
+there is dropped. Nothing but the standard library and hokical is needed; the database
+must be on a local disk.
 """
 
 from __future__ import annotations
@@ -58,20 +59,28 @@ class MonitorStore:
             self._log(database, ids, {"confidence": list(confidence)})
 
     def add_outcomes(self, ids: Sequence[str], correct: Sequence[bool]) -> None:
-        """Log whether predictions were right; if an id is unknown or known already, none is."""
+        """Log whether predictions were right; if an id is unknown or known already,
+        none is.
+        """
         if len(ids) != len(correct) or not all(type(each) is bool for each in correct):
             raise ValueError("`correct` must be true or false for each of the ids.")
         with self._transaction() as database:
             for each, right in zip(ids, correct, strict=True):
-                change = "update prediction set outcome = ? where id = ? and outcome is null"
+                change = (
+                    "update prediction set outcome = ? where id = ? and outcome is null"
+                )
                 if not database.execute(change, (right, each)).rowcount:
-                    raise ValueError(f"`ids` must wait for an outcome; {each!r} does not.")
+                    raise ValueError(
+                        f"`ids` must wait for an outcome; {each!r} does not."
+                    )
             self._log(database, ids, {"correct": list(correct)})
 
     def monitor(self) -> CalibrationMonitor:
         """The monitor of all that was logged so far, by any process."""
         with self._lock, self._transaction() as database:
-            saved, text = database.execute("select number, monitor from saved").fetchone()
+            saved, text = database.execute(
+                "select number, monitor from saved"
+            ).fetchone()
             if saved > self._number:  # what is missing may be dropped from the log
                 self._number, self._monitor = saved, _from_text(text)
             news = database.execute(
@@ -95,14 +104,19 @@ class MonitorStore:
 
     def _save(self, database: sqlite3.Connection) -> None:
         text = _to_text(self._monitor)
-        database.execute("update saved set number = ?, monitor = ?", (self._number, text))
+        database.execute(
+            "update saved set number = ?, monitor = ?", (self._number, text)
+        )
         database.execute("delete from log where number <= ?", (self._number,))
         database.execute(
-            "delete from prediction where rowid <= (select max(rowid) from prediction) - ?",
+            "delete from prediction where rowid <= (select max(rowid) from prediction) "
+            "- ?",
             (self._keep,),
         )
 
-    def _log(self, database: sqlite3.Connection, ids: Sequence[str], content: Any) -> None:
+    def _log(
+        self, database: sqlite3.Connection, ids: Sequence[str], content: Any
+    ) -> None:
         row = json.dumps(list(ids)), json.dumps(content)
         database.execute("insert into log (ids, content) values (?, ?)", row)
 
@@ -123,7 +137,9 @@ class MonitorStore:
             database.close()
 
 
-def _count(monitor: CalibrationMonitor, ids: list[str], content: dict[str, Any]) -> None:
+def _count(
+    monitor: CalibrationMonitor, ids: list[str], content: dict[str, Any]
+) -> None:
     """Count an entry of the log."""
     if "confidence" in content:
         monitor.update(content["confidence"], ids=ids)

@@ -1,9 +1,10 @@
-"""Batches of rows for `shift.py --cases`: with label shift, and with changes of other kinds.
+"""Batches of rows for `shift.py --cases`: with label shift, and with changes of other
+kinds.
 
-A data set is examples to fit on, rows to draw batches from, and what they can be divided by:
-groups of people or subjects, or the order in which they came. Logits alone are changed in ways
-that label shift cannot explain: scaled, blurred by noise, chosen by where they lie or how sure they
-are, or answered by another network.
+A data set is examples to fit on, rows to draw batches from, and what they can be
+divided by: groups of people or subjects, or the order in which they came. Logits alone
+are changed in ways that label shift cannot explain: scaled, blurred by noise, chosen by
+where they lie or how sure they are, or answered by another network.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _GROUPS, _RUNS = 16, 24
 
 @dataclass
 class DataSet:
-    """Logits and labels to fit on and to draw from; `groups` (n,) by name; whether order counts."""
+    """Logits and labels to fit on and to draw from; `groups` (n,) by name; whether
+    order counts.
+    """
 
     name: str
     val_logits: Any
@@ -35,7 +38,9 @@ class DataSet:
 
 
 def read_data_sets(path: Path) -> Iterator[DataSet]:
-    """Those of one file, known by its arrays: logits, or one of the public sets with groups."""
+    """Those of one file, known by its arrays: logits, or one of the public sets with
+    groups.
+    """
     arrays = np.load(path)
     if "employed" in arrays:
         yield from _employment(arrays)
@@ -54,8 +59,15 @@ def _logits(path: Path, arrays: Any) -> Iterator[DataSet]:
     if "val_logits" in arrays:
         val, truth = arrays["val_logits"], arrays["val_labels"].astype(int)
     else:
-        some, rest = np.array_split(np.random.default_rng(0).permutation(len(labels)), 2)
-        val, truth, logits, labels = logits[some], labels[some], logits[rest], labels[rest]
+        some, rest = np.array_split(
+            np.random.default_rng(0).permutation(len(labels)), 2
+        )
+        val, truth, logits, labels = (
+            logits[some],
+            labels[some],
+            logits[rest],
+            labels[rest],
+        )
     both = val.astype(np.float32), truth, logits.astype(np.float32), labels
     yield DataSet(path.stem, *both, ordered="chest" in path.stem)
 
@@ -77,10 +89,19 @@ def _employment(arrays: Any) -> Iterator[DataSet]:
         "sex 2": arrays["sex"] == 2,
     }.items():
         some = rng.permutation(np.flatnonzero(first & own))[:5000]
-        rest = np.flatnonzero(~own) if "sex" in name else np.setdiff1d(np.arange(len(labels)), some)
+        rest = (
+            np.flatnonzero(~own)
+            if "sex" in name
+            else np.setdiff1d(np.arange(len(labels)), some)
+        )
         groups = {column: values[rest] for column, values in columns.items()}
         yield DataSet(
-            f"employment, {name}", logits[some], labels[some], logits[rest], labels[rest], groups
+            f"employment, {name}",
+            logits[some],
+            labels[some],
+            logits[rest],
+            labels[rest],
+            groups,
         )
 
 
@@ -93,14 +114,25 @@ def _prompts(arrays: Any) -> Iterator[DataSet]:
         for half in (0, 1):
             own = subject % 2 == half
             parts = scores[prompt][own], labels[own], scores[prompt][~own], labels[~own]
-            yield DataSet(f"prompt {prompt}, {half}", *parts, {"subject": subject[~own]})
+            yield DataSet(
+                f"prompt {prompt}, {half}", *parts, {"subject": subject[~own]}
+            )
         some, rest = halves
-        parts = scores[prompt][some], labels[some], scores[(prompt + 1) % 10][rest], labels[rest]
-        yield DataSet(f"prompt {prompt} to the next", *parts, {"prompt": np.zeros(len(rest), int)})
+        parts = (
+            scores[prompt][some],
+            labels[some],
+            scores[(prompt + 1) % 10][rest],
+            labels[rest],
+        )
+        yield DataSet(
+            f"prompt {prompt} to the next", *parts, {"prompt": np.zeros(len(rest), int)}
+        )
 
 
 def _language_models(arrays: Any) -> Iterator[DataSet]:
-    """Whether an answer is right, by its confidence: half of the subjects, then the others."""
+    """Whether an answer is right, by its confidence: half of the subjects, then the
+    others.
+    """
     models = sorted({name.split("/")[0] for name in arrays.files if "/" in name})
     for place, model in enumerate(models[::4]):
         for kind in ("token", "verbal"):
@@ -108,7 +140,10 @@ def _language_models(arrays: Any) -> Iterator[DataSet]:
             known = np.isfinite(stated)
             if known.sum() < 3000:
                 continue
-            logits, right = _two(stated[known]), arrays[f"{model}/right"][known].astype(int)
+            logits, right = (
+                _two(stated[known]),
+                arrays[f"{model}/right"][known].astype(int),
+            )
             subject = arrays[f"{model}/subject"][known]
             own = np.isin(subject, np.unique(subject)[place % 2 :: 2])
             some, rest = np.flatnonzero(own)[:4000], ~own
@@ -123,15 +158,20 @@ def _tables(arrays: Any) -> Iterator[DataSet]:
         if place % 5 != (place // 5) % 5 or len(arrays[f"{name}/test_labels"]) < 300:
             continue
         val, test = (
-            np.log(np.maximum(arrays[f"{name}/{part}_probs"], 1e-7)) for part in ("val", "test")
+            np.log(np.maximum(arrays[f"{name}/{part}_probs"], 1e-7))
+            for part in ("val", "test")
         )
-        labels = (arrays[f"{name}/{part}_labels"].astype(int) for part in ("val", "test"))
+        labels = (
+            arrays[f"{name}/{part}_labels"].astype(int) for part in ("val", "test")
+        )
         truth, labels = labels
         if len(truth) >= 300:
             yield DataSet(name, val, truth, test, labels)
 
 
-def label_shifts(data: DataSet, size: int, draw: Any, rng: Any) -> Iterator[tuple[str, Any, Any]]:
+def label_shifts(
+    data: DataSet, size: int, draw: Any, rng: Any
+) -> Iterator[tuple[str, Any, Any]]:
     """Batches with label shift alone, or without any change."""
     for _ in range(2):
         for concentration in (0.1, 1.0):

@@ -1,12 +1,14 @@
-"""Groups in classifiers: what they gain, that they do no harm, and what their fit costs.
+"""Groups in classifiers: what they gain, that they do no harm, and what their fit
+costs.
 
     python paper/studies/group_classifiers.py [cost]
     python paper/studies/group_classifiers.py subjects mmlu_subjects.npz
     python paper/studies/group_classifiers.py people employment.npz
 
-`subjects`: `scores` (prompts, questions, 4), `labels`, `subject`; constants were chosen on the
-first half of the prompts, and the second half is reported. `people`: `probability`, `employed`,
-`sex`, `race`, `age`; groups and scores with their change in standard errors.
+`subjects`: `scores` (prompts, questions, 4), `labels`, `subject`; constants were chosen
+on the first half of the prompts, and the second half is reported. `people`:
+`probability`, `employed`, `sex`, `race`, `age`; groups and scores with their change in
+standard errors.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def losses(proba: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return -np.log(np.maximum(proba[np.arange(labels.size), labels], 1e-12))
 
 
-def worst_gap(proba: np.ndarray, labels: np.ndarray, group: np.ndarray, least: int = 50) -> float:
+def worst_gap(
+    proba: np.ndarray, labels: np.ndarray, group: np.ndarray, least: int = 50
+) -> float:
     """The largest |says - right| of a group with enough rows."""
     gap = proba.max(axis=1) - (proba.argmax(axis=1) == labels)
     own = [gap[group == g] for g in np.unique(group)]
@@ -39,7 +43,10 @@ def worst_gap(proba: np.ndarray, labels: np.ndarray, group: np.ndarray, least: i
 def report_subjects(path: Path, prompts: Iterable[int], sizes: Iterable[int]) -> None:
     data = np.load(path)
     labels, group = data["labels"].astype(int), data["subject"].astype(str)
-    print("| examples | method | log loss | worst subject's gap | better than without groups |")
+    print(
+        "| examples | method | log loss | worst subject's gap | better than without "
+        "groups |"
+    )
     print("|---|---|---|---|---|")
     for size in sizes:
         found: dict[str, list[tuple[float, float]]] = {}
@@ -51,17 +58,26 @@ def report_subjects(path: Path, prompts: Iterable[int], sizes: Iterable[int]) ->
                 cal = hokical.auto(logits[fit], labels[fit])
                 by_group = hokical.auto(logits[fit], labels[fit], groups=group[fit])
                 predicted = {
-                    "uncalibrated": np.exp(logits[test]) / np.exp(logits[test]).sum(1)[:, None],
+                    "uncalibrated": np.exp(logits[test])
+                    / np.exp(logits[test]).sum(1)[:, None],
                     "auto": cal.predict_proba(logits[test]),
-                    "auto, groups": by_group.predict_proba(logits[test], groups=group[test]),
+                    "auto, groups": by_group.predict_proba(
+                        logits[test], groups=group[test]
+                    ),
                 }
                 for name, proba in predicted.items():
                     gap = worst_gap(proba, labels[test], group[test])
-                    found.setdefault(name, []).append((losses(proba, labels[test]).mean(), gap))
+                    found.setdefault(name, []).append(
+                        (losses(proba, labels[test]).mean(), gap)
+                    )
         for name, pairs in found.items():
             loss, gap = np.mean(pairs, axis=0)
             base = np.array(found["auto"])
-            wins = (np.array(pairs) < base).mean(axis=0) if name == "auto, groups" else None
+            wins = (
+                (np.array(pairs) < base).mean(axis=0)
+                if name == "auto, groups"
+                else None
+            )
             share = "" if wins is None else f"{wins[0]:.0%} / {wins[1]:.0%}"
             print(f"| {size} | {name} | {loss:.4f} | {gap:.3f} | {share} |")
 
@@ -77,17 +93,29 @@ def report_people(path: Path, sizes: Iterable[int]) -> None:
         fit, test = rows[:size], rows[size:]
         cal = hokical.auto(logits[fit], labels[fit], groups=take(people, fit))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of groups that were not in the fit
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # of groups that were not in the fit
             proba = cal.predict_proba(logits[test], groups=take(people, test))
         print(f"\n{size:,} examples: {cal.reason_}\n")
-        brier = [((p[test] if p is own else p)[:, 1] - labels[test]) ** 2 for p in (own, proba)]
+        brier = [
+            ((p[test] if p is own else p)[:, 1] - labels[test]) ** 2
+            for p in (own, proba)
+        ]
         loss = [losses(own[test], labels[test]), losses(proba, labels[test])]
         for name, (before, after) in {"log loss": loss, "Brier": brier}.items():
             change, error = mean_and_error(after - before)
-            print(f"{name}: {before.mean():.5f}, then {after.mean():.5f}: {change / error:+.1f} SE")
-        tables = [group_table(p, labels[test], take(people, test)) for p in (own[test], proba)]
+            print(
+                f"{name}: {before.mean():.5f}, then {after.mean():.5f}: "
+                f"{change / error:+.1f} SE"
+            )
+        tables = [
+            group_table(p, labels[test], take(people, test)) for p in (own[test], proba)
+        ]
         worse = []
-        for name, (before, after) in group_losses(loss, tables, take(people, test)).items():
+        for name, (before, after) in group_losses(
+            loss, tables, take(people, test)
+        ).items():
             change, error = mean_and_error(after - before)
             worse += [f"{name} {change / error:+.1f} SE"] if change > error else []
         pairs = zip(tables[0].rows, tables[1].rows, strict=True)
@@ -98,18 +126,27 @@ def report_people(path: Path, sizes: Iterable[int]) -> None:
             and (error := np.sqrt(old.predicted * (1 - old.predicted) / old.n))
             and abs(new.gap) - abs(old.gap) > error
         ]
-        print(f"groups of one column whose gap grew beyond its SE: {', '.join(wider) or 'none'}")
+        print(
+            "groups of one column whose gap grew beyond its SE: "
+            f"{', '.join(wider) or 'none'}"
+        )
         counts = [len(table.flagged) for table in tables]
         sizes_ = [max(abs(row.z) for row in table.rows) for table in tables]
-        print(f"groups certainly off: {counts[0]}, then {counts[1]}, of {len(tables[0].rows)}")
+        print(
+            f"groups certainly off: {counts[0]}, then {counts[1]}, of "
+            f"{len(tables[0].rows)}"
+        )
         print(f"largest standardised gap: {sizes_[0]:.1f}, then {sizes_[1]:.1f}")
         print(
-            f"groups of one column whose log loss rose beyond its SE: {', '.join(worse) or 'none'}"
+            "groups of one column whose log loss rose beyond its SE: "
+            f"{', '.join(worse) or 'none'}"
         )
 
 
 def group_losses(
-    loss: list[np.ndarray], tables: list[hokical.metrics.GroupTable], people: dict[str, np.ndarray]
+    loss: list[np.ndarray],
+    tables: list[hokical.metrics.GroupTable],
+    people: dict[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Losses before and after, of the rows of each group of one column."""
     return {
@@ -145,17 +182,22 @@ def report_cost(n: int = 12_000, n_classes: int = 10, n_groups: int = 14) -> flo
             runs.append(time.process_time() - start)
         times.append(min(runs[1:]))
     print(
-        f"{n:,} x {n_classes} classes x {n_groups} groups: {times[0]:.3f} s of processor time "
-        f"without groups, {times[1]:.3f} s with: {times[1] / times[0]:.1f} times"
+        f"{n:,} x {n_classes} classes x {n_groups} groups: {times[0]:.3f} s of "
+        f"processor time without groups, {times[1]:.3f} s with: "
+        f"{times[1] / times[0]:.1f} times"
     )
     return times[1] / times[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("cost", "subjects", "people"), nargs="?", default="cost")
+    parser.add_argument(
+        "what", choices=("cost", "subjects", "people"), nargs="?", default="cost"
+    )
     parser.add_argument("path", type=Path, nargs="?")
-    parser.add_argument("--first-half", action="store_true", help="that constants were chosen on")
+    parser.add_argument(
+        "--first-half", action="store_true", help="that constants were chosen on"
+    )
     given = parser.parse_args()
     if given.what == "cost":
         report_cost()

@@ -1,10 +1,12 @@
-"""Prediction sets: their size by calibrator, and what `predict_set` costs beside `predict_proba`.
+"""Prediction sets: their size by calibrator, and what `predict_set` costs beside
+`predict_proba`.
 
     python paper/studies/sets.py [FILE.npz ...] [--top5 imagenet_top5.npz] [--speed]
 
-Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
-are split). The calibrator is fitted on one half of the validation set, thresholds come from the
-other half, and sets are measured on the test set. Without files those of `suite/` are used.
+Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two
+alone, which are split). The calibrator is fitted on one half of the validation set,
+thresholds come from the other half, and sets are measured on the test set. Without
+files those of `suite/` are used.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ SUITE = Path(__file__).parents[2] / "suite"
 def read(path: Path, rng: np.random.Generator) -> tuple[Any, ...]:
     """Fit, certify and test parts, (logits, labels) each."""
     arrays = np.load(path)
-    names = [f"{part}_{what}" for part in ("val", "test") for what in ("logits", "labels")]
+    names = [
+        f"{part}_{what}" for part in ("val", "test") for what in ("logits", "labels")
+    ]
     if "val_logits" in arrays:
         val_logits, val_labels, logits, labels = (arrays[name] for name in names)
     else:
@@ -58,10 +62,22 @@ def measure(path: Path, seed: int) -> list[dict[str, Any]]:
                 sets = cal.predict_set(logits, **options)
                 inside = sets.members[np.arange(len(labels)), labels]
                 classes = [inside[labels == k] for k in np.unique(labels)]
-                worst = min((one.mean() for one in classes if one.size >= 20), default=np.nan)
-                about = {"data": path.stem, "method": name, "coverage": coverage, "kind": kind}
+                worst = min(
+                    (one.mean() for one in classes if one.size >= 20), default=np.nan
+                )
+                about = {
+                    "data": path.stem,
+                    "method": name,
+                    "coverage": coverage,
+                    "kind": kind,
+                }
                 rows.append(
-                    about | {"covered": inside.mean(), "size": sets.sizes.mean(), "worst": worst}
+                    about
+                    | {
+                        "covered": inside.mean(),
+                        "size": sets.sizes.mean(),
+                        "worst": worst,
+                    }
                 )
     return rows
 
@@ -74,9 +90,12 @@ def show(rows: list[dict[str, Any]]) -> None:
         for kind in ("smallest", "adaptive"):
             for method in METHODS:
                 key = (coverage, kind, method)
-                own = [r for r in rows if (r["coverage"], r["kind"], r["method"]) == key]
+                own = [
+                    r for r in rows if (r["coverage"], r["kind"], r["method"]) == key
+                ]
                 covered, size, worst = (
-                    np.nanmean([r[n] for r in own]) for n in ("covered", "size", "worst")
+                    np.nanmean([r[n] for r in own])
+                    for n in ("covered", "size", "worst")
                 )
                 numbers = f"{covered:.4f} | {size:.3f} | {worst:.3f}"
                 print(f"| {coverage:.0%} | {kind} | {method} | {numbers} |")
@@ -89,7 +108,8 @@ def show(rows: list[dict[str, Any]]) -> None:
                 if (r["data"], r["coverage"], r["kind"]) == (data, coverage, "smallest")
             ]
             ours, theirs = (
-                sum(r["size"] for r in own if r["method"] == name) for name in ("auto", "temps")
+                sum(r["size"] for r in own if r["method"] == name)
+                for name in ("auto", "temps")
             )
             print(f"  {coverage:.0%} {data}: {ours / theirs:.4f}")
 
@@ -97,25 +117,38 @@ def show(rows: list[dict[str, Any]]) -> None:
 def imagenet(path: Path, seeds: int) -> None:
     """ResNet-152 on ImageNet from its best five probabilities, at 90 %.
 
-    The 50,000 images are split into 10,000 to fit on, 10,000 to certify with and the rest.
+    The 50,000 images are split into 10,000 to fit on, 10,000 to certify with and the
+    rest.
     """
     arrays = np.load(path)
-    probs, classes = (arrays[f"resnet152_pytorch/{name}"] for name in ("probs", "classes"))
+    probs, classes = (
+        arrays[f"resnet152_pytorch/{name}"] for name in ("probs", "classes")
+    )
     probs = np.minimum(probs.astype(np.float64), 1.0)
     probs /= np.maximum(1.0, probs.sum(axis=1, keepdims=True))
     classes = np.where(probs > 0.0, classes, -1)
     logs = np.log(np.where(probs > 0.0, probs, 1.0))
-    rows, labels = hokical.TopK.from_log_probabilities(logs, classes, 1000), arrays["labels"]
+    rows, labels = (
+        hokical.TopK.from_log_probabilities(logs, classes, 1000),
+        arrays["labels"],
+    )
     print("| method | sets | covered | mean size of what is seen | 'or another' |")
     print("|---|---|---|---|---|")
     for method in ("uncalibrated", "temps"):
         for kind in ("smallest", "adaptive"):
-            found = np.array([_split(rows, labels, method, kind, seed) for seed in range(seeds)])
+            found = np.array(
+                [_split(rows, labels, method, kind, seed) for seed in range(seeds)]
+            )
             covered, size, other = found.mean(axis=0)
-            print(f"| {method} | {kind} | {covered:.4f} | {size:.2f} | {other:.2%} |", flush=True)
+            print(
+                f"| {method} | {kind} | {covered:.4f} | {size:.2f} | {other:.2%} |",
+                flush=True,
+            )
 
 
-def _split(rows: Any, labels: Any, method: str, kind: str, seed: int) -> tuple[float, ...]:
+def _split(
+    rows: Any, labels: Any, method: str, kind: str, seed: int
+) -> tuple[float, ...]:
     order = np.random.default_rng(seed).permutation(labels.size)
     fit, certify, test = order[:10_000], order[10_000:20_000], order[20_000:]
     cal = hokical.make(method).fit(rows[fit], labels[fit].astype(int))
@@ -146,7 +179,10 @@ def speed() -> None:
                     )
                     times[name].append(time.perf_counter() - start)
             proba, sets = (float(np.median(times[name])) for name in ("proba", "set"))
-            print(f"{method}, {n:,} x {classes}: predict_set / predict_proba = {sets / proba:.2f}")
+            print(
+                f"{method}, {n:,} x {classes}: predict_set / predict_proba = "
+                f"{sets / proba:.2f}"
+            )
 
 
 def main() -> None:

@@ -1,17 +1,20 @@
-"""Label shift: how well class frequencies are estimated, and what adapting to them gains.
+"""Label shift: how well class frequencies are estimated, and what adapting to them
+gains.
 
     python paper/studies/shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
     python paper/studies/shift.py [FILE.npz ...] --other | --cases | --cost | --large
 
-Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
-are split); without files those of `suite/` are used. A draw takes rows of the test set, with
-replacement, with class frequencies of a Dirichlet distribution of .1 or 1 per class. Every method
-sees the same draws: the default with `estimate_shift`, and EM without a prior after temperature
-scaling with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other`
-makes changes other than label shift, `--cases` asks of batches of 50 to 2000 rows of many kinds
-(`_shift_cases.py`) how often intervals hold where verdicts do, `--large` measures streams of 10^7
-rows of 10 classes and of 10^5 of 1000. With QuaPy installed, its EMQ is run on the default's
-probabilities; with nannyml, its CBPE on those of the classifier, which it calibrates itself.
+Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two
+alone, which are split); without files those of `suite/` are used. A draw takes rows of
+the test set, with replacement, with class frequencies of a Dirichlet distribution of .1
+or 1 per class. Every method sees the same draws: the default with `estimate_shift`, and
+EM without a prior after temperature scaling with a bias per class (Alexandari, Kundaje
+and Shrikumar, ICML 2020) and without. `--other` makes changes other than label shift,
+`--cases` asks of batches of 50 to 2000 rows of many kinds (`_shift_cases.py`) how often
+intervals hold where verdicts do, `--large` measures streams of 10^7 rows of 10 classes
+and of 10^5 of 1000. With QuaPy installed, its EMQ is run on the default's
+probabilities; with nannyml, its CBPE on those of the classifier, which it calibrates
+itself.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ import _shift_cases
 import hokical
 
 SUITE = Path(__file__).parents[2] / "suite"
-#: Squared error of the weights / gain in accuracy (points) over 100 trials, Dirichlet .1.
+#: Squared error of the weights / gain in accuracy (points) over 100 trials, Dirichlet
+#: .1.
 PUBLISHED = {
     "CIFAR-10, 8000 rows": "plain .0080/6.94, temperature .0069/7.22, bias-corrected .0002/7.35",
     "CIFAR-100, 10,000 rows": "plain 1.72/14.5, temperature .305/26.1, bias-corrected .116/26.7",
@@ -45,7 +49,9 @@ PUBLISHED = {
 def read(path: Path) -> tuple[Any, ...]:
     """Validation and test logits and labels; a file of one part is split."""
     arrays = np.load(path)
-    names = [f"{part}_{what}" for part in ("val", "test") for what in ("logits", "labels")]
+    names = [
+        f"{part}_{what}" for part in ("val", "test") for what in ("logits", "labels")
+    ]
     if "val_logits" in arrays:
         val_logits, val_labels, logits, labels = (arrays[name] for name in names)
     else:
@@ -59,9 +65,11 @@ def read(path: Path) -> tuple[Any, ...]:
             labels[rest],
         )
     return (
-        val_logits.astype(np.float32), val_labels.astype(int),
-        logits.astype(np.float32), labels.astype(int),
-    )  # fmt: skip
+        val_logits.astype(np.float32),
+        val_labels.astype(int),
+        logits.astype(np.float32),
+        labels.astype(int),
+    )
 
 
 def bias_corrected(logits: Any, labels: Any, *, bias: bool) -> Any:
@@ -76,11 +84,15 @@ def bias_corrected(logits: Any, labels: Any, *, bias: bool) -> Any:
         return -log_softmax(scores, axis=1)[rows, labels].mean(), slope
 
     best = minimize(loss, np.zeros(1 + wide.shape[1]), jac=True, method="L-BFGS-B").x
-    return lambda new: softmax(new.astype(np.float64) * np.exp(best[0]) + best[1:], axis=1)
+    return lambda new: softmax(
+        new.astype(np.float64) * np.exp(best[0]) + best[1:], axis=1
+    )
 
 
 def plain_em(proba: Any, old: Any, steps: int = 1000) -> Any:
-    """Most likely class frequencies, without a prior (Saerens, Latinne, Decaestecker, 2002)."""
+    """Most likely class frequencies, without a prior (Saerens, Latinne,
+    Decaestecker, 2002).
+    """
     odds, share = proba / old, old
     for _ in range(steps):
         new = share * (odds / (odds @ share)[:, None]).mean(axis=0)
@@ -119,7 +131,9 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
     old = counts / counts.sum()
     cal = hokical.auto(val_logits, val_labels)
     rivals = {
-        "EM, bias-corrected temperature": bias_corrected(val_logits, val_labels, bias=True),
+        "EM, bias-corrected temperature": bias_corrected(
+            val_logits, val_labels, bias=True
+        ),
         "EM, temperature": bias_corrected(val_logits, val_labels, bias=False),
     }
     for concentration in (0.1, 1.0):
@@ -134,15 +148,21 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             held = new.class_frequencies_interval
             true = np.bincount(truth, minlength=n_classes) / len(truth)
             ours = judge(new.weights, proba, np.ones(n_classes), truth)
-            ours["class frequencies off by"] = float(np.abs(new.class_frequencies - true).sum())
+            ours["class frequencies off by"] = float(
+                np.abs(new.class_frequencies - true).sum()
+            )
             ours |= {
                 "estimated accuracy off by": abs(new.accuracy - right),
                 "interval holds": float(low <= right <= high),
-                "their intervals hold": float(((held[:, 0] <= true) & (true <= held[:, 1])).mean()),
+                "their intervals hold": float(
+                    ((held[:, 0] <= true) & (true <= held[:, 1])).mean()
+                ),
                 "verdict holds": float(new.holds),
             }
             found["hokical"].append(ours)
-            nothing = judge(old, proba, old, truth) | {"class frequencies off by": np.nan}
+            nothing = judge(old, proba, old, truth) | {
+                "class frequencies off by": np.nan
+            }
             found["no adaptation"].append(
                 nothing | {"estimated accuracy off by": abs(mean - right)}
             )
@@ -152,10 +172,14 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             measured = cbpe(val_logits, val_labels, rows)
             if measured is not None:
                 own = float((rows.argmax(axis=1) == truth).mean())
-                found["nannyml's CBPE"].append({"estimated accuracy off by": abs(measured - own)})
+                found["nannyml's CBPE"].append(
+                    {"estimated accuracy off by": abs(measured - own)}
+                )
             quapy_frequencies = emq(proba, old)
             if quapy_frequencies is not None:
-                found["QuaPy's EMQ on ours"].append(judge(quapy_frequencies, proba, old, truth))
+                found["QuaPy's EMQ on ours"].append(
+                    judge(quapy_frequencies, proba, old, truth)
+                )
 
 
 def cbpe(reference: Any, labels: Any, logits: Any) -> float | None:
@@ -169,7 +193,9 @@ def cbpe(reference: Any, labels: Any, logits: Any) -> float | None:
     names = {str(k): f"p{k}" for k in range(logits.shape[1])}
 
     def frame(scores: Any) -> Any:
-        table = pd.DataFrame(softmax(scores.astype(np.float64), axis=1), columns=[*names.values()])
+        table = pd.DataFrame(
+            softmax(scores.astype(np.float64), axis=1), columns=[*names.values()]
+        )
         return table.assign(label=scores.argmax(axis=1).astype(str))
 
     estimator = nannyml.CBPE(
@@ -195,7 +221,9 @@ def emq(proba: Any, old: Any) -> Any:
 
 
 def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None:
-    """How often changes other than label shift are detected, and how often an interval is wrong."""
+    """How often changes other than label shift are detected, and how often an
+    interval is wrong.
+    """
     val_logits, val_labels, logits, labels = read(path)
     cal, rng = hokical.auto(val_logits, val_labels), np.random.default_rng(2)
     spread = float(logits[np.isfinite(logits)].std())
@@ -204,15 +232,26 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
         "no change": lambda rows: rows,
         "logits x 0.9": lambda rows: 0.9 * rows,
         "logits x 1.1": lambda rows: 1.1 * rows,
-        "noise of .2 deviations": lambda rows: rows + 0.2 * spread * rng.normal(size=rows.shape),
-        "noise of .5 deviations": lambda rows: rows + 0.5 * spread * rng.normal(size=rows.shape),
-        "half blended with others": lambda rows: 0.8 * rows + 0.2 * rng.permutation(rows),
+        "noise of .2 deviations": lambda rows: (
+            rows + 0.2 * spread * rng.normal(size=rows.shape)
+        ),
+        "noise of .5 deviations": lambda rows: (
+            rows + 0.5 * spread * rng.normal(size=rows.shape)
+        ),
+        "half blended with others": lambda rows: (
+            0.8 * rows + 0.2 * rng.permutation(rows)
+        ),
         "harder rows twice as often": None,
         "noise of .5 deviations in a class of five": None,
         "a tenth of rows by another network": None,
     }
-    strangers = [other for each in SUITE.glob(f"{path.stem.split('_')[0]}_*.npz") if each != path
-                 for other in [read(each)[2]] if other.shape == logits.shape]  # fmt: skip
+    strangers = [
+        other
+        for each in SUITE.glob(f"{path.stem.split('_')[0]}_*.npz")
+        if each != path
+        for other in [read(each)[2]]
+        if other.shape == logits.shape
+    ]
     for name, change in changes.items():
         for _ in range(args.draws):
             chance = 1.0 + ("harder" in name) * (confidence < np.median(confidence))
@@ -226,7 +265,9 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
                 if not strangers:
                     break
                 rows = np.where(rng.random((size, 1)) < 0.1, strangers[0][some], rows)
-            found[name].append(measure_change(cal, rows.astype(np.float32), labels[some]))
+            found[name].append(
+                measure_change(cal, rows.astype(np.float32), labels[some])
+            )
     n_classes = val_logits.shape[1]
     n_known = n_classes - max(1, n_classes // 5)
     seen = val_labels < n_known
@@ -240,40 +281,60 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
 
 
 def measure_change(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
-    """Whether a change is detected, whether the interval is wrong, how far estimates are off."""
+    """Whether a change is detected, whether the interval is wrong, how far estimates
+    are off.
+    """
     new, right = cal.estimate_shift(rows), float((cal.predict(rows) == labels).mean())
     low, high = new.accuracy_interval
-    measured = {"detected": float(not new.holds), "wrong": float(not low <= right <= high)}
+    measured = {
+        "detected": float(not new.holds),
+        "wrong": float(not low <= right <= high),
+    }
     measured["off by"] = abs(new.accuracy - right)
-    measured["mean confidence off by"] = abs(float(cal.predict_confidence(rows).mean()) - right)
+    measured["mean confidence off by"] = abs(
+        float(cal.predict_confidence(rows).mean()) - right
+    )
     return measured
 
 
 def measure_cases(files: list[Path]) -> None:
-    """How often intervals hold where verdicts do: label shift alone, and other changes."""
+    """How often intervals hold where verdicts do: label shift alone, and other
+    changes.
+    """
     every = [data for path in files for data in _shift_cases.read_data_sets(path)]
     rows: list[tuple[Any, ...]] = []
     for place, data in enumerate(every):
-        cal, rng = hokical.auto(data.val_logits, data.val_labels), np.random.default_rng(place)
+        cal, rng = (
+            hokical.auto(data.val_logits, data.val_labels),
+            np.random.default_rng(place),
+        )
         strangers = [
-            other.logits for other in every if other is not data
+            other.logits
+            for other in every
+            if other is not data
             and other.logits.shape == data.logits.shape
             and np.array_equal(other.labels, data.labels)
-        ]  # fmt: skip
+        ]
         real = bool(data.groups) or data.ordered
-        for size in (size for size in _shift_cases.SIZES if size <= len(data.labels) // 2):
+        for size in (
+            size for size in _shift_cases.SIZES if size <= len(data.labels) // 2
+        ):
             kinds = (
                 {"real groups and streams": _shift_cases.parts(data, size, rng)}
                 if real
                 else {
-                    "label shift alone": _shift_cases.label_shifts(data, size, draw, rng),
+                    "label shift alone": _shift_cases.label_shifts(
+                        data, size, draw, rng
+                    ),
                     "changed logits": _shift_cases.changes(data, size, strangers, rng),
                 }
             )
             for kind, batches in kinds.items():
                 for case, logits, labels in batches:
                     found = judge_batch(cal, logits.astype(np.float32), labels)
-                    rows.append((f"half {place % 2}", kind, case, f"{size} rows", found))
+                    rows.append(
+                        (f"half {place % 2}", kind, case, f"{size} rows", found)
+                    )
         print(f"{place + 1} of {len(every)}: {data.name}", file=sys.stderr, flush=True)
     for parts in ((0, 1), (1, 3), (1, 2), (0, 1, 3)):
         table: dict[str, Any] = defaultdict(list)
@@ -283,20 +344,30 @@ def measure_cases(files: list[Path]) -> None:
 
 
 def judge_batch(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
-    """Whether the verdict holds; there, whether the interval does, and how wide it is."""
+    """Whether the verdict holds; there, whether the interval does, and how wide it
+    is.
+    """
     new, right = cal.estimate_shift(rows), float((cal.predict(rows) == labels).mean())
     low, high = new.accuracy_interval
-    found = {"verdict holds": float(new.holds), "interval holds": np.nan, "width": np.nan}
+    found = {
+        "verdict holds": float(new.holds),
+        "interval holds": np.nan,
+        "width": np.nan,
+    }
     if new.holds:
         found["interval holds"] = float(low - 1e-9 <= right <= high + 1e-9)
         found["width"] = float(high - low)
     found["off by"] = abs(new.accuracy - right) if new.holds else np.nan
     mean = float(cal.predict_confidence(rows).mean())
-    return found | {"mean confidence off by": abs(mean - right) if new.holds else np.nan}
+    return found | {
+        "mean confidence off by": abs(mean - right) if new.holds else np.nan
+    }
 
 
 def cost(path: Path) -> None:
-    """An estimate from 10,000 rows in predictions of them, medians of five that alternate."""
+    """An estimate from 10,000 rows in predictions of them, medians of five that
+    alternate.
+    """
     val_logits, val_labels, logits, _ = read(path)
     rows = np.resize(logits, (10_000, logits.shape[1]))
     cal = hokical.auto(val_logits, val_labels)
@@ -311,18 +382,26 @@ def cost(path: Path) -> None:
 
 
 def large() -> None:
-    """Streams that do not fit into memory: seconds, and the most memory of the process."""
+    """Streams that do not fit into memory: seconds, and the most memory of the
+    process.
+    """
     for n_rows, n_classes in ((10**5, 1000), (10**7, 10)):
         rng = np.random.default_rng(0)
         labels = rng.integers(0, n_classes, 20 * n_classes)
-        logits = rng.normal(size=(labels.size, n_classes)) + 4.0 * np.eye(n_classes)[labels]
+        logits = (
+            rng.normal(size=(labels.size, n_classes)) + 4.0 * np.eye(n_classes)[labels]
+        )
         cal = hokical.make("temps").fit(logits.astype(np.float32), labels)
         step = 10**7 // (10 * n_classes)
 
-        def chunks(step: int = step, n_rows: int = n_rows, width: int = n_classes) -> Any:
+        def chunks(
+            step: int = step, n_rows: int = n_rows, width: int = n_classes
+        ) -> Any:
             draws = np.random.default_rng(1)
             for first in range(0, n_rows, step):
-                rows = draws.normal(size=(min(step, n_rows - first), width)).astype(np.float32)
+                rows = draws.normal(size=(min(step, n_rows - first), width)).astype(
+                    np.float32
+                )
                 rows[np.arange(len(rows)), draws.integers(0, width, len(rows))] += 4.0
                 yield rows
 
@@ -337,18 +416,22 @@ def large() -> None:
         seconds = time.perf_counter() - start - reading
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
         print(
-            f"{n_rows:,} rows of {n_classes} classes: {found.n:,} kept, {found.verdict}; "
-            f"{seconds:.1f} s without the {reading:.1f} s that making the rows takes; "
-            f"{after:,.0f} MB at most, {before:,.0f} MB before.",
+            f"{n_rows:,} rows of {n_classes} classes: {found.n:,} kept, "
+            f"{found.verdict}; {seconds:.1f} s without the {reading:.1f} s that making "
+            f"the rows takes; {after:,.0f} MB at most, {before:,.0f} MB before.",
             flush=True,
         )
 
 
 def show(found: dict[str, Any]) -> None:
-    columns = list(dict.fromkeys(c for rows in found.values() for row in rows for c in row))
+    columns = list(
+        dict.fromkeys(c for rows in found.values() for row in rows for c in row)
+    )
     print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|--:" * len(columns) + "|")
     for name, rows in found.items():
-        means = [np.nanmean([row.get(column, np.nan) for row in rows]) for column in columns]
+        means = [
+            np.nanmean([row.get(column, np.nan) for row in rows]) for column in columns
+        ]
         cells = ["" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
         print(f"| {name} | " + " | ".join(cells) + " |")
 
@@ -364,7 +447,9 @@ def main() -> None:
     parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
     files = args.files or sorted(
-        path for path in SUITE.glob("*.npz") if "_val" not in path.stem and "_test" not in path.stem
+        path
+        for path in SUITE.glob("*.npz")
+        if "_val" not in path.stem and "_test" not in path.stem
     )
     warnings.simplefilter("ignore")
     if args.large:

@@ -1,22 +1,24 @@
-"""Compare CalibratedClassifier with scikit-learn's CalibratedClassifierCV on real tabular data.
+"""Compare CalibratedClassifier with scikit-learn's CalibratedClassifierCV on real
+tabular data.
 
     python paper/studies/tabular.py [--splits 6] > table.md
 
-Nothing is downloaded. Four data sets come with scikit-learn, three more with statsmodels if that is
-installed (`pip install statsmodels`; without it they are left out, and the tables differ from those
-in the documentation). Each data set is cut into halves, with the same share of every class, several
-times; one half trains and calibrates, by five folds, the other half tests. Takes a few minutes.
+Nothing is downloaded. Four data sets come with scikit-learn, three more with
+statsmodels if that is installed (`pip install statsmodels`; without it they are left
+out, and the tables differ from those in the documentation). Each data set is cut into
+halves, with the same share of every class, several times; one half trains and
+calibrates, by five folds, the other half tests. Takes a few minutes.
 
     python paper/studies/tabular.py --binary [--splits 6] > table.md
 
-Two classes: five data sets of scikit-learn, of more classes one against the others or even against
-odd digits, and the probability of the event; means over all pairs of data and model, with Student's
-95 % intervals over the splits.
+Two classes: five data sets of scikit-learn, of more classes one against the others or
+even against odd digits, and the probability of the event; means over all pairs of data
+and model, with Student's 95 % intervals over the splits.
 
     python paper/studies/tabular.py --given benchmarks/tabular_probabilities.npz
 
-Classifiers of two classes with many examples: the default beside isotonic regression, both with
-probabilities cut to [0.001, 0.999], and how uncertain each difference is.
+Classifiers of two classes with many examples: the default beside isotonic regression,
+both with probabilities cut to [0.001, 0.999], and how uncertain each difference is.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ FOLDS = 5
 MOST_ROWS = 2000
 #: Classifiers with fewer examples are not among those with many.
 MANY = 500
-#: Several methods give exactly 1. Without a bound, one such mistake makes a log loss infinite.
+#: Several methods give exactly 1. Without a bound, one such mistake makes a log loss
+#: infinite.
 CLIP = 1e-3
 
 OURS = ("auto", "temps", "ets", "irm", "vecs", "hoki")
@@ -83,7 +86,11 @@ def shipped_data() -> Iterator[tuple[str, Data]]:
     if find_spec("statsmodels") is None:
         print("statsmodels is not installed: three data sets left out", file=sys.stderr)
         return
-    for name, prepare in (("anes96", party), ("fair", affairs), ("randhie", doctor_visits)):
+    for name, prepare in (
+        ("anes96", party),
+        ("fair", affairs),
+        ("randhie", doctor_visits),
+    ):
         module = getattr(__import__("statsmodels.datasets", fromlist=[name]), name)
         X, y = prepare(module.load_pandas().data)
         rows = np.random.default_rng(SEED).permutation(len(y))[:MOST_ROWS]
@@ -91,23 +98,33 @@ def shipped_data() -> Iterator[tuple[str, Data]]:
 
 
 def party(frame: Any) -> Data:
-    """Seven degrees of party identification, from age, education, income and opinions."""
-    features = frame[["TVnews", "selfLR", "ClinLR", "DoleLR", "age", "educ", "income", "logpopul"]]
+    """Seven degrees of party identification, from age, education, income and
+    opinions.
+    """
+    features = frame[
+        ["TVnews", "selfLR", "ClinLR", "DoleLR", "age", "educ", "income", "logpopul"]
+    ]
     return features.to_numpy(float), frame["PID"].to_numpy(int)
 
 
 def affairs(frame: Any) -> Data:
     """Whether there was an affair."""
-    return frame.drop(columns="affairs").to_numpy(float), (frame["affairs"] > 0).to_numpy(int)
+    return frame.drop(columns="affairs").to_numpy(float), (
+        frame["affairs"] > 0
+    ).to_numpy(int)
 
 
 def doctor_visits(frame: Any) -> Data:
     """Whether a doctor was seen at all."""
-    return frame.drop(columns="mdvis").to_numpy(float), (frame["mdvis"] > 0).to_numpy(int)
+    return frame.drop(columns="mdvis").to_numpy(float), (frame["mdvis"] > 0).to_numpy(
+        int
+    )
 
 
 def events() -> Iterator[tuple[str, Data]]:
-    """Data of two classes that come with scikit-learn: features, and whether the event happened."""
+    """Data of two classes that come with scikit-learn: features, and whether the
+    event happened.
+    """
     tumour, wine, iris, digits, blood = (
         getattr(datasets, f"load_{name}")(return_X_y=True)
         for name in ("breast_cancer", "wine", "iris", "digits", "diabetes")
@@ -123,7 +140,9 @@ def events() -> Iterator[tuple[str, Data]]:
 
 
 class Remembered(ClassifierMixin, BaseEstimator):
-    """A classifier that fits and scores the same data once: all methods use the same folds."""
+    """A classifier that fits and scores the same data once: all methods use the same
+    folds.
+    """
 
     shelf: dict[str, Any] = {}  # noqa: RUF012 (shared by all copies, that is the point)
 
@@ -166,13 +185,19 @@ class Voting(Remembered):
 def candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
     """Every way to get confidence from the model: as it is, ours, scikit-learn's."""
     inner = (Scoring if hasattr(model, "decision_function") else Voting)(model)
-    yield "uncalibrated", CalibratedClassifier(inner, ensemble=False, method="uncalibrated")
+    yield (
+        "uncalibrated",
+        CalibratedClassifier(inner, ensemble=False, method="uncalibrated"),
+    )
     yield "hokical, the default", CalibratedClassifier(inner)
     for ensemble in (True, False):
         options = {"cv": FOLDS, "ensemble": ensemble}
         suffix = "" if ensemble else ", ensemble=False"
         for method in OURS:
-            yield f"hokical {method}{suffix}", CalibratedClassifier(inner, method=method, **options)
+            yield (
+                f"hokical {method}{suffix}",
+                CalibratedClassifier(inner, method=method, **options),
+            )
         for method in THEIRS:
             yield (
                 f"sklearn {method}{suffix}",
@@ -183,10 +208,16 @@ def candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
 def binary_candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
     """The default, and what users of scikit-learn compare it with."""
     inner = (Scoring if hasattr(model, "decision_function") else Voting)(model)
-    yield "uncalibrated", CalibratedClassifier(inner, ensemble=False, method="uncalibrated")
+    yield (
+        "uncalibrated",
+        CalibratedClassifier(inner, ensemble=False, method="uncalibrated"),
+    )
     yield "hokical, the default", CalibratedClassifier(inner)
     for method in THEIRS:
-        yield f"sklearn {method}", CalibratedClassifierCV(inner, method=method, cv=FOLDS)
+        yield (
+            f"sklearn {method}",
+            CalibratedClassifierCV(inner, method=method, cv=FOLDS),
+        )
 
 
 # --- measuring
@@ -207,25 +238,37 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "log loss": lambda confidence, right: log_loss(confidence, right, clip=CLIP),
     "Brier": brier,
     "ECE": lambda confidence, right: ece(confidence, right, n_bins=15),
-    "ECE, equal mass": lambda confidence, right: ece(confidence, right, n_bins=15, bins="mass"),
+    "ECE, equal mass": lambda confidence, right: ece(
+        confidence, right, n_bins=15, bins="mass"
+    ),
     "accuracy": lambda confidence, right: right.mean(),
-    "certain and wrong": lambda confidence, right: np.mean((confidence == 1.0) & ~right),
+    "certain and wrong": lambda confidence, right: np.mean(
+        (confidence == 1.0) & ~right
+    ),
 }
 
 
-def measure(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict[str, float]:
+def measure(
+    model: BaseEstimator, train: Data, test: Data, *, raw: bool
+) -> dict[str, float]:
     """Fit on one half, and judge the top label's confidence on the other."""
     model.fit(*train)
-    if raw and hasattr(model.estimator_, "predict_proba"):  # a forest's votes as they are
+    if raw and hasattr(
+        model.estimator_, "predict_proba"
+    ):  # a forest's votes as they are
         model = model.estimator_
     proba = model.predict_proba(test[0])
     labels, predict = model.predict(test[0]), getattr(model, "predict_confidence", None)
     confidence = proba.max(axis=1) if predict is None else predict(test[0])
     confidence = np.minimum(confidence, 1.0)  # a sum of votes can exceed 1 by rounding
-    return {name: metric(confidence, labels == test[1]) for name, metric in METRICS.items()}
+    return {
+        name: metric(confidence, labels == test[1]) for name, metric in METRICS.items()
+    }
 
 
-def measure_event(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict[str, float]:
+def measure_event(
+    model: BaseEstimator, train: Data, test: Data, *, raw: bool
+) -> dict[str, float]:
     """Fit on one half, and judge the probability of the event on the other."""
     model.fit(*train)
     if raw and hasattr(model.estimator_, "predict_proba"):
@@ -238,7 +281,9 @@ def measure_event(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -
 
 def run(n_splits: int, binary: bool = False) -> Iterator[Result]:
     """Every method on every split of every data set with every model."""
-    judge, choose = (measure_event, binary_candidates) if binary else (measure, candidates)
+    judge, choose = (
+        (measure_event, binary_candidates) if binary else (measure, candidates)
+    )
     for data, (X, y) in events() if binary else shipped_data():
         started = time.perf_counter()
         halves = StratifiedShuffleSplit(n_splits, test_size=0.5, random_state=SEED)
@@ -257,28 +302,48 @@ def run(n_splits: int, binary: bool = False) -> Iterator[Result]:
 
 
 def compare_given(path: Path) -> str:
-    """The default and isotonic regression on classifiers of two classes with many examples."""
+    """The default and isotonic regression on classifiers of two classes with many
+    examples.
+    """
     rows = [["classifier", "examples", "default", "isotonic", "default less isotonic"]]
-    chosen = [e for e in choose_experiments(path) if e.n_classes == 2 and e.val_labels.size >= MANY]
+    chosen = [
+        e
+        for e in choose_experiments(path)
+        if e.n_classes == 2 and e.val_labels.size >= MANY
+    ]
     losses = [event_losses(experiment) for experiment in chosen]
     for experiment, (ours, theirs) in zip(chosen, losses, strict=True):
         gap = ours - theirs
-        cells = [f"{experiment.val_labels.size}", f"{ours.mean():.4f}", f"{theirs.mean():.4f}"]
+        cells = [
+            f"{experiment.val_labels.size}",
+            f"{ours.mean():.4f}",
+            f"{theirs.mean():.4f}",
+        ]
         error = gap.std(ddof=1) / np.sqrt(gap.size)
         rows.append([experiment.name, *cells, f"{gap.mean():+.4f} ± {error:.4f}"])
     means = np.mean([[loss.mean() for loss in pair] for pair in losses], axis=0)
-    rows.append(["mean", "", *(f"{mean:.4f}" for mean in means), f"{means[0] - means[1]:+.4f}"])
+    rows.append(
+        ["mean", "", *(f"{mean:.4f}" for mean in means), f"{means[0] - means[1]:+.4f}"]
+    )
     return markdown(rows)
 
 
 def event_losses(experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
-    """Log loss of each test row, by the default and by isotonic regression of the log-odds."""
-    scores, new = (z[:, 1] - z[:, 0] for z in (experiment.val_logits, experiment.test_logits))
+    """Log loss of each test row, by the default and by isotonic regression of the
+    log-odds.
+    """
+    scores, new = (
+        z[:, 1] - z[:, 0] for z in (experiment.val_logits, experiment.test_logits)
+    )
     default = make("auto").fit(experiment.val_logits, experiment.val_labels)
-    isotonic = IsotonicRegression(out_of_bounds="clip").fit(scores, experiment.val_labels)
+    isotonic = IsotonicRegression(out_of_bounds="clip").fit(
+        scores, experiment.val_labels
+    )
     found = default.predict_proba(experiment.test_logits)[:, 1], isotonic.predict(new)
     cut = [np.clip(p, CLIP, 1.0 - CLIP) for p in found]
-    ours, theirs = (-np.log(np.where(experiment.test_labels == 1, p, 1.0 - p)) for p in cut)
+    ours, theirs = (
+        -np.log(np.where(experiment.test_labels == 1, p, 1.0 - p)) for p in cut
+    )
     return ours, theirs
 
 
@@ -286,7 +351,9 @@ def event_losses(experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_and_error(results: list[Result], metric: str) -> tuple[float, float]:
-    """Mean over everything, and its standard error from how the means of the splits differ."""
+    """Mean over everything, and its standard error from how the means of the splits
+    differ.
+    """
     splits = sorted({result.split for result in results})
     means = [
         np.mean([result.scores[metric] for result in results if result.split == split])
@@ -296,8 +363,8 @@ def mean_and_error(results: list[Result], metric: str) -> tuple[float, float]:
 
 
 def overall_table(results: list[Result]) -> str:
-    """One row per method, one column per metric: mean ± standard error, log loss in nats, the rest
-    in percent.
+    """One row per method, one column per metric: mean ± standard error, log loss in
+    nats, the rest in percent.
     """
     rows = [["method", *METRICS]]
     for method in dict.fromkeys(result.method for result in results):
@@ -312,17 +379,24 @@ def overall_table(results: list[Result]) -> str:
 
 
 def event_table(results: list[Result]) -> str:
-    """One row per method: means over data and models, with 95 % intervals over the splits."""
+    """One row per method: means over data and models, with 95 % intervals over the
+    splits.
+    """
     names = list(results[0].scores)
     rows = [["method", *names, "log loss less the default's"]]
     methods = list(dict.fromkeys(result.method for result in results))
     by_split: dict[str, np.ndarray] = {}
     for method in methods:
         own = [result for result in results if result.method == method]
-        by_split[method] = np.array([
-            [np.nanmean([r.scores[name] for r in own if r.split == split]) for name in names]
-            for split in sorted({result.split for result in own})
-        ])  # fmt: skip
+        by_split[method] = np.array(
+            [
+                [
+                    np.nanmean([r.scores[name] for r in own if r.split == split])
+                    for name in names
+                ]
+                for split in sorted({result.split for result in own})
+            ]
+        )
     default = by_split["hokical, the default"][:, 0]
     for method in methods:
         cells = [_with_ends(column) for column in by_split[method].T]
@@ -334,22 +408,33 @@ def event_table(results: list[Result]) -> str:
 def _with_ends(values: np.ndarray) -> str:
     """A mean over splits with Student's interval."""
     width = stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / np.sqrt(values.size)
-    return f"{values.mean():.4f} ({values.mean() - width:.4f} to {values.mean() + width:.4f})"
+    return (
+        f"{values.mean():.4f} ({values.mean() - width:.4f} to "
+        f"{values.mean() + width:.4f})"
+    )
 
 
 def table_by(results: list[Result], field: str, metric: str) -> str:
-    """One row per method, one column per model or data set, the least of each column in bold."""
+    """One row per method, one column per model or data set, the least of each column
+    in bold.
+    """
     cells: dict[tuple[str, str], list[float]] = {}
     for result in results:
         key = (result.method, getattr(result, field))
         cells.setdefault(key, []).append(result.scores[metric])
     means = {key: float(np.mean(values)) for key, values in cells.items()}
-    methods, columns = (list(dict.fromkeys(names)) for names in zip(*means, strict=True))
-    least = {column: min(means[method, column] for method in methods) for column in columns}
+    methods, columns = (
+        list(dict.fromkeys(names)) for names in zip(*means, strict=True)
+    )
+    least = {
+        column: min(means[method, column] for method in methods) for column in columns
+    }
     rows = [[metric, *columns]]
     for method in methods:
         line = [(means[method, column], least[column]) for column in columns]
-        rows.append([method, *(f"**{v:.4f}**" if v == best else f"{v:.4f}" for v, best in line)])
+        rows.append(
+            [method, *(f"**{v:.4f}**" if v == best else f"{v:.4f}" for v, best in line)]
+        )
     return markdown(rows)
 
 
@@ -364,7 +449,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=6, help="halvings per data set")
     parser.add_argument("--binary", action="store_true", help="two classes, the event")
-    parser.add_argument("--given", type=Path, metavar="FILE.npz", help="classifiers, as in a study")
+    parser.add_argument(
+        "--given", type=Path, metavar="FILE.npz", help="classifiers, as in a study"
+    )
     options = parser.parse_args()
     if options.given:
         print(compare_given(options.given))
@@ -378,7 +465,11 @@ def main() -> None:
         print(table_by(results, "data", "log_loss"))
         return
     print(overall_table(results), end="\n\n")
-    for field, metric in (("model", "log loss"), ("data", "log loss"), ("model", "ECE")):
+    for field, metric in (
+        ("model", "log loss"),
+        ("data", "log loss"),
+        ("model", "ECE"),
+    ):
         print(table_by(results, field, metric), end="\n\n")
 
 

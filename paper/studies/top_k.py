@@ -2,10 +2,10 @@
 
     python paper/studies/top_k.py LOGITS.npz [LOGITS.npz ...] [--splits 10] > table.md
 
-Each file's examples (both parts, if it has two) are cut into halves several times, with fixed
-seeds: one half fits, the other tests. Each method is fitted on all logits, and on the best 5, 10
-and 20 of each row, without and with the rest of the row as one number (`TopK.rest`, which
-log-probabilities give for free). Printed are means over the splits.
+Each file's examples (both parts, if it has two) are cut into halves several times, with
+fixed seeds: one half fits, the other tests. Each method is fitted on all logits, and on
+the best 5, 10 and 20 of each row, without and with the rest of the row as one number
+(`TopK.rest`, which log-probabilities give for free). Printed are means over the splits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Scores = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Setting:
-    """How many logits are kept per row (None: all), and whether the rest is known in sum."""
+    """How many logits are kept per row (None: all), and whether the rest is known in
+    sum.
+    """
 
     k: int | None
     keep_rest: bool
@@ -52,7 +54,12 @@ class Setting:
 
 def settings(n_classes: int) -> list[Setting]:
     """All logits first, then fewer and fewer."""
-    few = [Setting(k, rest) for k in reversed(KEPT) if k < n_classes for rest in (True, False)]
+    few = [
+        Setting(k, rest)
+        for k in reversed(KEPT)
+        if k < n_classes
+        for rest in (True, False)
+    ]
     return [Setting(None, False), *few]
 
 
@@ -94,7 +101,9 @@ def study(path: Path, n_splits: int) -> None:
     methods = [name for name in BUILT_IN if make(name).method.accepts_top_k]
     for method, (setting, kept) in product(methods, cuts.items()):
         pairs = halves(labels.size, n_splits)
-        rows = [score(type(make(method)), kept, labels, fit, test) for fit, test in pairs]
+        rows = [
+            score(type(make(method)), kept, labels, fit, test) for fit, test in pairs
+        ]
         shown = " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0))
         print(f"| {method} | {setting} | {shown} |", flush=True)
 

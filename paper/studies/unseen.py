@@ -1,6 +1,8 @@
-"""What Hoki's extrapolation costs: test ECE with `unseen="nearest"` and to the paper's letter.
+"""What Hoki's extrapolation costs: test ECE with `unseen="nearest"` and to the paper's
+letter.
 
-    python paper/studies/unseen.py [folder of .npz files, default suite] [splits, default 20]
+    python paper/studies/unseen.py [folder of .npz files, default suite] [splits,
+    default 20]
 
 The noise is chosen once per file, on its first rows, which later splits use again.
 """
@@ -33,15 +35,22 @@ def main(folder: Path, splits: int) -> None:
         found = [one_split(logits, labels, noise, seed) for seed in range(splits)]
         means.append(np.mean(found, axis=0))
         print(
-            f"{path.stem:32} as printed {means[-1][0]:.5f}  nearest {means[-1][1]:.5f}", flush=True
+            f"{path.stem:32} as printed {means[-1][0]:.5f}  nearest {means[-1][1]:.5f}",
+            flush=True,
         )
     table = np.array(means)
     gap = table[:, 1] - table[:, 0]
-    print(f"mean {table.mean(axis=0).round(5)}: better on {(gap < -1e-6).sum()}, worse on", end=" ")
+    print(
+        f"mean {table.mean(axis=0).round(5)}: better on {(gap < -1e-6).sum()}, worse "
+        "on",
+        end=" ",
+    )
     print(f"{(gap > 1e-6).sum()} of {len(gap)}, by {gap.max():.5f} at most")
 
 
-def one_split(logits: np.ndarray, labels: np.ndarray, noise: object, seed: int) -> list[float]:
+def one_split(
+    logits: np.ndarray, labels: np.ndarray, noise: object, seed: int
+) -> list[float]:
     """The test ECE by each rule, fitted on up to 5000 random rows."""
     order = np.random.default_rng(seed).permutation(labels.size)
     n = min(labels.size // 2, 5000)

@@ -20,8 +20,12 @@ def suite_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Results]]:
-    """Folder of the suite, folder of the cache, results; with few draws, to be quick."""
+def ran(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, Path, Results]]:
+    """Folder of the suite, folder of the cache, results; with few draws, to be
+    quick.
+    """
     from hokical_paper import experiments
     from paper.tests.tiny_suite import run_quick, write_suite
 

@@ -20,7 +20,9 @@ from hokical_paper.study import judge
 from paper.tests.test_study import make_scores
 
 #: `cifar10_resnet110` of NN_calibration (MIT), as .npz.
-RESNET = Path(os.environ.get("HOKICAL_PUBLIC_LOGITS", "."), "cifar10_resnet110_nncal.npz")
+RESNET = Path(
+    os.environ.get("HOKICAL_PUBLIC_LOGITS", "."), "cifar10_resnet110_nncal.npz"
+)
 
 
 def group_of(n_classes: int, seed: int) -> dict[str, Any]:
@@ -33,7 +35,10 @@ def group_of(n_classes: int, seed: int) -> dict[str, Any]:
     return arrays
 
 
-STORED = {"c10": {"a": group_of(4, 1), "b": group_of(4, 2)}, "coins": {"a": group_of(2, 3)}}
+STORED = {
+    "c10": {"a": group_of(4, 1), "b": group_of(4, 2)},
+    "coins": {"a": group_of(2, 3)},
+}
 
 
 def write_results(folder: Path) -> Path:
@@ -41,9 +46,16 @@ def write_results(folder: Path) -> Path:
     for name in ("TS", "Few"):
         with (folder / f"{name}.csv").open("w", newline="") as stream:
             table = csv.writer(stream)
-            scores = (f"{name}_{each}" for each in ("brier", "logloss", "ece-15", "time"))
+            scores = (
+                f"{name}_{each}" for each in ("brier", "logloss", "ece-15", "time")
+            )
             table.writerow(["dataset", "model", "cal_size", "test_size", *scores])
-            for data_set, model in (("c10", "a"), ("c10", "b"), ("coins", "a"), ("no", "where")):
+            for data_set, model in (
+                ("c10", "a"),
+                ("c10", "b"),
+                ("coins", "a"),
+                ("no", "where"),
+            ):
                 if name == "TS" or model == "b":
                     table.writerow([data_set, model, 300, 300, 0.5, 1.25, 0.01, 0.1])
     return folder
@@ -58,12 +70,14 @@ def test_groups_are_experiments(tmp_path: Path) -> None:
         softmax(one.val_logits, axis=1), STORED["c10"]["b"]["probas_cal"], atol=1e-6
     )
     np.testing.assert_allclose(
-        softmax(two.test_logits, axis=1)[:, 1], STORED["coins"]["a"]["probas_test"], atol=1e-6
+        softmax(two.test_logits, axis=1)[:, 1],
+        STORED["coins"]["a"]["probas_test"],
+        atol=1e-6,
     )
     theirs = read_published(write_results(tmp_path / "results"), found.values())
-    assert [(each.method, each.experiment) for each in theirs if each.data_set == "coins"] == [
-        ("CalArena TS", "coins__a")
-    ]
+    assert [
+        (each.method, each.experiment) for each in theirs if each.data_set == "coins"
+    ] == [("CalArena TS", "coins__a")]
     assert {(each.log_loss, each.brier) for each in theirs} == {(1.25, 0.5)}
     with pytest.raises(DataFileError, match="found none"):
         read_published(tmp_path, found.values())
@@ -83,7 +97,14 @@ def test_the_command_sets_ours_beside_theirs(tmp_path: Path) -> None:
                 for name, array in arrays.items():
                     group.create_dataset(name, data=array, compression="gzip")
     results = write_results(tmp_path / "results")
-    words = ["calarena", str(path), "--published", str(results), "--cache", str(tmp_path / "c")]
+    words = [
+        "calarena",
+        str(path),
+        "--published",
+        str(results),
+        "--cache",
+        str(tmp_path / "c"),
+    ]
     words += ["--methods", "uncalibrated,temps", "--subject", "temps"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
@@ -102,12 +123,19 @@ def test_the_command_sets_ours_beside_theirs(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RESNET.exists(), reason="no public logits of a ResNet-110 here")
 def test_temperature_scaling_is_as_published() -> None:
-    """c10/resnet110 of results/cv-multiclass/TS.csv: Brier .0978523, log loss .2092613."""
+    """c10/resnet110 of results/cv-multiclass/TS.csv: Brier .0978523, log loss
+    .2092613.
+    """
     stored = np.load(RESNET)
     group = {}
     for theirs, ours in (("cal", "val"), ("test", "test")):
-        proba = softmax(stored[f"{ours}_logits"].astype(np.float64), axis=1).astype(np.float32)
-        group |= {f"probas_{theirs}": proba, f"labels_{theirs}": stored[f"{ours}_labels"]}
+        proba = softmax(stored[f"{ours}_logits"].astype(np.float64), axis=1).astype(
+            np.float32
+        )
+        group |= {
+            f"probas_{theirs}": proba,
+            f"labels_{theirs}": stored[f"{ours}_labels"],
+        }
     (experiment,) = experiments_of({"c10": {"resnet110": group}})
     found = judge(experiment, "temps")
     assert found.brier == pytest.approx(0.09785229712724686, abs=5e-6)

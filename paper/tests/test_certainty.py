@@ -62,14 +62,18 @@ def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Cuts:
 
 
 @pytest.mark.slow
-def test_every_division_is_run_once(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
+def test_every_division_is_run_once(
+    cuts: Cuts, ran: tuple[Path, Path, Results]
+) -> None:
     assert len(cuts.found) == 3 * 2 * len(METHODS)
     suite = open_suite(ran[0])
     before = {path: path.stat().st_mtime_ns for path in ran[1].iterdir()}
     again = run_cuts(suite, Cache(ran[1]), n_cuts=2, jobs=1)
     assert len(again) == len(cuts.found)
     assert {path: path.stat().st_mtime_ns for path in ran[1].iterdir()} == before
-    first, second = (cuts.found["mnist_lenet5", cut, "temps"].score("ece") for cut in (0, 1))
+    first, second = (
+        cuts.found["mnist_lenet5", cut, "temps"].score("ece") for cut in (0, 1)
+    )
     assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
 
 
@@ -86,7 +90,9 @@ def test_what_takes_part_in_new_divisions(ran: tuple[Path, Path, Results]) -> No
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_used_as_it_is(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
+def test_a_stopped_run_is_used_as_it_is(
+    cuts: Cuts, ran: tuple[Path, Path, Results]
+) -> None:
     suite, store = open_suite(ran[0]), Cache(ran[1])
     before = set(ran[1].iterdir())
     found = run_cuts(suite, store, n_cuts=3, jobs=1, stored_only=True)
@@ -96,14 +102,20 @@ def test_a_stopped_run_is_used_as_it_is(cuts: Cuts, ran: tuple[Path, Path, Resul
 
 @pytest.mark.slow
 def test_methods_with_fewer_divisions_are_named(cuts: Cuts) -> None:
-    found = {key: r for key, r in cuts.found.items() if key != ("mnist_lenet5", 1, "ets")}
-    assert "2 times; fewer times: ets (1, on 1 pair);" in cuts_note(Cuts(found, cuts.pairs))
+    found = {
+        key: r for key, r in cuts.found.items() if key != ("mnist_lenet5", 1, "ets")
+    }
+    assert "2 times; fewer times: ets (1, on 1 pair);" in cuts_note(
+        Cuts(found, cuts.pairs)
+    )
 
 
 @pytest.mark.slow
 def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
     table = certainty_table(cuts, results)
-    assert [row.source for row in table.rows] == ["2 divisions", "its own"] * 3 + ["mean"]
+    assert [row.source for row in table.rows] == ["2 divisions", "its own"] * 3 + [
+        "mean"
+    ]
     shares = [row.cells[1].value for row in table.rows[:6:2]]
     assert table.rows[-1].cells[1].value == pytest.approx(np.mean(shares))
     rows = {row.heads: row for row in claims_table(cuts, results).rows}
@@ -114,8 +126,13 @@ def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
     assert {"lowest ECE on ImageNet", "ECE follows the gap (correlation)"} <= texts
     assert claims_table(cuts, results).lead.startswith("A claim is a number")
     assert rows["Theorem 2 holds on 1,000 examples", ""].cells[-1].text == "holds"
-    assert rows["spread of the confidences in Table 1", ""].cells[-1].text == "does not hold"
-    ranks = [row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"]
+    assert (
+        rows["spread of the confidences in Table 1", ""].cells[-1].text
+        == "does not hold"
+    )
+    ranks = [
+        row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"
+    ]
     assert sum(ranks) == pytest.approx(1 + 2 + 3)
     assert "2 times; on none: uncalibrated, vecs" in cuts_note(cuts)
 
@@ -166,7 +183,10 @@ def test_lowest_of_those_that_ran(results: Results) -> None:
     assert cuts.hits("a", question) == [True, False]  # the third division has no Hoki
     second = is_among_best(EXACT, ["temps", "ets", EXACT], score_of("ece"))
     assert cuts.hits("a", second) == [True, True]
-    assert cuts.hits("a", is_among_best(EXACT, ["ets", EXACT], score_of("ece"), 1)) == [True, False]
+    assert cuts.hits("a", is_among_best(EXACT, ["ets", EXACT], score_of("ece"), 1)) == [
+        True,
+        False,
+    ]
     methods = ["temps", EXACT]
     full = cuts.complete(methods)
     assert full.seeds("a") == [0]
@@ -175,10 +195,14 @@ def test_lowest_of_those_that_ran(results: Results) -> None:
 
 
 @max_examples(20)
-@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4))
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4)
+)
 def test_shares_are_in_their_intervals(hits: list[list[bool]]) -> None:
     for share in (share_of(hits[0]), mean_share(hits)):
         assert 0.0 <= share.low <= share.value + 1e-12
         assert share.value - 1e-12 <= share.high <= 1.0
-    assert mean_share(hits).value == pytest.approx(np.mean([np.mean(row) for row in hits]))
+    assert mean_share(hits).value == pytest.approx(
+        np.mean([np.mean(row) for row in hits])
+    )
     assert share_of([]).text == "\N{EN DASH}"

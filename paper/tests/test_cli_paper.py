@@ -20,7 +20,9 @@ runner = CliRunner()
 
 
 @pytest.fixture
-def cached(ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def cached(
+    ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """Options that find the small suite and its cache; the matrix methods stay out."""
     folder, cache, _ = ran
     monkeypatch.setattr(running, "METHODS", tuple(QUICK))
@@ -57,7 +59,10 @@ def test_one_file_per_table(cached: list[str], tmp_path: Path) -> None:
     arguments = ["paper", "tables", "brier", "time", "--format", "markdown", "-o"]
     done = runner.invoke(app, [*arguments, str(tmp_path / "out"), *cached])
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["brier.md", "time.md"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "brier.md",
+        "time.md",
+    ]
 
 
 def test_everything_at_once(
@@ -65,11 +70,21 @@ def test_everything_at_once(
 ) -> None:
     from hokical_paper import output
 
-    monkeypatch.setattr(output, "draw_all", lambda *_: {"ece_bars": ("A bar.", b"\x89PNG")})
+    monkeypatch.setattr(
+        output, "draw_all", lambda *_: {"ece_bars": ("A bar.", b"\x89PNG")}
+    )
     done = runner.invoke(app, ["paper", "all", "-o", str(tmp_path / "out"), *cached])
     assert done.exit_code == 0, done.output
-    written = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
-    assert {"index.html", "findings.md", "tables/ece.md", "figures/ece_bars.png"} <= written
+    written = {
+        str(path.relative_to(tmp_path / "out"))
+        for path in (tmp_path / "out").rglob("*.*")
+    }
+    assert {
+        "index.html",
+        "findings.md",
+        "tables/ece.md",
+        "figures/ece_bars.png",
+    } <= written
     assert "The paper's claim" in done.stdout
     assert "The paper's claim" in (tmp_path / "out" / "findings.md").read_text()
 
@@ -79,10 +94,15 @@ def test_everything_at_once(
     [
         (["tables", "nonsense"], "no table 'nonsense'; choose from wins, ece"),
         (["tables", "-o", "x"], "choose --format markdown, csv or html"),
-        (["tables", "--pairs", "mnist"], "no pairs ['mnist']; choose from mnist_lenet5"),
+        (
+            ["tables", "--pairs", "mnist"],
+            "no pairs ['mnist']; choose from mnist_lenet5",
+        ),
     ],
 )
-def test_bad_usage_is_one_line(cached: list[str], arguments: list[str], message: str) -> None:
+def test_bad_usage_is_one_line(
+    cached: list[str], arguments: list[str], message: str
+) -> None:
     done = runner.invoke(app, ["paper", *arguments[:1], *cached, *arguments[1:]])
     assert done.exit_code == 2
     assert message in done.stderr
@@ -107,7 +127,9 @@ def test_quick_pairs_are_warned_of(suite_folder: Path) -> None:
     document = json.loads(path.read_text())
     document["pairs"][1]["quick"] = True
     path.write_text(json.dumps(document))
-    done = runner.invoke(app, ["paper", "suite", "--suite", str(suite_folder), "--json"])
+    done = runner.invoke(
+        app, ["paper", "suite", "--suite", str(suite_folder), "--json"]
+    )
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == 3
     assert "Warning: 1 of 3 pairs were made with --quick" in done.stderr
@@ -120,7 +142,9 @@ def test_a_missing_suite_is_bad_usage(tmp_path: Path) -> None:
 
 
 def test_wide_tables_are_not_cut_in_a_pipe(cached: list[str]) -> None:
-    """Reasons such as "not available" may wrap; the last column must be there in every row."""
+    """Reasons such as "not available" may wrap; the last column must be there in
+    every row.
+    """
     done = runner.invoke(app, ["paper", "tables", "ece", *cached])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
@@ -136,7 +160,14 @@ def test_missing_matplotlib_is_said_before_anything_is_computed(
     command: str, suite_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    words = ["paper", command, "--suite", str(suite_folder), "--cache", str(tmp_path / "cache")]
+    words = [
+        "paper",
+        command,
+        "--suite",
+        str(suite_folder),
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     done = runner.invoke(app, [*words, "-o", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "pip install './paper[plot]'" in " ".join(done.output.split())

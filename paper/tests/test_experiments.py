@@ -1,4 +1,6 @@
-"""What is computed per pair, that it is stored and found again, and that runs resume."""
+"""What is computed per pair, that it is stored and found again, and that runs
+resume.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_the_whole_grid_has_1640_settings_each_with_its_own_draws() -> None:
         trial = found.trials[place]
         gamma = label_stability(logits, trial.noise, draws=6, random_state=3 + place)
         confidence = trial.alpha * gamma + trial.beta * (1.0 - gamma)
-        assert confidence.mean() == pytest.approx((logits.argmax(axis=1) == labels).mean())
+        assert confidence.mean() == pytest.approx(
+            (logits.argmax(axis=1) == labels).mean()
+        )
         assert confidence.std() == pytest.approx(trial.sigma_hat, abs=1e-12)
     assert found.sigma_hat == max(trial.sigma_hat for trial in found.trials)
 
@@ -106,7 +110,9 @@ def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
     result = run_method(pair, data, EXACT)
     plain = Hoki().fit(data.val_logits, data.val_labels)
     start = HokiFromConfidence(noise=plain.noise_).fit(data.val_logits, data.val_labels)
-    assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
+    assert result.score("ece") == ece(
+        plain.predict_confidence(data.test_logits), data.test_correct
+    )
     assert result.facts["ece_from_confidence"] == ece(
         start.predict_confidence(data.test_logits), data.test_correct
     )
@@ -114,7 +120,9 @@ def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
 
 
 @pytest.mark.slow
-def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hoki_sampled_is_the_paper_s(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(experiments, "N_DRAWS", 8)
     data = pair.load()
     result = run_method(pair, data, SAMPLED)
@@ -122,14 +130,18 @@ def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch
     plain = Hoki(noise=found.noise, draws=8, unseen="as_printed", random_state=0)
     plain.fit(data.val_logits, data.val_labels)
     assert result.facts["noise"] == experiments.noise_text(found.noise)
-    assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
+    assert result.score("ece") == ece(
+        plain.predict_confidence(data.test_logits), data.test_correct
+    )
 
 
 def test_recursion_on_a_stability_is_hoki_s(pair: Pair) -> None:
     data = pair.load()
     hoki = Hoki(unseen="as_printed").fit(data.val_logits, data.val_labels)
     correct = data.val_logits.argmax(axis=1) == data.val_labels
-    twin = StabilityCalibrator.fit(hoki.stability(data.val_logits), correct, levels=1 << 16)
+    twin = StabilityCalibrator.fit(
+        hoki.stability(data.val_logits), correct, levels=1 << 16
+    )
     np.testing.assert_array_equal(
         twin.confidence(hoki.stability(data.test_logits)),
         hoki.predict_confidence(data.test_logits),
@@ -143,7 +155,9 @@ def test_input_stability_counts_views() -> None:
     found = fit_inputs(kept, correct)
     confidence = found.confidence(input_stability(kept))
     assert found.levels == 20
-    assert ece(confidence, correct) < 1e-12  # a fixed point: every bin is right on average
+    assert (
+        ece(confidence, correct) < 1e-12
+    )  # a fixed point: every bin is right on average
     by_count = [set(confidence[kept.sum(axis=1) == n].tolist()) for n in range(21)]
     assert all(len(values) <= 1 for values in by_count)
 
@@ -157,7 +171,9 @@ def test_the_mix_takes_what_tells_more() -> None:
     mix = fit_mix(idle, telling, correct)
     assert mix.weight >= 0.5
     alone = StabilityCalibrator.fit(idle, correct, levels=1 << 16)
-    assert brier(mix.confidence(idle, telling), correct) < brier(alone.confidence(idle), correct)
+    assert brier(mix.confidence(idle, telling), correct) < brier(
+        alone.confidence(idle), correct
+    )
 
 
 def test_views_are_compared_with_plain_hoki(pair: Pair) -> None:
@@ -193,9 +209,12 @@ def test_a_second_run_computes_nothing(
     monkeypatch.setattr(running, "run_method", _refuse)
     again = run_quick(folder, cache)
     found, before = (
-        {str(key): r.to_dict() for key, r in each.found.items()} for each in (again, first)
+        {str(key): r.to_dict() for key, r in each.found.items()}
+        for each in (again, first)
     )
-    assert json.dumps(found, sort_keys=True) == json.dumps(before, sort_keys=True)  # NaN is NaN
+    assert json.dumps(found, sort_keys=True) == json.dumps(
+        before, sort_keys=True
+    )  # NaN is NaN
 
 
 def _refuse(*_: Any, **__: Any) -> Result:
@@ -229,7 +248,8 @@ def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
     alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
     beside = run_quick(suite_folder, tmp_path / "two", methods=methods, jobs=2)
     for key, result in alone.found.items():
-        # A process that has compiled kernels integrates at other nodes, to the errors they state.
+        # A process that has compiled kernels integrates at other nodes, to the errors
+        # they state.
         for name, expected in result.scores.items():
             found = beside.found[key].scores[name]
             both = zip(astuple(found), astuple(expected), strict=True)
@@ -270,7 +290,10 @@ def test_pairs_of_a_data_set_stand_together(results: Results) -> None:
 
 @pytest.mark.slow
 def test_a_sigterm_leaves_no_processes_behind() -> None:
-    handler, others = signal.getsignal(signal.SIGTERM), set(multiprocessing.active_children())
+    handler, others = (
+        signal.getsignal(signal.SIGTERM),
+        set(multiprocessing.active_children()),
+    )
     children: set[Any] = set()
 
     def be_terminated() -> None:
@@ -308,8 +331,15 @@ def test_published_isotonic_regressions_are_pooled_adjacent_violators() -> None:
         x, y = x[order], y[order].astype(float)
         sums = np.concatenate([[0.0], np.cumsum(y)])
         n = y.size
-        means = np.array([[(sums[j + 1] - sums[i]) / (j + 1 - i) if j >= i else np.inf
-                           for j in range(n)] for i in range(n)])  # fmt: skip
+        means = np.array(
+            [
+                [
+                    (sums[j + 1] - sums[i]) / (j + 1 - i) if j >= i else np.inf
+                    for j in range(n)
+                ]
+                for i in range(n)
+            ]
+        )
         fitted = [max(means[i, k:].min() for i in range(k + 1)) for k in range(n)]
         return np.interp(at, x, fitted)
 
@@ -321,8 +351,13 @@ def test_published_isotonic_regressions_are_pooled_adjacent_violators() -> None:
     def loss(log_t: float) -> float:
         return float(((softmax(logits, np.exp(log_t)) - hits) ** 2).sum())
 
-    t = float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded",
-                                     options={"xatol": 1e-10}).x))  # fmt: skip
+    t = float(
+        np.exp(
+            minimize_scalar(
+                loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}
+            ).x
+        )
+    )
     p, q = softmax(logits, t), softmax(new, t)
     columns = [curve(p[:, k], hits[:, k], q[:, k]) for k in range(3)]
     expected = np.stack(columns, axis=1) + 1e-9 * q

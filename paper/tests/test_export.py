@@ -1,4 +1,6 @@
-"""Zoom-outs against Pillow and plain loops; the suite's files; the whole chain in small."""
+"""Zoom-outs against Pillow and plain loops; the suite's files; the whole chain in
+small.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ NAME = "cifar10_lenet5"
 
 
 def zoom_by_loops(image: np.ndarray, scale: float) -> np.ndarray:
-    """The obvious way: every new pixel is a weighted mean over a triangle of old ones."""
+    """The obvious way: every new pixel is a weighted mean over a triangle of old
+    ones.
+    """
     side = image.shape[0]
     small = round(scale * side)
     factor, first = side / small, (side - small) // 2
@@ -42,7 +46,10 @@ def zoom_by_loops(image: np.ndarray, scale: float) -> np.ndarray:
                 for x in range(side):
                     tall = max(0.0, 1.0 - abs((i + 0.5) * factor - (y + 0.5)) / factor)
                     wide = max(0.0, 1.0 - abs((j + 0.5) * factor - (x + 0.5)) / factor)
-                    total, weight = total + tall * wide * image[y, x], weight + tall * wide
+                    total, weight = (
+                        total + tall * wide * image[y, x],
+                        weight + tall * wide,
+                    )
             out[first + i, first + j] = total / weight
     return out
 
@@ -80,7 +87,9 @@ def test_scales_are_the_papers_and_all_differ() -> None:
 def test_pairs_come_back_and_match_their_digests(tmp_path: Path) -> None:
     arrays = {"val_logits": np.ones((3, 2), np.float16), "test_labels": np.arange(4)}
     files = export.write_pair(tmp_path, "a_b", arrays)
-    assert files == {"a_b.npz": hashlib.sha256((tmp_path / "a_b.npz").read_bytes()).hexdigest()}
+    assert files == {
+        "a_b.npz": hashlib.sha256((tmp_path / "a_b.npz").read_bytes()).hexdigest()
+    }
     again = export.read_pair(tmp_path, files)
     assert {key: value.tolist() for key, value in again.items()} == {
         key: value.tolist() for key, value in arrays.items()
@@ -99,13 +108,22 @@ def test_large_pairs_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_manifest_keeps_one_entry_for_each_pair(tmp_path: Path) -> None:
-    pairs = (("cifar100", "a", 1), ("cifar10", "b", 2), ("cifar10", "a", 3), ("cifar100", "a", 4))
+    pairs = (
+        ("cifar100", "a", 1),
+        ("cifar10", "b", 2),
+        ("cifar10", "a", 3),
+        ("cifar100", "a", 4),
+    )
     for dataset, network, value in pairs:
         names = {"name": f"{dataset}_{network}", "dataset": dataset, "network": network}
         export.add_entry(tmp_path, names | {"value": value})
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["format"] == 1
-    assert [entry["value"] for entry in manifest["pairs"]] == [3, 2, 4]  # the paper's order
+    assert [entry["value"] for entry in manifest["pairs"]] == [
+        3,
+        2,
+        4,
+    ]  # the paper's order
     (tmp_path / "manifest.json").write_text('{"format": 9}')
     with pytest.raises(DataFileError, match="expected format 1; found 9"):
         export.read_manifest(tmp_path)
@@ -117,12 +135,16 @@ def make(
     """Quick pairs, trained and exported; the names of those that failed."""
     recipes = [make_quick(RECIPES[name]).with_changes(**changes) for name in names]
     settings = Settings(out=out)
-    return make_suite(recipes, None, settings, recal_workers=recal_workers, reporter=Reporter())
+    return make_suite(
+        recipes, None, settings, recal_workers=recal_workers, reporter=Reporter()
+    )
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole chain on a small synthetic set: train, logits, zoom-outs, ReCal, manifest."""
+    """The whole chain on a small synthetic set: train, logits, zoom-outs, ReCal,
+    manifest.
+    """
     out = tmp_path_factory.mktemp("made")
     assert make([NAME, "mnist_lenet5"], out) == []
     return out
@@ -133,14 +155,21 @@ def test_the_chain_gives_what_the_format_says(made: Path) -> None:
     assert entry is not None
     assert entry["split"] == {"train": 300, "val": 100, "test": 100, "seed": 0}
     assert entry["n_parameters"] == 62_006
-    assert (entry["title"], entry["dataset_title"]) == ("LeNet-5 (small, synthetic)", "CIFAR-10")
+    assert (entry["title"], entry["dataset_title"]) == (
+        "LeNet-5 (small, synthetic)",
+        "CIFAR-10",
+    )
     assert entry["quick"] is True
     assert entry["how"].startswith("Small network, synthetic images")
     assert entry["training"]["epochs"] == 2
     assert len(entry["zoom_scales"]) == 20
     assert set(entry["recal"]) == {
-        "fit_seconds", "n_iterations", "ending", "parameters", "device",
-    }  # fmt: skip
+        "fit_seconds",
+        "n_iterations",
+        "ending",
+        "parameters",
+        "device",
+    }
     arrays = export.read_pair(made / "suite", entry["files"])
     shapes = {key: (array.dtype.name, array.shape) for key, array in arrays.items()}
     assert shapes == {
@@ -155,9 +184,16 @@ def test_the_chain_gives_what_the_format_says(made: Path) -> None:
     right = arrays["test_logits"].argmax(axis=1) == arrays["test_labels"]
     assert entry["test_accuracy"] == right.mean()
     assert entry["test_accuracy"] > 0.2  # ten classes: it learned something
-    assert 0.0 < arrays["recal_confidence"].min() <= arrays["recal_confidence"].max() <= 1.0
+    assert (
+        0.0
+        < arrays["recal_confidence"].min()
+        <= arrays["recal_confidence"].max()
+        <= 1.0
+    )
     for name, digest in entry["files"].items():
-        assert hashlib.sha256((made / "suite" / name).read_bytes()).hexdigest() == digest
+        assert (
+            hashlib.sha256((made / "suite" / name).read_bytes()).hexdigest() == digest
+        )
 
 
 def test_kept_says_which_views_keep_the_label(made: Path) -> None:
@@ -171,7 +207,9 @@ def test_kept_says_which_views_keep_the_label(made: Path) -> None:
             np.testing.assert_array_equal(kept, arrays["test_kept"][:, scale])
 
 
-def test_a_second_run_does_nothing(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_does_nothing(
+    made: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = (made / "suite" / "manifest.json").read_bytes()
     assert make([NAME], made) == []
     assert f"{NAME}: already in the suite" in capfd.readouterr().err
@@ -185,7 +223,10 @@ def test_export_goes_on_from_checkpoints(made: Path, tmp_path: Path) -> None:
     (tmp_path / checkpoint).write_bytes((made / checkpoint).read_bytes())
     settings = Settings(out=tmp_path, train=False)
     recipe = make_quick(RECIPES[NAME])
-    assert make_suite([recipe], None, settings, recal_workers=None, reporter=Reporter()) == []
+    assert (
+        make_suite([recipe], None, settings, recal_workers=None, reporter=Reporter())
+        == []
+    )
     pair = {f"{NAME}.npz": ""}
     first = export.read_pair(made / "suite", pair)
     second = export.read_pair(tmp_path / "suite", pair)
@@ -194,7 +235,9 @@ def test_export_goes_on_from_checkpoints(made: Path, tmp_path: Path) -> None:
     views = tmp_path / "views" / f"{NAME}.npz"
     add_recal(tmp_path / "suite", NAME, fit_recal(tmp_path / "suite", views, NAME))
     completed = export.read_pair(tmp_path / "suite", pair)
-    np.testing.assert_array_equal(completed["recal_confidence"], first["recal_confidence"])
+    np.testing.assert_array_equal(
+        completed["recal_confidence"], first["recal_confidence"]
+    )
 
 
 def test_untrained_networks_are_not_exported(tmp_path: Path) -> None:
@@ -206,7 +249,9 @@ def test_untrained_networks_are_not_exported(tmp_path: Path) -> None:
         Settings(out=tmp_path, train=False),
         Reporter(),
     )
-    with pytest.raises(DataFileError, match=r"training of 2 epochs; found 0.*paper train"):
+    with pytest.raises(
+        DataFileError, match=r"training of 2 epochs; found 0.*paper train"
+    ):
         run_alone(job.run(), torch.device("cpu"))
 
 
@@ -214,25 +259,35 @@ def test_missing_data_fails_only_its_pairs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recipe: Recipe = RECIPES["cifar100_lenet5"]
-    failed = make_suite([recipe], tmp_path, Settings(out=tmp_path / "out"), reporter=Reporter())
+    failed = make_suite(
+        [recipe], tmp_path, Settings(out=tmp_path / "out"), reporter=Reporter()
+    )
     assert failed == ["cifar100_lenet5"]
     assert "cifar100_lenet5: skipped, no cifar100 in" in capfd.readouterr().err
 
 
-def test_a_failing_pair_stops_no_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_pair_stops_no_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     good = make_quick(RECIPES["mnist_lenet5"]).with_changes(epochs=1)
     bad = make_quick(RECIPES[NAME]).with_changes(batch_size=5000)
     failed = make_suite(
-        [bad, good], None, Settings(out=tmp_path, export=False),
-        n_lanes=2, recal_workers=None, reporter=Reporter(),
-    )  # fmt: skip
+        [bad, good],
+        None,
+        Settings(out=tmp_path, export=False),
+        n_lanes=2,
+        recal_workers=None,
+        reporter=Reporter(),
+    )
     assert failed == [NAME]
     assert f"{NAME}: failed, ValueError: `batch_size` must be" in capfd.readouterr().err
     assert (tmp_path / "checkpoints" / "mnist_lenet5.checkpoint.npz").exists()
 
 
 class _WaitsForRecal(Reporter):
-    """Lets ReCal on the first pair end in the second's first epoch; looks at its entry in later."""
+    """Lets ReCal on the first pair end in the second's first epoch; looks at its
+    entry in later.
+    """
 
     def __init__(self, suite: Path, fits: ThreadPoolExecutor, go: Event) -> None:
         super().__init__()
@@ -253,7 +308,9 @@ class _WaitsForRecal(Reporter):
 def test_recal_is_kept_while_other_pairs_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fit that waited for the next pair's training to end would be lost with that training."""
+    """A fit that waited for the next pair's training to end would be lost with that
+    training.
+    """
     go, fits = Event(), ThreadPoolExecutor(1)
 
     def fit_later(*task: Any) -> dict[str, Any]:
@@ -311,9 +368,14 @@ def test_a_pair_of_another_recipe_without_its_checkpoint_is_refused(
     shutil.copytree(made / "suite", tmp_path / "suite")
     recipe = make_quick(RECIPES[NAME]).with_changes(epochs=5)
     settings = Settings(out=tmp_path, train=False)
-    assert make_suite([recipe], None, settings, recal_workers=None, reporter=Reporter()) == [NAME]
+    assert make_suite(
+        [recipe], None, settings, recal_workers=None, reporter=Reporter()
+    ) == [NAME]
     said = capfd.readouterr().err
-    assert f"training of 5 epochs; found 0. Run `hokical paper train {NAME}` with the same" in said
+    assert (
+        f"training of 5 epochs; found 0. Run `hokical paper train {NAME}` with the same"
+        in said
+    )
     assert "Traceback" not in said
 
 
@@ -357,14 +419,17 @@ def test_a_truncated_checkpoint_is_one_line(
     assert make([NAME], tmp_path) == [NAME]
     said = capfd.readouterr().err
     assert (
-        f"{path}: is a damaged or truncated checkpoint. Delete it to train from the start." in said
+        f"{path}: is a damaged or truncated checkpoint. Delete it to train from the "
+        "start." in said
     )
     assert "Traceback" not in said
 
 
 def test_synthetic_images_are_for_small_networks_alone(tmp_path: Path) -> None:
     for recipe, data in ((RECIPES[NAME], None), (make_quick(RECIPES[NAME]), tmp_path)):
-        with pytest.raises(ValueError, match=r"`recipes` must be small.*got cifar10_lenet5"):
+        with pytest.raises(
+            ValueError, match=r"`recipes` must be small.*got cifar10_lenet5"
+        ):
             make_suite([recipe], data, Settings(out=tmp_path), reporter=Reporter())
 
 
@@ -384,7 +449,16 @@ def run_command(*arguments: object) -> str:
 
 
 def test_commands_train_then_export(tmp_path: Path) -> None:
-    made = ["mnist_lenet5", "--quick", "--out", tmp_path, "--device", "cpu", "--epochs", 5]
+    made = [
+        "mnist_lenet5",
+        "--quick",
+        "--out",
+        tmp_path,
+        "--device",
+        "cpu",
+        "--epochs",
+        5,
+    ]
     assert "1 of 1 pairs are complete" in run_command("train", *made)
     assert not (tmp_path / "suite").exists()
     assert "1 of 1 pairs are complete" in run_command("export", *made)
@@ -395,7 +469,9 @@ def test_commands_train_then_export(tmp_path: Path) -> None:
 
 
 def test_commands_say_what_went_wrong(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"failed: mnist_lenet5\. See the messages above"):
+    with pytest.raises(
+        RuntimeError, match=r"failed: mnist_lenet5\. See the messages above"
+    ):
         run_command("train", "mnist_lenet5", "--out", tmp_path, "--data", tmp_path)
     assert "use either --data DIR or --quick" in run_command("train", "--out", tmp_path)
     assert "needs --from DIR" in run_command(
@@ -406,18 +482,36 @@ def test_commands_say_what_went_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data", "svhn", "--to", "x"], "must be one of mnist, cifar10, cifar100; got 'svhn'"),
-        (["data", "cifar100", "--to", "x"], "use --source folder --from DIR"),
-        (["data", "mnist", "--to", "x", "--from", "nope.tgz"], "nope.tgz: is not a file"),
         (
-            ["data", "cifar100", "--to", "x", "--source", "folder", "--from", "nowhere"],
+            ["data", "svhn", "--to", "x"],
+            "must be one of mnist, cifar10, cifar100; got 'svhn'",
+        ),
+        (["data", "cifar100", "--to", "x"], "use --source folder --from DIR"),
+        (
+            ["data", "mnist", "--to", "x", "--from", "nope.tgz"],
+            "nope.tgz: is not a file",
+        ),
+        (
+            [
+                "data",
+                "cifar100",
+                "--to",
+                "x",
+                "--source",
+                "folder",
+                "--from",
+                "nowhere",
+            ],
             "nowhere: is not a folder",
         ),
         (["train", "cifar10_vgg", "--quick", "-o", "x"], "got 'cifar10_vgg'"),
         (["export", "mnist", "--quick", "-o", "x"], "must be one of cifar10_wrn28_10"),
         (["export", "--data", "nowhere", "-o", "x"], "'nowhere' does not exist"),
         (["imagenet", "alexnet", "--images", "x", "-o", "x"], "got 'alexnet'"),
-        (["imagenet", "resnet152", "--images", "x", "-o", "x", "--weights", "y"], "'y' does not"),
+        (
+            ["imagenet", "resnet152", "--images", "x", "-o", "x", "--weights", "y"],
+            "'y' does not",
+        ),
     ],
 )
 def test_bad_names_are_bad_usage(

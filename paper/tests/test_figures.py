@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from hokical_paper import output
-from hokical_paper.figures import draw_bin_counts, draw_variances, figure_builders, to_png
+from hokical_paper.figures import (
+    draw_bin_counts,
+    draw_variances,
+    figure_builders,
+    to_png,
+)
 from hokical_paper.methods import METHODS
 from hokical_paper.results import Results
 from hokical_paper.styles import style_of
@@ -51,16 +56,22 @@ def test_a_figure_is_a_picture(results: Results, name: str) -> None:
 
 
 def moved(results: Results, pair: Pair, method: str, to: str | float) -> Results:
-    """The results with a method's variance on a pair changed, to another method's or a number."""
+    """The results with a method's variance on a pair changed, to another method's or
+    a number.
+    """
     result = results.found[pair.name, method]
     value = results.score(pair, to, "sharpness") if isinstance(to, str) else to
-    scores = result.scores | {"sharpness": replace(result.scores["sharpness"], value=value)}
+    scores = result.scores | {
+        "sharpness": replace(result.scores["sharpness"], value=value)
+    }
     found = dict(results.found) | {(pair.name, method): replace(result, scores=scores)}
     return replace(results, found=found)
 
 
 @pytest.mark.parametrize("variance", [0.0001, 5.0])
-def test_what_is_far_aside_does_not_rule_the_axis(results: Results, variance: float) -> None:
+def test_what_is_far_aside_does_not_rule_the_axis(
+    results: Results, variance: float
+) -> None:
     import matplotlib.pyplot as plt
 
     pair = results.suite.pairs[0]
@@ -68,7 +79,9 @@ def test_what_is_far_aside_does_not_rule_the_axis(results: Results, variance: fl
     figure = draw_variances(moved(results, pair, "uncalibrated", variance), [pair])
     ax = figure.axes[0]
     others = [
-        results.score(pair, name, "sharpness") for name in results.methods if name != "uncalibrated"
+        results.score(pair, name, "sharpness")
+        for name in results.methods
+        if name != "uncalibrated"
     ]
     low, high = ax.get_xlim()
     assert high - low < 1.5 * (max(others) - min(others))
@@ -84,7 +97,9 @@ def test_what_is_far_aside_does_not_rule_the_axis(results: Results, variance: fl
 
 
 def test_looks_differ() -> None:
-    """In marker and filling, so that they do on a grey print; ours in colour besides."""
+    """In marker and filling, so that they do on a grey print; ours in colour
+    besides.
+    """
     looks = {name: style_of(name) for name in METHODS}
     shapes = {(look.marker, look.is_hollow, look.is_special) for look in looks.values()}
     assert len(shapes) == len(looks)
@@ -118,7 +133,9 @@ def test_colours_do_not_move_when_a_method_is_missing(results: Results) -> None:
     colours = []
     for shown in (results, replace(results, found=fewer)):
         figure = draw_variances(shown, [pair])
-        colours.append({line.get_label(): line.get_color() for line in figure.axes[0].lines})
+        colours.append(
+            {line.get_label(): line.get_color() for line in figure.axes[0].lines}
+        )
         plt.close(figure)
     assert colours[0] == colours[1]
 
@@ -127,7 +144,9 @@ def test_lines_over_bin_counts_are_means(results: Results) -> None:
     import matplotlib.pyplot as plt
 
     figure = draw_bin_counts(results)
-    line = next(line for line in figure.axes[0].lines if line.get_label() == "hoki exact")
+    line = next(
+        line for line in figure.axes[0].lines if line.get_label() == "hoki exact"
+    )
     found = results.found["mnist_lenet5", "hoki"]
     assert line.get_ydata().tolist() == pytest.approx(list(found.ece_by_bins.values()))
     plt.close(figure)

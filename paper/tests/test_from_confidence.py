@@ -1,4 +1,6 @@
-"""Hoki from the softmax confidence: the printed algorithm, its steps, files of earlier versions."""
+"""Hoki from the softmax confidence: the printed algorithm, its steps, files of
+earlier versions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from tests.conftest import quiet_fit, read_pair, synthetic_logits
 from tests.libraries import NAMES as LIBRARIES
 from tests.libraries import get_library
 
-from hokical import CalibratorFileError, Gaussian, Gumbel, Hoki, TopK, label_stability, load
+from hokical import (
+    CalibratorFileError,
+    Gaussian,
+    Gumbel,
+    Hoki,
+    TopK,
+    label_stability,
+    load,
+)
 from hokical._core import storage
 from hokical.calibrators import catalog
 from hokical.demo import demo_logits
@@ -41,11 +51,21 @@ def stretched() -> Data:
 
 @pytest.mark.parametrize("draws", [None, 300])
 @pytest.mark.parametrize("n_bins", [1, 15])
-def test_it_is_the_printed_algorithm(draws: int | None, n_bins: int, stretched: Data) -> None:
+def test_it_is_the_printed_algorithm(
+    draws: int | None, n_bins: int, stretched: Data
+) -> None:
     logits, labels = stretched
-    options = {"draws": draws, "n_bins": n_bins, "random_state": 1, "unseen": "as_printed"}
+    options = {
+        "draws": draws,
+        "n_bins": n_bins,
+        "random_state": 1,
+        "unseen": "as_printed",
+    }
     cal = HokiFromConfidence(noise=Gaussian(3.0), **options).fit(logits, labels)
-    correct, start = logits.argmax(axis=1) == labels, label_stability(logits, Gumbel(1.0))
+    correct, start = (
+        logits.argmax(axis=1) == labels,
+        label_stability(logits, Gumbel(1.0)),
+    )
     p, alphas, betas = references.hoki_confidence(
         cal.stability(logits), correct, start, n_bins=n_bins, max_iter=cal.n_iter_
     )
@@ -57,22 +77,34 @@ def test_it_is_the_printed_algorithm(draws: int | None, n_bins: int, stretched: 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("max_iter", [4, 5, 199, 200])
 def test_a_cycle_ends_where_the_printed_algorithm_ends(max_iter: int) -> None:
-    """An example that alternates between two bins: the last of K steps counts, odd or even."""
+    """An example that alternates between two bins: the last of K steps counts, odd
+    or even.
+    """
     (logits, labels), (new, _) = demo_logits()
     logits, labels, new = logits[:2000], labels[:2000], new[:500]
     hoki = HokiFromConfidence(
-        noise=Gaussian(2.0), draws=300, random_state=3, unseen="as_printed",
+        noise=Gaussian(2.0),
+        draws=300,
+        random_state=3,
+        unseen="as_printed",
         max_iter=max_iter,
-    )  # fmt: skip
+    )
     with pytest.warns(ConvergenceWarning, match=r"did not converge \((cycle|limit)\)"):
         hoki.fit(logits, labels)
     seen, unseen, steps = references.printed_hoki(
-        logits, labels, new, hoki.draws_.values,
-        n_bins=15, max_iter=max_iter, from_confidence=True,
-    )  # fmt: skip
+        logits,
+        labels,
+        new,
+        hoki.draws_.values,
+        n_bins=15,
+        max_iter=max_iter,
+        from_confidence=True,
+    )
     assert (hoki.n_iter_, hoki.converged_) == (steps, False) == (max_iter, False)
     assert hoki.ending_ == ("limit" if max_iter == 4 else "cycle")
-    np.testing.assert_allclose(hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12
+    )
     np.testing.assert_allclose(hoki.predict_confidence(new), unseen, rtol=0, atol=1e-12)
 
 
@@ -99,19 +131,25 @@ def test_steps_extrapolate_as_curves_do(seed: int) -> None:
     stability = np.arange(LEVELS + 1) / LEVELS
     rows = as_logits(np.zeros((1, 2)))
     found = steps.replay(stability, np.full(LEVELS + 1, 0.5), rows)
-    np.testing.assert_allclose(found, curve.at(np.arange(LEVELS + 1), LEVELS), atol=1e-9)
+    np.testing.assert_allclose(
+        found, curve.at(np.arange(LEVELS + 1), LEVELS), atol=1e-9
+    )
 
 
 @given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 50, 3000]))
 def test_a_curve_is_the_replay_of_its_steps(seed: int, levels: int) -> None:
-    """`Curve.from_steps` gives what the recursion gives for rows that start in one place."""
+    """`Curve.from_steps` gives what the recursion gives for rows that start in one
+    place.
+    """
     rng = np.random.default_rng(seed)
     alpha, beta = rng.random((2, 4, 7))
     empty = rng.random(alpha.shape) < 0.3
     alpha, beta = (np.where(empty, np.nan, part) for part in (alpha, beta))
     steps = Steps(alpha, beta)
     start = float(rng.random())
-    table = Curve.from_steps(alpha, beta, levels, start).at(np.arange(levels + 1), levels)
+    table = Curve.from_steps(alpha, beta, levels, start).at(
+        np.arange(levels + 1), levels
+    )
     stability = np.arange(levels + 1) / levels
     logits = as_logits(np.eye(2)[np.zeros(levels + 1, int)])
     replayed = steps.replay(stability, np.full(levels + 1, start), logits)
@@ -120,9 +158,13 @@ def test_a_curve_is_the_replay_of_its_steps(seed: int, levels: int) -> None:
 
 def test_two_halves_are_one_whole(stretched: Data) -> None:
     logits, labels = stretched
-    whole, left, right, streamed = (HokiFromConfidence(noise=Gaussian(2.5)) for _ in range(4))
+    whole, left, right, streamed = (
+        HokiFromConfidence(noise=Gaussian(2.5)) for _ in range(4)
+    )
     whole.fit(logits, labels)
-    merged = left.fit(logits[:700], labels[:700]).merge(right.fit(logits[700:], labels[700:]))
+    merged = left.fit(logits[:700], labels[:700]).merge(
+        right.fit(logits[700:], labels[700:])
+    )
     for part in np.array_split(np.arange(1500), 4):
         streamed.partial_fit(logits[part], labels[part])
     for other in (merged, streamed):
@@ -136,7 +178,9 @@ def test_two_halves_are_one_whole(stretched: Data) -> None:
 
 def test_a_calibrator_from_a_file_goes_on(stretched: Data, tmp_path: Path) -> None:
     logits, labels = stretched
-    cal = HokiFromConfidence(noise=Gaussian(2.0), draws=40).fit(logits[:700], labels[:700])
+    cal = HokiFromConfidence(noise=Gaussian(2.0), draws=40).fit(
+        logits[:700], labels[:700]
+    )
     cal.save(tmp_path / "cal.json")
     loaded, again = load(tmp_path / "cal.json"), pickle.loads(pickle.dumps(cal))
     expected = cal.predict_proba(logits)
@@ -173,7 +217,9 @@ def test_gradient_of_hoki_from_confidence_is_that_of_its_steps() -> None:
     difference = (up - down) / (2.0 * reach)
     inside = difference.abs() < 0.05
     assert inside.sum() > 150
-    np.testing.assert_allclose(slope[inside, 0].numpy(), difference[inside].numpy(), atol=1e-3)
+    np.testing.assert_allclose(
+        slope[inside, 0].numpy(), difference[inside].numpy(), atol=1e-3
+    )
 
 
 def test_of_the_best_classes(stretched: Data) -> None:
@@ -185,7 +231,9 @@ def test_of_the_best_classes(stretched: Data) -> None:
 @pytest.mark.slow
 def test_flat_rows_of_a_real_network_are_guesses() -> None:
     pair = read_pair("cifar10_resnet110")
-    cal = HokiFromConfidence(noise=Gaussian(2.0)).fit(pair["val_logits"], pair["val_labels"])
+    cal = HokiFromConfidence(noise=Gaussian(2.0)).fit(
+        pair["val_logits"], pair["val_labels"]
+    )
     assert cal.predict_confidence(np.zeros((1, 10)))[0] < 0.2
 
 

@@ -96,11 +96,18 @@ def test_a_pair_is_what_the_network_says_image_by_image(
     assert (pair.title, pair.n_classes, pair.has_views) == ("ResNet-152", 1000, True)
     assert entry["split"] == {"train": None, "val": 15, "test": 15, "seed": 0}
     assert entry["weights"] == {
-        "name": "ResNet152_Weights.IMAGENET1K_V1", "file": None, "sha256": None,
-        "torch": torch.__version__.split("+")[0], "torchvision": "0.99.1",
-    }  # fmt: skip
+        "name": "ResNet152_Weights.IMAGENET1K_V1",
+        "file": None,
+        "sha256": None,
+        "torch": torch.__version__.split("+")[0],
+        "torchvision": "0.99.1",
+    }
     order = np.concatenate([data.val_labels, data.test_labels]) // 33
-    assert order.tolist() == portable_permutation(N_IMAGES, 0).tolist() != list(range(N_IMAGES))
+    assert (
+        order.tolist()
+        == portable_permutation(N_IMAGES, 0).tolist()
+        != list(range(N_IMAGES))
+    )
     logits = np.concatenate([data.val_logits, data.test_logits])
     assert data.val_kept is not None
     assert data.test_kept is not None
@@ -111,7 +118,9 @@ def test_a_pair_is_what_the_network_says_image_by_image(
         plain = network(((raw[index] - mean) / deviation)[None])[0]
         np.testing.assert_allclose(found, plain, atol=2e-3)
         for scale, keeps in list(zip(ZOOM_SCALES, same, strict=True))[::6]:
-            zoomed = zoom_out(raw[index].permute(1, 2, 0)[None], float(scale))[0].permute(2, 0, 1)
+            zoomed = zoom_out(raw[index].permute(1, 2, 0)[None], float(scale))[
+                0
+            ].permute(2, 0, 1)
             view = network(((zoomed - mean) / deviation)[None])[0]
             assert (view.argmax() == plain.argmax()) == keeps
     assert data.recal_confidence is not None
@@ -129,7 +138,9 @@ def _network() -> Callable[[Any], Any]:
     return logits
 
 
-def test_the_command(asked: list[tuple[Any, ...]], images: Path, tmp_path: Path) -> None:
+def test_the_command(
+    asked: list[tuple[Any, ...]], images: Path, tmp_path: Path
+) -> None:
     from typer.testing import CliRunner
 
     from hokical.cli import app
@@ -138,8 +149,17 @@ def test_the_command(asked: list[tuple[Any, ...]], images: Path, tmp_path: Path)
     network = Network()
     torch.save(network.state_dict(), tmp_path / "weights.pth")
     words = ["paper", "imagenet", "mobilenet_v2", "--images", str(images), "--no-recal"]
-    words += ["--weights", str(tmp_path / "weights.pth"), "--count", "10", "--workers", "0"]
-    done = CliRunner().invoke(app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")])
+    words += [
+        "--weights",
+        str(tmp_path / "weights.pth"),
+        "--count",
+        "10",
+        "--workers",
+        "0",
+    ]
+    done = CliRunner().invoke(
+        app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")]
+    )
     assert done.exit_code == 0, done.output
     assert "5 examples" in done.stdout
     assert asked == [("mobilenet_v2", None)]  # nothing is fetched
@@ -161,8 +181,12 @@ def test_damaged_weights_are_said(
     asked: list[tuple[Any, ...]], images: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "weights.pth").write_bytes(b"not weights")
-    run = ImageNetRun("resnet152", images, tmp_path / "out", weights=tmp_path / "weights.pth")
-    with pytest.raises(DataFileError, match=r"weights.pth: expected torchvision's weights of Res"):
+    run = ImageNetRun(
+        "resnet152", images, tmp_path / "out", weights=tmp_path / "weights.pth"
+    )
+    with pytest.raises(
+        DataFileError, match=r"weights.pth: expected torchvision's weights of Res"
+    ):
         add_imagenet_pair(run)
 
 
@@ -175,7 +199,9 @@ def test_images_are_found_and_wrong_folders_refused(
     for number in range(1000):
         (tmp_path / "plain" / "val" / f"n{number:08d}").mkdir(parents=True)
     for folder in ("plain", "plain/val"):
-        assert imagenet_images(tmp_path / folder, None).place == str(tmp_path / "plain" / "val")
+        assert imagenet_images(tmp_path / folder, None).place == str(
+            tmp_path / "plain" / "val"
+        )
 
 
 def test_unknown_networks_and_counts_are_refused(
@@ -183,12 +209,16 @@ def test_unknown_networks_and_counts_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"one of densenet161, .*; got 'alexnet'"):
         add_imagenet_pair(ImageNetRun("alexnet", images, tmp_path))
-    with pytest.raises(ValueError, match="between 2 and the number of images, 30; got 31"):
+    with pytest.raises(
+        ValueError, match="between 2 and the number of images, 30; got 31"
+    ):
         add_imagenet_pair(ImageNetRun("resnet152", images, tmp_path, n_images=31))
 
 
 def write_images(root: Path) -> Path:
-    """JPEG files as torchvision's ImageNet has them: `meta.bin` and `val/<wnid>/*.JPEG`."""
+    """JPEG files as torchvision's ImageNet has them: `meta.bin` and
+    `val/<wnid>/*.JPEG`.
+    """
     image = pytest.importorskip("PIL.Image")
     wnids = [f"n{number:08d}" for number in range(3)]
     rng = np.random.default_rng(0)
@@ -202,7 +232,9 @@ def write_images(root: Path) -> Path:
 
 
 def test_torchvision_itself_on_jpeg_files(tmp_path: Path) -> None:
-    """The whole command: a network with random weights, torchvision's transform and data set."""
+    """The whole command: a network with random weights, torchvision's transform and
+    data set.
+    """
     from typer.testing import CliRunner
 
     from hokical.cli import app
@@ -214,14 +246,37 @@ def test_torchvision_itself_on_jpeg_files(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = torchvision.models.get_model("mobilenet_v2", weights=None).eval()
     torch.save(network.state_dict(), tmp_path / "weights.pth")
-    words = ["paper", "imagenet", "mobilenet_v2", "--images", str(write_images(tmp_path / "in"))]
-    words += ["--weights", str(tmp_path / "weights.pth"), "--workers", "0", "--no-recal"]
-    done = CliRunner().invoke(app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")])
+    words = [
+        "paper",
+        "imagenet",
+        "mobilenet_v2",
+        "--images",
+        str(write_images(tmp_path / "in")),
+    ]
+    words += [
+        "--weights",
+        str(tmp_path / "weights.pth"),
+        "--workers",
+        "0",
+        "--no-recal",
+    ]
+    done = CliRunner().invoke(
+        app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")]
+    )
     assert done.exit_code == 0, done.output
     data = open_suite(tmp_path / "out" / "suite")["imagenet_mobilenet_v2"].load()
-    assert sorted(np.concatenate([data.val_labels, data.test_labels])) == [0, 0, 1, 1, 2, 2]
+    assert sorted(np.concatenate([data.val_labels, data.test_labels])) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
     transform = torchvision.models.MobileNet_V2_Weights.IMAGENET1K_V1.transforms()
-    images = torchvision.datasets.ImageFolder(str(tmp_path / "in" / "val"), transform=transform)
+    images = torchvision.datasets.ImageFolder(
+        str(tmp_path / "in" / "val"), transform=transform
+    )
     with torch.no_grad():
         expected = network(torch.stack([image for image, _ in images])).numpy()
     found = np.concatenate([data.val_logits, data.test_logits])

@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: E402
 from hokical_paper.making.networks import NETWORKS, count_parameters, make_network  # noqa: E402
 from hokical_paper.making.networks.imagenet import IMAGENET_NETWORKS, imagenet_network  # noqa: E402
 
-#: Exact for LeNet-5 (LeCun et al.'s layers, fully connected); the others' papers round: DenseNet-40
-#: (k = 12) 1.0 M, ResNet-110 1.7 M, WRN-28-10 36.5 M.
+#: Exact for LeNet-5 (LeCun et al.'s layers, fully connected); the others' papers round:
+#: DenseNet-40 (k = 12) 1.0 M, ResNet-110 1.7 M, WRN-28-10 36.5 M.
 PUBLISHED = {
     "lenet5": (62_006, 0.0),
     "densenet40": (1.0e6, 0.05),
@@ -41,7 +41,10 @@ def test_output_has_a_logit_for_each_class(name: str, small: bool) -> None:
 
 
 def test_one_channel_is_enough_for_digits() -> None:
-    assert make_network("lenet5", 10, channels=1)(torch.zeros(2, 1, 32, 32)).shape == (2, 10)
+    assert make_network("lenet5", 10, channels=1)(torch.zeros(2, 1, 32, 32)).shape == (
+        2,
+        10,
+    )
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -78,7 +81,9 @@ def test_stochastic_depth_skips_closed_blocks_and_scales_at_inference() -> None:
     network.gates.zero_()
     closed = network(images)
     for block in network.blocks:  # whatever closed blocks compute, it is not used
-        torch.nn.init.normal_(block.second.weight, generator=torch.Generator().manual_seed(3))
+        torch.nn.init.normal_(
+            block.second.weight, generator=torch.Generator().manual_seed(3)
+        )
     assert torch.equal(network(images), closed)
     network.gates.fill_(1.0)
     assert not torch.allclose(network(images), closed)
@@ -101,7 +106,9 @@ def test_torchvision_knows_the_imagenet_networks(name: str) -> None:
     assert models.get_weight(kind.weights) is not None
 
 
-def test_imagenet_networks_say_when_torchvision_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imagenet_networks_say_when_torchvision_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torchvision", None)
     with pytest.raises(ImportError, match="pip install torchvision"):
         imagenet_network("resnet152")

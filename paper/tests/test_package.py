@@ -31,7 +31,9 @@ def test_no_private_name_of_hokical_is_imported() -> None:
     for path in SOURCES:
         for name in imported_names(path):
             ours = name.partition(".")[0] == "hokical"
-            assert not ours or not name.rpartition(".")[2].startswith("_"), f"{path}: {name}"
+            assert not ours or not name.rpartition(".")[2].startswith("_"), (
+                f"{path}: {name}"
+            )
 
 
 def test_hokical_does_not_import_the_paper() -> None:
@@ -52,7 +54,9 @@ def test_class_names_are_unique() -> None:
 
 def test_package_data_is_inside_the_package() -> None:
     folder = files("hokical_paper")
-    assert {"page.css", "page.html", "py.typed"} <= {path.name for path in folder.iterdir()}
+    assert {"page.css", "page.html", "py.typed"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert len(list((folder / "published").iterdir())) == 9
 
 

@@ -76,7 +76,11 @@ def test_heads_stay_in_sight_at_their_widths() -> None:
 
 def test_names_and_notes_are_not_markup(results: Results) -> None:
     suite = results.suite
-    entry = {**suite.pairs[0].entry, "title": "<script>alert(1)</script>", "how": "<img src=x>"}
+    entry = {
+        **suite.pairs[0].entry,
+        "title": "<script>alert(1)</script>",
+        "how": "<img src=x>",
+    }
     changed = Suite(suite.folder, (Pair(suite.folder, entry), *suite.pairs[1:]))
     noted = dict(results.found)
     key = ("mnist_lenet5", "temps")

@@ -1,4 +1,6 @@
-"""Pickles: arrays of every kind come back equal; anything else is refused and not run."""
+"""Pickles: arrays of every kind come back equal; anything else is refused and not
+run.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_every_protocol(tmp_path: Path, protocol: int) -> None:
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "f2", "i1", "<u8", ">i2", "?"])
 @pytest.mark.parametrize("layout", ["C", "F", "strided"])
-def test_arrays_come_back_equal(tmp_path: Path, protocol: int, dtype: str, layout: str) -> None:
+def test_arrays_come_back_equal(
+    tmp_path: Path, protocol: int, dtype: str, layout: str
+) -> None:
     array = (np.arange(24).reshape(4, 6) % 7).astype(dtype)
     array = array[:, ::2] if layout == "strided" else np.asarray(array, order=layout)
     (tmp_path / "a.p").write_bytes(pickle.dumps({"x": array}, protocol=protocol))
@@ -145,7 +149,9 @@ def test_an_absurd_shape_takes_no_memory(tmp_path: Path) -> None:
         read_examples(tmp_path / "a.p")
 
 
-PAIRS = b"\x80\x04K\x01" + b"2\x86" * 40  # forty times DUP, TUPLE2: (t, t) of (t, t) of ...
+PAIRS = (
+    b"\x80\x04K\x01" + b"2\x86" * 40
+)  # forty times DUP, TUPLE2: (t, t) of (t, t) of ...
 
 
 @pytest.mark.parametrize(
@@ -158,12 +164,17 @@ PAIRS = b"\x80\x04K\x01" + b"2\x86" * 40  # forty times DUP, TUPLE2: (t, t) of (
         (b"\x80\x04\x8f(" + PAIRS[2:] + b"\x90.", "found a set"),
         (b"\x80\x04(" + PAIRS[2:] + b"\x91.", "found a set"),
         (b"\x80\x02cnumpy\ndtype\n" + PAIRS[2:] + b"\x85R.", "found a dtype"),
-        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a" + PAIRS[2:] + b"\x86R.", "latin-1"),
+        (
+            b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a" + PAIRS[2:] + b"\x86R.",
+            "latin-1",
+        ),
         (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"a.", "bytes announced"),
         (pickle.dumps({1: VAL[0]}), "a int for a key"),
     ],
 )
-def test_few_bytes_cannot_ask_for_much(tmp_path: Path, content: bytes, message: str) -> None:
+def test_few_bytes_cannot_ask_for_much(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     """Neither memory nor time: each of these would take gigabytes or years."""
     (tmp_path / "a.p").write_bytes(content)
     with pytest.raises(DataFileError, match=message):
@@ -172,5 +183,9 @@ def test_few_bytes_cannot_ask_for_much(tmp_path: Path, content: bytes, message: 
 
 @pytest.mark.parametrize("protocol", [0, 1])
 @pytest.mark.parametrize("name", ["a.PKL", "a.p"])
-def test_old_protocols_are_found_by_name(tmp_path: Path, protocol: int, name: str) -> None:
-    assert np.array_equal(read_examples(write_pickle(tmp_path / name, protocol)).labels, VAL[1])
+def test_old_protocols_are_found_by_name(
+    tmp_path: Path, protocol: int, name: str
+) -> None:
+    assert np.array_equal(
+        read_examples(write_pickle(tmp_path / name, protocol)).labels, VAL[1]
+    )

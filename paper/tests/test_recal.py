@@ -46,10 +46,14 @@ def lossy_views(logits: np.ndarray, n_transforms: int, seed: int) -> np.ndarray:
 def picked(seed: int, n_picks: int, n_transforms: int) -> np.ndarray:
     """The documented choice: 53 bits of each raw word of a Philox stream."""
     words = np.random.Philox(key=seed).random_raw(n_picks)
-    return [int((int(word >> np.uint64(11)) + 0.5) / 2**53 * n_transforms) for word in words]
+    return [
+        int((int(word >> np.uint64(11)) + 0.5) / 2**53 * n_transforms) for word in words
+    ]
 
 
-def slow_ece(proba: np.ndarray, labels: np.ndarray, weights: np.ndarray, n_bins: int) -> float:
+def slow_ece(
+    proba: np.ndarray, labels: np.ndarray, weights: np.ndarray, n_bins: int
+) -> float:
     confidence, right = proba.max(axis=1), proba.argmax(axis=1) == labels
     total = 0.0
     for j in range(n_bins):
@@ -63,7 +67,9 @@ def slow_scale(proba: np.ndarray, temperature: float) -> np.ndarray:
     return softmax(temperature * np.log(np.maximum(proba, 1e-16)), axis=1)
 
 
-def slow_temperature(proba: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+def slow_temperature(
+    proba: np.ndarray, labels: np.ndarray, weights: np.ndarray
+) -> float:
     log_proba = np.log(np.maximum(proba, 1e-16))
 
     def loss(log_temperature: float) -> float:
@@ -78,16 +84,27 @@ def slow_groups(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     label = first.argmax(axis=1)
     rows = np.arange(len(first))
     same = second.argmax(axis=1) == label
-    rose = second[rows, label] > first[rows, label] * (1.0 + 1e-9)  # by more than rounding
+    rose = second[rows, label] > first[rows, label] * (
+        1.0 + 1e-9
+    )  # by more than rounding
     return np.select([~same & rose, ~same & ~rose, same & rose], [0, 1, 2], 3)
 
 
 def slow_recal(
-    data: Data, weights: np.ndarray, picks: list[int], n_bins: int, stop_when_worse: bool
+    data: Data,
+    weights: np.ndarray,
+    picks: list[int],
+    n_bins: int,
+    stop_when_worse: bool,
 ) -> tuple[list[np.ndarray], list[float]]:
-    """The description, on probability arrays of every view, with a clamp in every step."""
+    """The description, on probability arrays of every view, with a clamp in every
+    step.
+    """
     logits, labels, transformed = data
-    first, others = softmax(logits, axis=1), [softmax(view, axis=1) for view in transformed]
+    first, others = (
+        softmax(logits, axis=1),
+        [softmax(view, axis=1) for view in transformed],
+    )
     steps, errors = [], [slow_ece(first, labels, weights, n_bins)]
     for chosen in picks:
         group = slow_groups(first, others[chosen])
@@ -102,7 +119,10 @@ def slow_recal(
         worse = slow_ece(tried, labels, weights, n_bins) > errors[-1]
         for g in range(4):
             rows = group == g
-            own = [slow_ece(p[rows], labels[rows], weights[rows], n_bins) for p in (first, tried)]
+            own = [
+                slow_ece(p[rows], labels[rows], weights[rows], n_bins)
+                for p in (first, tried)
+            ]
             if worse or own[1] > own[0]:
                 temperatures[g] = 1.0
         first = slow_scale(first, temperatures[group][:, None])
@@ -117,13 +137,17 @@ def slow_recal(
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("stop_when_worse", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("n", "n_classes", "n_bins"), [(400, 3, 15), (600, 10, 10), (12, 12, 5)])
+@pytest.mark.parametrize(
+    ("n", "n_classes", "n_bins"), [(400, 3, 15), (600, 10, 10), (12, 12, 5)]
+)
 def test_it_is_the_described_loop(
     n: int, n_classes: int, n_bins: int, weighted: bool, stop_when_worse: bool
 ) -> None:
     data = make_data(n, n_classes, seed=n)
     weights = np.random.default_rng(0).gamma(1.0, size=n) if weighted else np.ones(n)
-    cal = ReCal(max_iter=8, n_bins=n_bins, stop_when_worse=stop_when_worse, random_state=5)
+    cal = ReCal(
+        max_iter=8, n_bins=n_bins, stop_when_worse=stop_when_worse, random_state=5
+    )
     cal.fit(Views(data[0], data[2]), data[1], weights if weighted else None)
     picks = picked(5, 8, 4)[: cal.n_iter_]
     steps, errors = slow_recal(data, weights, picks, n_bins, stop_when_worse)
@@ -148,7 +172,9 @@ def test_replaying_on_the_validation_set_gives_what_the_fit_ended_with() -> None
     logits, labels, transformed = make_data(1000, 5)
     cal = ReCal().fit(Views(logits, transformed), labels)
     proba = cal.predict_proba(Views(logits, transformed))
-    assert slow_ece(proba, labels, np.ones(1000), 15) == pytest.approx(cal.ece_[-1], abs=1e-12)
+    assert slow_ece(proba, labels, np.ones(1000), 15) == pytest.approx(
+        cal.ece_[-1], abs=1e-12
+    )
     assert (np.diff(cal.ece_) < 1e-3).all()
     assert cal.ece_[-1] < 0.5 * cal.ece_[0]
 
@@ -156,7 +182,9 @@ def test_replaying_on_the_validation_set_gives_what_the_fit_ended_with() -> None
 @pytest.mark.slow
 def test_the_outcome_holds_on_new_examples(resnet110: Real) -> None:
     part = {key: value[:4000] for key, value in resnet110.items()}
-    views = {key: lossy_views(part[f"{key}_logits"], 20, seed=3) for key in ("val", "test")}
+    views = {
+        key: lossy_views(part[f"{key}_logits"], 20, seed=3) for key in ("val", "test")
+    }
     cal = ReCal().fit(Views(part["val_logits"], views["val"]), part["val_labels"])
     proba = cal.predict_proba(Views(part["test_logits"], views["test"]))
     before = softmax(part["test_logits"].astype(np.float64), axis=1)
@@ -169,7 +197,9 @@ def test_labels_are_kept_and_rows_are_probabilities() -> None:
     cal = ReCal().fit(Views(logits, transformed), labels)
     proba = cal.predict_proba(Views(logits, transformed))
     np.testing.assert_array_equal(proba.argmax(axis=1), logits.argmax(axis=1))
-    np.testing.assert_array_equal(cal.predict(Views(logits, transformed)), logits.argmax(axis=1))
+    np.testing.assert_array_equal(
+        cal.predict(Views(logits, transformed)), logits.argmax(axis=1)
+    )
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
     confidence = cal.predict_confidence(Views(logits, transformed))
     np.testing.assert_allclose(confidence, proba.max(axis=1), atol=1e-13)
@@ -190,7 +220,9 @@ def test_labels_are_kept_and_rows_are_probabilities() -> None:
 def test_any_logits_work(
     seed: int, n: int, n_classes: int, dtype: str, size: float, masked: float
 ) -> None:
-    """Coarse logits: ties within rows, masks (of true classes too), saturated probabilities."""
+    """Coarse logits: ties within rows, masks (of true classes too), saturated
+    probabilities.
+    """
     rng = np.random.default_rng(seed)
     everything = (size * rng.integers(-3, 4, size=(4, n, n_classes))).astype(dtype)
     everything[rng.random(everything.shape) < masked] = -np.inf
@@ -226,7 +258,9 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
     weights = np.random.default_rng(0).integers(0, 4, size=300)
     rows = np.repeat(np.arange(300), weights)
     left = ReCal(max_iter=10).fit(Views(logits, transformed), labels, weights)
-    right = ReCal(max_iter=10).fit(Views(logits[rows], transformed[:, rows]), labels[rows])
+    right = ReCal(max_iter=10).fit(
+        Views(logits[rows], transformed[:, rows]), labels[rows]
+    )
     np.testing.assert_allclose(left.temperatures_, right.temperatures_, atol=1e-8)
 
 
@@ -235,7 +269,10 @@ def test_shifted_rows_and_permuted_classes_change_nothing() -> None:
     rng = np.random.default_rng(0)
     cal = ReCal(max_iter=10).fit(Views(logits, transformed), labels)
     order = rng.permutation(4)
-    moved = [part + 5 * rng.normal(size=(*part.shape[:-1], 1)) for part in (logits, transformed)]
+    moved = [
+        part + 5 * rng.normal(size=(*part.shape[:-1], 1))
+        for part in (logits, transformed)
+    ]
     moved = [part[..., order] for part in moved]
     other = ReCal(max_iter=10).fit(Views(*moved), np.argsort(order)[labels])
     np.testing.assert_allclose(other.temperatures_, cal.temperatures_, atol=1e-8)
@@ -255,7 +292,9 @@ def test_a_seed_is_a_seed_and_threads_change_nothing() -> None:
 
 
 def test_empty_groups_have_temperature_one() -> None:
-    """A transformation that changes nothing: the label stays and no probability rises."""
+    """A transformation that changes nothing: the label stays and no probability
+    rises.
+    """
     logits, labels = synthetic_logits(300, 4, seed=0)
     cal = ReCal(max_iter=3).fit(Views(logits, logits[None]), labels)
     np.testing.assert_array_equal(cal.temperatures_[:, :3], 1.0)
@@ -280,18 +319,29 @@ def test_the_limit_is_said_aloud() -> None:
 
 def test_transformed_logits_are_asked_for() -> None:
     logits, labels, transformed = make_data(50, 4)
-    with pytest.raises(TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"):
+    with pytest.raises(
+        TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"
+    ):
         ReCal().fit(logits, labels)
     cal = ReCal(max_iter=2).fit(Views(logits, transformed), labels)
-    with pytest.raises(TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"):
+    with pytest.raises(
+        TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"
+    ):
         cal.predict_confidence(logits)
     with pytest.raises(ValueError, match=r"the 4 transformations of the fit.*got 3"):
         cal.predict_proba(Views(logits, transformed[:3]))
-    for wrong in (transformed[0], transformed[:, :9], transformed[:, :, :3], transformed[:0]):
+    for wrong in (
+        transformed[0],
+        transformed[:, :9],
+        transformed[:, :, :3],
+        transformed[:0],
+    ):
         with pytest.raises(ValueError, match="must have shape"):
             ReCal().fit(Views(logits, wrong), labels)
     transformed[2, 7, 1] = np.nan
-    with pytest.raises(ValueError, match=r"`transformed\[2\]` must not hold NaN.*row 7, column 1"):
+    with pytest.raises(
+        ValueError, match=r"`transformed\[2\]` must not hold NaN.*row 7, column 1"
+    ):
         ReCal().fit(Views(logits, transformed), labels)
 
 
@@ -311,6 +361,8 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     loaded, views = load(tmp_path / "cal.json"), Views(logits, transformed)
     for twin in (loaded, loaded):
-        np.testing.assert_array_equal(twin.predict_proba(views), cal.predict_proba(views))
+        np.testing.assert_array_equal(
+            twin.predict_proba(views), cal.predict_proba(views)
+        )
         np.testing.assert_array_equal(twin.ece_, cal.ece_)
     assert loaded.get_params() == cal.get_params()

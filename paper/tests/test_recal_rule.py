@@ -45,10 +45,14 @@ def make_views(seed: int, rows: np.ndarray) -> np.ndarray:
 
 
 def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
-    """float64 rows with ties and masked classes, and none so large that softmaxes need care."""
+    """float64 rows with ties and masked classes, and none so large that softmaxes
+    need care.
+    """
     rows = make_rows(seed, n_classes).astype(np.float64)
     rng = np.random.default_rng(seed)
-    rows[4:8] = rng.normal(size=(4, n_classes)) * np.array([[20.0], [5.0], [1.0], [0.1]])
+    rows[4:8] = rng.normal(size=(4, n_classes)) * np.array(
+        [[20.0], [5.0], [1.0], [0.1]]
+    )
     return rows
 
 
@@ -56,18 +60,26 @@ def proba_by_hand(rule: ReCalRule, row: np.ndarray, views: np.ndarray) -> np.nda
     """The steps as the method has them, on probabilities themselves."""
     current, others = log_softmax(row), [log_softmax(view) for view in views]
     label = row.argmax()
-    for chosen, temperatures in zip(rule.transformations, rule.temperatures, strict=True):
+    for chosen, temperatures in zip(
+        rule.transformations, rule.temperatures, strict=True
+    ):
         kept = views[chosen].argmax() == label
         risen = np.exp(others[chosen][label]) > np.exp(current[label]) * (1 + 1e-9)
         temperature = temperatures[2 * kept + (not risen)]
         if temperature != 1.0:
             current = raise_and_multiply(current, row, temperature)
-            others[chosen] = raise_and_multiply(others[chosen], views[chosen], temperature)
+            others[chosen] = raise_and_multiply(
+                others[chosen], views[chosen], temperature
+            )
     return np.exp(current)
 
 
-def raise_and_multiply(logs: np.ndarray, row: np.ndarray, temperature: float) -> np.ndarray:
-    """Probabilities raised to 1e-16, then log-probabilities multiplied; masked classes stay 0."""
+def raise_and_multiply(
+    logs: np.ndarray, row: np.ndarray, temperature: float
+) -> np.ndarray:
+    """Probabilities raised to 1e-16, then log-probabilities multiplied; masked
+    classes stay 0.
+    """
     raised = np.where(row > -np.inf, np.maximum(logs, np.log(1e-16)), -np.inf)
     return log_softmax(temperature * raised)
 
@@ -84,7 +96,9 @@ def test_probabilities_and_confidence(seed: int, n_classes: int) -> None:
 
 
 @given(seed=seeds, n_classes=class_counts)
-def test_answers_are_probabilities_of_rows_by_themselves(seed: int, n_classes: int) -> None:
+def test_answers_are_probabilities_of_rows_by_themselves(
+    seed: int, n_classes: int
+) -> None:
     rule, rows = make_rule(seed), make_rows(seed, n_classes, 70)
     logits = as_logits(Views(rows, make_views(seed, rows)))
     whole = labels, confidence, proba = answers(rule, logits)
@@ -158,18 +172,26 @@ def test_recal_ignores_steps_that_were_undone() -> None:
     rows = make_rows(1, 4)
     views = Views(rows, make_views(1, rows))
     some = ReCalRule(np.array([0, 2]), np.array([[2.0, 3.0, 0.5, 0.7]] * 2), 3)
-    more = ReCalRule(np.array([1, 0, 1, 2]), np.insert(some.temperatures, [0, 1], 1.0, axis=0), 3)
+    more = ReCalRule(
+        np.array([1, 0, 1, 2]), np.insert(some.temperatures, [0, 1], 1.0, axis=0), 3
+    )
     for what in ("confidence", "proba"):
         expected = predict_blocks(some, what, as_logits(views))
-        np.testing.assert_array_equal(predict_blocks(more, what, as_logits(views)), expected)
+        np.testing.assert_array_equal(
+            predict_blocks(more, what, as_logits(views)), expected
+        )
 
 
 def test_recal_leaves_rows_of_temperature_1_alone() -> None:
-    """Their smallest probabilities too, which are raised to 1e-16 before others are multiplied."""
+    """Their smallest probabilities too, which are raised to 1e-16 before others are
+    multiplied.
+    """
     rule = ReCalRule(np.array([0]), np.array([[1.0, 1.0, 1.0, 2.0]]), 1)
     row = np.array([60.0, 59.0, 0.0])
     risen, fallen = [90.0, 0.0, 0.0], [30.0, 30.0, 0.0]
-    proba = predict_blocks(rule, "proba", as_logits(Views([row, row], [[risen, fallen]])))
+    proba = predict_blocks(
+        rule, "proba", as_logits(Views([row, row], [[risen, fallen]]))
+    )
     np.testing.assert_allclose(proba[0], softmax(row), rtol=1e-12)
     raised = np.maximum(softmax(row), 1e-16) ** 2
     np.testing.assert_allclose(proba[1], raised / raised.sum(), rtol=1e-12)
@@ -203,7 +225,10 @@ def test_a_file_of_hokical_0_2_is_read() -> None:
     with np.load(FOLDER / "recal.npz") as stored:
         np.testing.assert_array_equal(calibrator.predict(data), stored["labels"])
         np.testing.assert_allclose(
-            calibrator.predict_confidence(data), stored["confidence"], rtol=0.0, atol=1e-8
+            calibrator.predict_confidence(data),
+            stored["confidence"],
+            rtol=0.0,
+            atol=1e-8,
         )
         np.testing.assert_allclose(
             calibrator.predict_proba(data), stored["proba"], rtol=0.0, atol=1e-8
@@ -235,5 +260,9 @@ def test_hokical_finds_it() -> None:
 
 
 def test_streams_have_no_transformed_inputs() -> None:
-    with pytest.raises(TypeError, match=r"must be `hokical_paper\.recal\.Views\(logits"):
-        hokical.streams.fit(ReCal(), hokical.streams.open_source(*synthetic_logits(50, 3, seed=0)))
+    with pytest.raises(
+        TypeError, match=r"must be `hokical_paper\.recal\.Views\(logits"
+    ):
+        hokical.streams.fit(
+            ReCal(), hokical.streams.open_source(*synthetic_logits(50, 3, seed=0))
+        )

@@ -13,7 +13,10 @@ import hokical
 from hokical_paper.standings import compare_data_sets
 
 DATA: dict[str, Any] = {
-    f"world {seed}": (synthetic_logits(400, 4, seed=seed), synthetic_logits(600, 4, seed=seed + 50))
+    f"world {seed}": (
+        synthetic_logits(400, 4, seed=seed),
+        synthetic_logits(600, 4, seed=seed + 50),
+    )
     for seed in range(4)
 }
 
@@ -24,7 +27,9 @@ def test_standings_are_means_of_comparisons() -> None:
     known, new = ({name: pair[k] for name, pair in DATA.items()} for k in (0, 1))
     found = compare_data_sets(known, new, methods)
     single = [hokical.compare(*pair, methods) for pair in DATA.values()]
-    table = np.array([[one[name].score("log_loss") for name in methods] for one in single])
+    table = np.array(
+        [[one[name].score("log_loss") for name in methods] for one in single]
+    )
     ranks = rankdata(table, axis=1).mean(axis=0)
     for row in found.rows:
         place = list(methods).index(row.method)
@@ -35,7 +40,9 @@ def test_standings_are_means_of_comparisons() -> None:
     for record in found.to_dict()["methods"]:
         place = list(methods).index(record["method"])
         assert [record[name] for name in DATA] == table[:, place].tolist()
-    assert found.critical_difference == pytest.approx(2.343 * (12 / 24) ** 0.5, abs=2e-3)
+    assert found.critical_difference == pytest.approx(
+        2.343 * (12 / 24) ** 0.5, abs=2e-3
+    )
     text = str(found)
     assert "4 data sets, 95% intervals; critical difference of ranks 1.66" in text
     with pytest.raises(ValueError, match="`metric` must be one of"):
@@ -43,7 +50,9 @@ def test_standings_are_means_of_comparisons() -> None:
     with pytest.raises(ValueError, match="must have the same data sets, at least one"):
         compare_data_sets({}, {}, methods)
     frame, text = found.to_pandas(), found.to_csv().splitlines()
-    assert text[0] == "method,world 0,world 1,world 2,world 3,mean,mean_low,mean_high,rank"
+    assert (
+        text[0] == "method,world 0,world 1,world 2,world 3,mean,mean_low,mean_high,rank"
+    )
     for line, row in zip(text[1:], found.rows, strict=True):
         assert line.startswith(f"{row.method},")
         assert float(line.split(",")[-4]) == frame.loc[row.method, "mean"] == row.mean
@@ -55,7 +64,9 @@ def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
     new = {"two": synthetic_logits(300, 2, seed=2), "four": DATA["world 0"][1]}
     found = compare_data_sets(known, new, ["uncalibrated", "temps", "platt"])
     assert {row.method for row in found.rows} == {"uncalibrated", "temps"}
-    alone = compare_data_sets({"two": known["two"]}, {"two": new["two"]}, ["uncalibrated", "temps"])
+    alone = compare_data_sets(
+        {"two": known["two"]}, {"two": new["two"]}, ["uncalibrated", "temps"]
+    )
     assert np.isnan(alone.rows[0].mean_interval).all()
     assert "nan" not in str(alone)
     assert "intervals" not in str(alone)

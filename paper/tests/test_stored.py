@@ -12,13 +12,20 @@ from hokical.cli import app
 from hokical_paper import running
 from hokical_paper.cache import Cache
 from hokical_paper.results import Results
-from hokical_paper.stored import fill_page, moved_cells, read_stored, store_results, update_page
+from hokical_paper.stored import (
+    fill_page,
+    moved_cells,
+    read_stored,
+    store_results,
+    update_page,
+)
 from hokical_paper.tables import ece_table, time_table
 from paper.tests.tiny_suite import QUICK
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 TEMPLATE = (
-    "# Page\n\n<!-- paper: ece -->\noutdated\n<!-- end -->\n\n![a](assets/paper_ece_bars.png)\n"
+    "# Page\n\n<!-- paper: ece -->\noutdated\n<!-- end "
+    "-->\n\n![a](assets/paper_ece_bars.png)\n"
 )
 
 
@@ -38,7 +45,9 @@ def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None
     assert sorted(read_stored(stored)) == ["ece", "ece_5", "findings"]
     page = tmp_path / "page.md"
     page.write_text(TEMPLATE)
-    done = CliRunner().invoke(app, ["paper", "docs", str(page), "--results", str(stored)])
+    done = CliRunner().invoke(
+        app, ["paper", "docs", str(page), "--results", str(stored)]
+    )
     assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "outdated" not in text
@@ -54,7 +63,9 @@ def test_a_cell_that_moved_is_found(results: Results, tmp_path: Path) -> None:
     store_results(tmp_path / "results.json", tables)
     stored = read_stored(tmp_path / "results.json")
     compared, moved = moved_cells(stored, tables)
-    assert compared == sum(c.value is not None for r in tables["ece"].rows[::2] for c in r.cells)
+    assert compared == sum(
+        c.value is not None for r in tables["ece"].rows[::2] for c in r.cells
+    )
     assert moved == []
     row = stored["ece"]["rows"][0]
     assert row[2] == "ours"

@@ -1,4 +1,6 @@
-"""The study over a folder of classifiers: what it reads, how it counts, and that it resumes."""
+"""The study over a folder of classifiers: what it reads, how it counts, and that it
+resumes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typer.testing import CliRunner
 
 from hokical_paper import study, study_harm, study_noise, study_peers
 from hokical_paper.cli import app
-from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
+from hokical_paper.study import (
+    Outcome,
+    choose_experiments,
+    judge,
+    read_experiments,
+    run_study,
+)
 from hokical_paper.study_harm import HarmCell
 from hokical_paper.study_tables import compare_by_size, summarise
 
@@ -24,7 +32,9 @@ def make_scores(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarr
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two data sets of probabilities in one file, one of logits, one without a validation set."""
+    """Two data sets of probabilities in one file, one of logits, one without a
+    validation set.
+    """
     many = {}
     for name, n_classes in (("iris__rf", 3), ("iris__lr", 3), ("coins__rf", 2)):
         for part, seed in (("val", 0), ("test", 1)):
@@ -46,13 +56,19 @@ def test_what_is_read(folder: Path) -> None:
     found = {experiment.name: experiment for experiment in read_experiments(folder)}
     assert sorted(found) == ["coins__rf", "iris__lr", "iris__rf", "net"]
     assert found["iris__lr"].data_set == "iris"
-    assert np.isfinite(found["coins__rf"].val_logits).all()  # zeros are unlikely, not impossible
+    assert np.isfinite(
+        found["coins__rf"].val_logits
+    ).all()  # zeros are unlikely, not impossible
     assert found["net"].val_labels.size == found["net"].test_labels.size == 50
     first, second = (choose_experiments(folder, half) for half in ("first", "second"))
     assert {e.data_set for e in first}.isdisjoint({e.data_set for e in second})
     assert max(e.val_labels.size for e in choose_experiments(folder, limit=30)) == 30
     several = choose_experiments(folder, limit=30, draws=2)
-    assert len({experiment.name for experiment in several}) == len(several) == 2 * len(found)
+    assert (
+        len({experiment.name for experiment in several})
+        == len(several)
+        == 2 * len(found)
+    )
 
 
 def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:
@@ -69,7 +85,9 @@ def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:
     assert found.error_rate == pytest.approx(np.mean(logits.argmax(axis=1) != labels))
 
 
-def test_outcomes_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_are_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     methods = ["uncalibrated", "temps", "platt"]
     first = run_study(read_experiments(folder), methods, tmp_path / "cache")
     assert [f.experiment for f in first if f.method == "platt"] == ["coins__rf"]
@@ -79,11 +97,17 @@ def test_outcomes_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 def outcome(experiment: str, method: str, loss: float) -> Outcome:
     fixed = ("binary", "up to 500 examples to fit on", method)
-    return Outcome(experiment, experiment[0], *fixed, loss, loss, loss, loss, loss, 0, 1.0)
+    return Outcome(
+        experiment, experiment[0], *fixed, loss, loss, loss, loss, loss, 0, 1.0
+    )
 
 
 def test_standings() -> None:
-    losses = {"uncalibrated": [0.5, 0.5, 0.5], "auto": [0.4, 0.4, 0.6], "temps": [0.4, 0.45, 0.5]}
+    losses = {
+        "uncalibrated": [0.5, 0.5, 0.5],
+        "auto": [0.4, 0.4, 0.6],
+        "temps": [0.4, 0.45, 0.5],
+    }
     losses["temps"][0] += 1e-8  # where a solver stopped
     outcomes = [
         outcome(name, method, loss)
@@ -114,7 +138,9 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
 def test_peers_beside_the_default_by_size(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One record for each size, task and method; a peer that fails counts as uncalibrated."""
+    """One record for each size, task and method; a peer that fails counts as
+    uncalibrated.
+    """
 
     def refuse(scores: object, labels: object) -> object:
         raise ValueError("not with these examples")
@@ -123,7 +149,9 @@ def test_peers_beside_the_default_by_size(
     monkeypatch.setitem(study_peers.PEERS, "sklearn:sigmoid", broken)
     methods = ["uncalibrated", "auto", "sklearn:sigmoid", "sklearn:temperature"]
     by_size = {
-        size: run_study(choose_experiments(folder, limit=limit), methods, tmp_path / "cache")
+        size: run_study(
+            choose_experiments(folder, limit=limit), methods, tmp_path / "cache"
+        )
         for size, limit in (("40", 40), ("all", None))
     }
     records = compare_by_size(by_size, resamples=20)
@@ -132,7 +160,12 @@ def test_peers_beside_the_default_by_size(
     for size in by_size:
         raw, ours, theirs, failing = (
             found[size, "all", name]
-            for name in ("uncalibrated", "auto", "sklearn:temperature", "sklearn:sigmoid")
+            for name in (
+                "uncalibrated",
+                "auto",
+                "sklearn:temperature",
+                "sklearn:sigmoid",
+            )
         )
         assert (ours["gap"], ours["fit_ratio"], ours["failed"]) == (0.0, 1.0, 0)
         assert theirs["log_loss"] < raw["log_loss"]
@@ -146,8 +179,12 @@ def test_peers_beside_the_default_by_size(
 
 
 def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No calibration loses nothing, and is the only method that suits all sizes without changes."""
-    monkeypatch.setattr(study_harm, "CELLS", (HarmCell(2, 40), HarmCell(3, 60, masked=0.4)))
+    """No calibration loses nothing, and is the only method that suits all sizes
+    without changes.
+    """
+    monkeypatch.setattr(
+        study_harm, "CELLS", (HarmCell(2, 40), HarmCell(3, 60, masked=0.4))
+    )
     found = study_harm.measure_harm(["uncalibrated", "temps", "platt"], 2)
     assert [(harm.n_classes, harm.method) for harm in found] == [
         (2, "uncalibrated"),
@@ -158,7 +195,9 @@ def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert all((harm.mean == 0.0) == (harm.method == "uncalibrated") for harm in found)
     assert all(0.0 <= harm.mean <= harm.worst for harm in found)
-    assert all(harm.error == pytest.approx(harm.worst - harm.mean) for harm in found)  # of two
+    assert all(
+        harm.error == pytest.approx(harm.worst - harm.mean) for harm in found
+    )  # of two
     lines = study_harm.harm_table(found).splitlines()
     assert lines[0] == "| classes | examples | uncalibrated | temps | platt |"
     assert len(lines) == 4
@@ -177,7 +216,9 @@ def test_masked_classes_are_never_the_likeliest() -> None:
 
 
 def test_random_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The truth is the best; ETS, which can mix in the uniform distribution, is near it."""
+    """The truth is the best; ETS, which can mix in the uniform distribution, is near
+    it.
+    """
     monkeypatch.setattr(study_noise, "N_NEW", 500)
     found = study_noise.measure_noisy(["uncalibrated", "temps", "ets", "platt"], 2)
     losses = {loss.method: loss.mean for loss in found}

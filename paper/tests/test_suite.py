@@ -34,8 +34,12 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_folder_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, named, here = (write_suite(tmp_path / name) for name in ("given", "named", "suite"))
+def test_folder_is_looked_for_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, named, here = (
+        write_suite(tmp_path / name) for name in ("given", "named", "suite")
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOKICAL_SUITE", str(named))
     assert find_suite(given) == given
@@ -48,7 +52,9 @@ def test_a_missing_suite_is_said_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOKICAL_SUITE", raising=False)
-    with pytest.raises(DataFileError, match=r"no logit suite here.*--suite, or set HOKICAL_SUITE"):
+    with pytest.raises(
+        DataFileError, match=r"no logit suite here.*--suite, or set HOKICAL_SUITE"
+    ):
         open_suite(tmp_path)
 
 
@@ -75,7 +81,9 @@ def test_a_pair_in_several_files_is_one(suite_folder: Path) -> None:
 def test_a_changed_file_is_refused(suite_folder: Path) -> None:
     path = suite_folder / "mnist_lenet5.npz"
     np.savez_compressed(path, **pair_arrays(9, extras=True))
-    with pytest.raises(DataFileError, match=r"mnist_lenet5.npz: does not match the manifest"):
+    with pytest.raises(
+        DataFileError, match=r"mnist_lenet5.npz: does not match the manifest"
+    ):
         open_suite(suite_folder)["mnist_lenet5"].load()
 
 
@@ -96,7 +104,9 @@ def test_a_missing_file_is_refused(suite_folder: Path) -> None:
 
 def test_wrong_number_of_classes_is_refused(suite_folder: Path) -> None:
     edit_manifest(suite_folder, n_classes=7)
-    with pytest.raises(DataFileError, match=r"val_logits must be \(150, 7\).*got \(150, 4\)"):
+    with pytest.raises(
+        DataFileError, match=r"val_logits must be \(150, 7\).*got \(150, 4\)"
+    ):
         open_suite(suite_folder)["mnist_lenet5"].load()
 
 
@@ -115,7 +125,9 @@ def test_wrong_number_of_classes_is_refused(suite_folder: Path) -> None:
         ({"n_classes": 1}, "`n_classes` .* an integer of at least 2; got 1"),
     ],
 )
-def test_bad_entries_are_refused(suite_folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_bad_entries_are_refused(
+    suite_folder: Path, changes: dict[str, Any], message: str
+) -> None:
     edit_manifest(suite_folder, **changes)
     with pytest.raises(DataFileError, match=message):
         open_suite(suite_folder)
@@ -151,7 +163,9 @@ def test_an_unknown_pair_is_named_with_the_known(suite_folder: Path) -> None:
 
 def test_digest_follows_the_data(suite_folder: Path, tmp_path: Path) -> None:
     first, again = open_suite(suite_folder), open_suite(write_suite(tmp_path / "again"))
-    assert [pair.digest for pair in first.pairs] == [pair.digest for pair in again.pairs]
+    assert [pair.digest for pair in first.pairs] == [
+        pair.digest for pair in again.pairs
+    ]
     assert len({pair.digest for pair in first.pairs}) == 3
 
 
@@ -173,4 +187,6 @@ def test_overview_measures_the_logits(suite_folder: Path) -> None:
     correct = correct == data.test_labels
     assert (row["dataset"], row["model"]) == ("CIFAR-10", "ResNet-110")
     assert row["test_accuracy"] == correct.mean()
-    assert row["uncalibrated_ece"] == ece(plain.predict_confidence(data.test_logits), correct)
+    assert row["uncalibrated_ece"] == ece(
+        plain.predict_confidence(data.test_logits), correct
+    )

@@ -16,7 +16,14 @@ import pytest
 from hokical.metrics import Estimate
 from hokical_paper import headers
 from hokical_paper.findings import findings
-from hokical_paper.methods import EXACT, INPUT, MIXED, SAMPLED, published_column, title_of
+from hokical_paper.methods import (
+    EXACT,
+    INPUT,
+    MIXED,
+    SAMPLED,
+    published_column,
+    title_of,
+)
 from hokical_paper.published import (
     BIN_COUNTS,
     SUPPLEMENT,
@@ -39,7 +46,10 @@ PAIRS = [
         for dataset in ("cifar10", "cifar100")
         for network in ("lenet5", "densenet40", "resnet110", "resnet110_sd", "wrn28_10")
     ),
-    *(("imagenet", name) for name in ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")),
+    *(
+        ("imagenet", name)
+        for name in ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")
+    ),
 ]
 
 SMALL = Table(
@@ -52,7 +62,11 @@ SMALL = Table(
             "ours",
             mark_best([number(0.00884, low=0.004, high=0.012), number(0.00712)]),
         ),
-        Row(("CIFAR-10", "ResNet-110"), "paper", mark_best([number(0.0088), number(0.0071)])),
+        Row(
+            ("CIFAR-10", "ResNet-110"),
+            "paper",
+            mark_best([number(0.0088), number(0.0071)]),
+        ),
         Row(("CIFAR-10", "a | <b>"), "ours", (Cell("not available"), number(0.5))),
     ),
     ("Lower is better.",),
@@ -60,7 +74,9 @@ SMALL = Table(
 
 
 def column(table: str, name: str) -> np.ndarray:
-    return np.array([published_number(table, *pair, name) for pair in PAIRS], dtype=np.float64)
+    return np.array(
+        [published_number(table, *pair, name) for pair in PAIRS], dtype=np.float64
+    )
 
 
 def test_every_published_table_has_all_fifteen_pairs() -> None:
@@ -77,30 +93,50 @@ def test_columns_fit_each_other() -> None:
         main = column("ece_15_bins", name)
         for table in ("ece_10_bins", "ece_30_bins"):
             distance = {
-                other: np.abs(np.log(main / column(table, other))).mean() for other in SUPPLEMENT
+                other: np.abs(np.log(main / column(table, other))).mean()
+                for other in SUPPLEMENT
             }
             assert min(distance, key=lambda other: distance[other]) == name
 
 
 SOURCE = Path(__file__).resolve().parents[3] / "shared" / "paper" / "hoki.tex"
 HEADS = {
-    "Uncal.": "uncalibrated", "TempS": "temps", "VecS": "vecs", "MSODIR": "ms_odir",
-    "DirODIR": "dir_odir", "ETS": "ets", "IRM": "irm", "IROvATS": "irova_ts", "ReCal": "recal",
-    "ours": "hoki", "ValAcc.%": "val_acc", "TestAcc.%": "test_acc", "ValAccuracy": "val_accuracy",
-    "UncalibratedConfidence": "uncalibrated_confidence", "Parameters": "noise",
-    "alphah": "alpha", "betah": "beta", "hatsigma": "sigma_hat",
-}  # fmt: skip
+    "Uncal.": "uncalibrated",
+    "TempS": "temps",
+    "VecS": "vecs",
+    "MSODIR": "ms_odir",
+    "DirODIR": "dir_odir",
+    "ETS": "ets",
+    "IRM": "irm",
+    "IROvATS": "irova_ts",
+    "ReCal": "recal",
+    "ours": "hoki",
+    "ValAcc.%": "val_acc",
+    "TestAcc.%": "test_acc",
+    "ValAccuracy": "val_accuracy",
+    "UncalibratedConfidence": "uncalibrated_confidence",
+    "Parameters": "noise",
+    "alphah": "alpha",
+    "betah": "beta",
+    "hatsigma": "sigma_hat",
+}
 LABELS = {
-    "tab:exp_res_ECE": "ece_15_bins", "tab:learng_time": "learning_time_s",
-    "tab:exp_init": "ece_by_initialisation", "tab:selected_transformation": "selected_noise",
+    "tab:exp_res_ECE": "ece_15_bins",
+    "tab:learng_time": "learning_time_s",
+    "tab:exp_init": "ece_by_initialisation",
+    "tab:selected_transformation": "selected_noise",
     **{f"tab:ece_{bins}_bins": f"ece_{bins}_bins" for bins in BIN_COUNTS if bins != 15},
-}  # fmt: skip
+}
 
 
 def printed_table(text: str, label: str) -> list[dict[str, str]]:
-    """A table of the LaTeX source as it is printed: headers and rows, without its markup."""
+    """A table of the LaTeX source as it is printed: headers and rows, without its
+    markup.
+    """
     body = text[text.index(f"label{{{label}}}") :]
-    head, *parts = body[body.index("toprule") + 7 : body.index("bottomrule")].split("\\midrule")
+    head, *parts = body[body.index("toprule") + 7 : body.index("bottomrule")].split(
+        "\\midrule"
+    )
     names = [re.sub(r"thead|[^A-Za-z%.]", "", cell) for cell in head.split("&")]
     found, dataset = [], ""
     for row in "".join(parts).split("\\\\"):
@@ -108,8 +144,12 @@ def printed_table(text: str, label: str) -> list[dict[str, str]]:
         cells = [cell.strip() for cell in re.sub(marks, "", row).split("&")]
         if len(cells) == len(names):
             dataset = cells[0] or dataset
-            values = {HEADS[n]: cell for n, cell in zip(names[2:], cells[2:], strict=True)}
-            found.append({"dataset": dataset, "model": cells[1].replace(" ", ""), **values})
+            values = {
+                HEADS[n]: cell for n, cell in zip(names[2:], cells[2:], strict=True)
+            }
+            found.append(
+                {"dataset": dataset, "model": cells[1].replace(" ", ""), **values}
+            )
     return found
 
 
@@ -120,11 +160,14 @@ def test_tables_are_those_of_the_source(label: str) -> None:
     rows = printed_table(SOURCE.read_text(encoding="utf-8"), label)
     assert len(rows) == 15
     is_rotated = label.startswith("tab:ece_")
-    text = (files("hokical_paper") / "published" / f"{LABELS[label]}.csv").read_text("utf-8")
+    text = (files("hokical_paper") / "published" / f"{LABELS[label]}.csv").read_text(
+        "utf-8"
+    )
     for ours, printed in zip(csv.DictReader(text.splitlines()), rows, strict=True):
         assert (ours.pop("dataset"), ours.pop("model").replace(" ", "")) == (
-            printed["dataset"], printed["model"]
-        )  # fmt: skip
+            printed["dataset"],
+            printed["model"],
+        )
         for name, value in ours.items():
             head = SUPPLEMENT.get(name, name) if is_rotated else name
             assert value == printed[head], (label, name)
@@ -140,11 +183,15 @@ def test_unknown_tables_and_pairs() -> None:
     with pytest.raises(ValueError, match="`table` must be one of"):
         published_row("ece", "mnist", "lenet5")
     assert published_row("ece_15_bins", "mnist", "other") == {}
-    assert published_number("learning_time_s", "mnist", "lenet5", "uncalibrated") is None
+    assert (
+        published_number("learning_time_s", "mnist", "lenet5", "uncalibrated") is None
+    )
 
 
 def test_equal_as_shown_is_equally_good() -> None:
-    cells = mark_best([number(0.01001), number(0.01004), number(0.02), number(0.03), Cell("n/a")])
+    cells = mark_best(
+        [number(0.01001), number(0.01004), number(0.02), number(0.03), Cell("n/a")]
+    )
     assert [cell.mark for cell in cells] == ["best", "best", "second", "", ""]
     cells = mark_best([number(0.9), number(0.8), number(math.inf)], highest=False)
     assert [cell.mark for cell in cells] == ["second", "best", ""]
@@ -213,7 +260,16 @@ def test_terminal_word_for_word() -> None:
 
 def test_every_table_stands_on_the_results(results: Results) -> None:
     tables = all_tables(results)
-    assert {"noise", "ece", "time", "init", "brier", "inputs", "wins", "accuracy"} <= set(tables)
+    assert {
+        "noise",
+        "ece",
+        "time",
+        "init",
+        "brier",
+        "inputs",
+        "wins",
+        "accuracy",
+    } <= set(tables)
     assert {f"ece_{bins}" for bins in BIN_COUNTS if bins != 15} <= set(tables)
     for table in tables.values():
         assert table.rows
@@ -223,7 +279,13 @@ def test_every_table_stands_on_the_results(results: Results) -> None:
 def test_ours_and_the_paper_s_stand_n_parallel(results: Results) -> None:
     table = all_tables(results)["ece"]
     sources = [row.source for row in table.rows]
-    assert sources == ["ours", "paper", "ours", "paper", "ours"]  # the last is not in the paper
+    assert sources == [
+        "ours",
+        "paper",
+        "ours",
+        "paper",
+        "ours",
+    ]  # the last is not in the paper
     at = results.methods.index(SAMPLED)
     assert table.rows[3].cells[at].value == 0.0071
     assert table.rows[3].cells[results.methods.index(EXACT)].value is None
@@ -231,7 +293,10 @@ def test_ours_and_the_paper_s_stand_n_parallel(results: Results) -> None:
     assert table.rows[2].cells[at].value == ours
     assert table.rows[4].cells[results.methods.index("recal")].text == "not available"
     assert not any("rotated" in note for note in table.notes)
-    assert any("supplement has the headers" in note for note in all_tables(results)["ece_5"].notes)
+    assert any(
+        "supplement has the headers" in note
+        for note in all_tables(results)["ece_5"].notes
+    )
     assert table.rows[3].cells[results.methods.index("irm_published")].value == 0.0103
     assert table.rows[3].cells[results.methods.index("irm")].value is None
 
@@ -243,7 +308,9 @@ def test_marks_follow_the_lowest_value(results: Results) -> None:
         assert min(known, key=lambda cell: cell.value or 0.0) in best
 
 
-def rescored(results: Results, score: str, values: dict[tuple[str, str], float]) -> Results:
+def rescored(
+    results: Results, score: str, values: dict[tuple[str, str], float]
+) -> Results:
     """The results with some scores changed, by pair and method."""
     found = dict(results.found)
     for key, value in values.items():
@@ -261,7 +328,10 @@ def test_wins_are_what_the_table_marks(results: Results) -> None:
     for score in ("ece", "brier"):
         marks = dict.fromkeys(results.methods, 0)
         for pair in results.suite.pairs:  # the obvious twin
-            shown = {name: f"{results.score(pair, name, score):.4f}" for name in results.methods}
+            shown = {
+                name: f"{results.score(pair, name, score):.4f}"
+                for name in results.methods
+            }
             lowest = min(float(text) for text in shown.values() if text != "nan")
             for name in results.methods:
                 marks[name] += float(shown[name]) == lowest
@@ -274,7 +344,11 @@ def test_equal_as_shown_win_together(results: Results) -> None:
     tied = rescored(
         results,
         "ece",
-        {(pair.name, "temps"): 0.00011, (pair.name, "ets"): 0.00014, (pair.name, "vecs"): 0.00016},
+        {
+            (pair.name, "temps"): 0.00011,
+            (pair.name, "ets"): 0.00014,
+            (pair.name, "vecs"): 0.00016,
+        },
     )
     counts = wins(tied, results.methods, "ece", [pair])
     assert {name for name, count in counts.items() if count} == {"temps", "ets"}
@@ -284,13 +358,17 @@ def test_equal_as_shown_win_together(results: Results) -> None:
 def test_infinite_never_wins(results: Results) -> None:
     pair = results.suite.pairs[0]
     endless = {(pair.name, name): math.inf for name in results.methods}
-    assert not any(wins(rescored(results, "ece", endless), results.methods, "ece", [pair]).values())
+    assert not any(
+        wins(rescored(results, "ece", endless), results.methods, "ece", [pair]).values()
+    )
 
 
 def test_published_wins_count_common_pairs(results: Results) -> None:
     common = published_pairs(results.suite.pairs)
     assert [pair.dataset for pair in common] == ["mnist", "cifar10"]
-    assert published_wins(results.suite.pairs) == 1  # ResNet-110 on CIFAR-10 is second there
+    assert (
+        published_wins(results.suite.pairs) == 1
+    )  # ResNet-110 on CIFAR-10 is second there
 
 
 def test_inputs_are_set_beside_logits(results: Results) -> None:
@@ -299,11 +377,15 @@ def test_inputs_are_set_beside_logits(results: Results) -> None:
     brier = table.columns.index("Brier score")
     shown = [row.cells[brier].value for row in table.rows[:3]]
     pair = results.suite.pairs[0]
-    assert shown == [results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)]
+    assert shown == [
+        results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)
+    ]
 
 
 def test_every_table_and_the_findings_name_the_version(results: Results) -> None:
-    found = {key: replace(r, made="hokical 0.0 (abc)") for key, r in results.found.items()}
+    found = {
+        key: replace(r, made="hokical 0.0 (abc)") for key, r in results.found.items()
+    }
     old = replace(results, found=found)
     ends = {name: table.notes[-1] for name, table in all_tables(old).items()}
     ends["findings"] = findings(old)[-1]
@@ -316,23 +398,39 @@ def test_findings_tell_the_counts(results: Results) -> None:
     won = wins(results, paper_methods(), "ece")[SAMPLED]
     assert f"sampled as in the paper it is lowest on {won} of 3, exact" in said[0]
     assert "hold" not in said[0]  # one division is no verdict
-    assert "8 ran on mnist_lenet5, 8 ran on cifar10_resnet110, 7 ran on imagenet_small" in said[0]
+    assert (
+        "8 ran on mnist_lenet5, 8 ran on cifar10_resnet110, 7 ran on imagenet_small"
+        in said[0]
+    )
     plain = wins(results, paper_methods(normalised=True), "ece")[SAMPLED]
     assert f"irm and irova_ts normalised, on {plain} and on" in said[0]
     assert any(text.startswith("Input stability alone") for text in said)
-    assert any(text.startswith("Missing on 1 pair (imagenet_small): recal (not") for text in said)
-    common = wins(results, paper_methods(), "ece", published_pairs(results.suite.pairs))[SAMPLED]
-    assert f"Hoki is lowest on 1 in the paper; ours is lowest on {common} sampled" in said[1]
+    assert any(
+        text.startswith("Missing on 1 pair (imagenet_small): recal (not")
+        for text in said
+    )
+    common = wins(
+        results, paper_methods(), "ece", published_pairs(results.suite.pairs)
+    )[SAMPLED]
+    assert (
+        f"Hoki is lowest on 1 in the paper; ours is lowest on {common} sampled"
+        in said[1]
+    )
 
 
 def renamed(results: Results, eces: dict[str, dict[int, list[float]]]) -> Results:
-    """The first pair's results under the names of the paper's eleven smaller pairs, with ECEs of
-    some methods, by number of bins.
+    """The first pair's results under the names of the paper's eleven smaller pairs,
+    with ECEs of some methods, by number of bins.
     """
     pair = results.suite.pairs[0]
-    names = {f"{dataset}_{network}": (dataset, network) for dataset, network in PAIRS[:11]}
+    names = {
+        f"{dataset}_{network}": (dataset, network) for dataset, network in PAIRS[:11]
+    }
     pairs = tuple(
-        Pair(pair.folder, {**pair.entry, "name": name, "dataset": key[0], "network": key[1]})
+        Pair(
+            pair.folder,
+            {**pair.entry, "name": name, "dataset": key[0], "network": key[1]},
+        )
         for name, key in names.items()
     )
     found = {}
@@ -352,7 +450,9 @@ def test_methods_tell_whose_headers_are_rotated(results: Results, rotated: str) 
     for name, method in headers.METHODS.items():
         source = name if rotated == "supplement" else back[name]
         tables = {bins: column(f"ece_{bins}_bins", source)[:11] for bins in BIN_COUNTS}
-        eces[method] = {bins: (1.1 * values).tolist() for bins, values in tables.items()}
+        eces[method] = {
+            bins: (1.1 * values).tolist() for bins, values in tables.items()
+        }
     table = headers.headers_table(renamed(results, eces))
     assert len(table.rows) == 2 * len(BIN_COUNTS)
     for row in table.rows:
@@ -361,7 +461,11 @@ def test_methods_tell_whose_headers_are_rotated(results: Results, rotated: str) 
         if is_right:
             assert row.cells[-2].value == pytest.approx(math.log(1.1))
     worse = [row.cells[-1].value for row in table.rows[1::2]]
-    assert all((value > 0.0) == (rotated == "supplement") for value in worse if value is not None)
+    assert all(
+        (value > 0.0) == (rotated == "supplement")
+        for value in worse
+        if value is not None
+    )
 
 
 def test_networks_known_by_their_best_classes_are_named(results: Results) -> None:
@@ -369,17 +473,37 @@ def test_networks_known_by_their_best_classes_are_named(results: Results) -> Non
     few = Pair(suite.folder, {**suite.pairs[1].entry, "top_k": 5})
     some = replace(results, suite=Suite(suite.folder, (suite.pairs[0], few)))
     tables = all_tables(some)
-    for name in ("ece", "noise", "time", "init", "accuracy", "variance", "theorem_1", "theorem_2"):
-        assert any(row.heads[1] == "ResNet-110 (top 5)" for row in tables[name].rows), name
-    assert "Of ResNet-110 (top 5) only the best classes are known" in tables["wins"].notes[0]
-    assert any("Only the best classes are known on 1 pair: cifar10_resnet110 (5)" in text
-               for text in findings(some))  # fmt: skip
+    for name in (
+        "ece",
+        "noise",
+        "time",
+        "init",
+        "accuracy",
+        "variance",
+        "theorem_1",
+        "theorem_2",
+    ):
+        assert any(row.heads[1] == "ResNet-110 (top 5)" for row in tables[name].rows), (
+            name
+        )
+    assert (
+        "Of ResNet-110 (top 5) only the best classes are known"
+        in tables["wins"].notes[0]
+    )
+    assert any(
+        "Only the best classes are known on 1 pair: cifar10_resnet110 (5)" in text
+        for text in findings(some)
+    )
 
 
 def test_times_are_shown_with_and_without_the_choice_of_noise(results: Results) -> None:
     table = all_tables(results)["time"]
     for method in (SAMPLED, EXACT):
-        at = [k for k, name in enumerate(table.columns) if name.startswith(title_of(method))]
+        at = [
+            k
+            for k, name in enumerate(table.columns)
+            if name.startswith(title_of(method))
+        ]
         alone, together = (table.rows[0].cells[k].value for k in at)
         assert alone is not None
         assert together is not None
@@ -390,10 +514,18 @@ def test_times_are_shown_with_and_without_the_choice_of_noise(results: Results) 
 def test_heaps_are_told_of_only_where_the_means_show_them(results: Results) -> None:
     def told(width: float, mass: float, smooth: float) -> str:
         changed = results
-        for score, value in (("ece", width), ("ece_mass", mass), ("smooth_ece", smooth)):
+        for score, value in (
+            ("ece", width),
+            ("ece_mass", mass),
+            ("smooth_ece", smooth),
+        ):
             for method in (EXACT, SAMPLED):
                 changed = rescored(changed, score, every(changed, method, value))
-        return next(text for text in findings(changed) if text.startswith("Mean ECE over 3 pairs"))
+        return next(
+            text
+            for text in findings(changed)
+            if text.startswith("Mean ECE over 3 pairs")
+        )
 
     assert "hoki exact 0.0000, 0.9000, 0.0010;" in told(0.0, 0.9, 0.001)
     assert "bins of equal width and smooth ECE cannot see" in told(0.0, 0.9, 0.001)
@@ -413,7 +545,9 @@ def test_one_pair_is_singular(results: Results) -> None:
 def test_quick_pairs_are_not_set_beside_the_paper(results: Results) -> None:
     suite = results.suite
     quick = Pair(suite.folder, {**suite.pairs[1].entry, "quick": True})
-    tried = replace(results, suite=Suite(suite.folder, (suite.pairs[0], quick, suite.pairs[2])))
+    tried = replace(
+        results, suite=Suite(suite.folder, (suite.pairs[0], quick, suite.pairs[2]))
+    )
     for name in ("ece", "noise", "time", "init", "accuracy", "ece_5"):
         sources = [
             row.source
@@ -423,7 +557,9 @@ def test_quick_pairs_are_not_set_beside_the_paper(results: Results) -> None:
         assert sources, name
         assert "paper" not in sources, name
     assert published_pairs(tried.suite.pairs) == [suite.pairs[0]]
-    assert "1 of 3 pairs were made with --quick (cifar10_resnet110)" in findings(tried)[0]
+    assert (
+        "1 of 3 pairs were made with --quick (cifar10_resnet110)" in findings(tried)[0]
+    )
 
 
 def test_recal_s_times_name_their_machine(results: Results) -> None:

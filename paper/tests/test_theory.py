@@ -28,7 +28,9 @@ def test_the_recursion_closes_the_gap_of_theorem_1(suite_folder: Path) -> None:
     assert gap == pytest.approx(0.0, abs=1e-9 * sum(last["weight"]))
 
 
-def test_the_gap_is_that_of_bins_for_arrays_weights_and_tensors(suite_folder: Path) -> None:
+def test_the_gap_is_that_of_bins_for_arrays_weights_and_tensors(
+    suite_folder: Path,
+) -> None:
     data = open_suite(suite_folder).pairs[1].load()
     hoki = Hoki(unseen="as_printed").fit(data.val_logits, data.val_labels)
     gap = sufficiency_gap(hoki, data.test_logits, data.test_labels)

@@ -32,7 +32,11 @@ def export() -> dict[str, np.ndarray]:
     proba /= proba.sum(axis=1, keepdims=True)
     classes = np.argsort(-proba, axis=1)[:, :K]
     probs = np.take_along_axis(proba, classes, axis=1).astype(np.float32)
-    return {"probs": probs, "classes": classes.astype(np.int16), "labels": labels.astype(np.int16)}
+    return {
+        "probs": probs,
+        "classes": classes.astype(np.int16),
+        "labels": labels.astype(np.int16),
+    }
 
 
 def save(path: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -55,7 +59,11 @@ def swap(row: np.ndarray) -> None:
     ("name", "change", "message"),
     [
         ("probs", swap, r"probabilities must descend; row 7 has \["),
-        ("probs", lambda row: row.__imul__(1.5 / row.sum()), "exceed 1 in sum; row 7 has 1\\.[45]"),
+        (
+            "probs",
+            lambda row: row.__imul__(1.5 / row.sum()),
+            "exceed 1 in sum; row 7 has 1\\.[45]",
+        ),
         ("probs", lambda row: row.fill(np.nan), r"must lie in \[0, 1\]; row 7"),
         ("probs", lambda row: row.fill(0.0), r"must be above 0; row 7"),
         ("classes", lambda row: row.fill(2), r"each class once; row 7 has \[2, 2, 2\]"),
@@ -76,13 +84,17 @@ def test_bad_rows_are_refused_by_number(
 def test_missing_labels_are_refused(tmp_path: Path) -> None:
     arrays = export()
     arrays["labels"] = arrays["labels"][:-5]
-    with pytest.raises(DataFileError, match=r"each of 240 rows; got \(235,\); row 235 is the"):
+    with pytest.raises(
+        DataFileError, match=r"each of 240 rows; got \(235,\); row 235 is the"
+    ):
         TopKFile(save(tmp_path / "short.npz", arrays)).read(N_CLASSES)
     arrays["labels"] = np.where(np.arange(240) == 9, np.nan, 0.0)
     with pytest.raises(DataFileError, match="`labels` must be integers; row 9 has nan"):
         TopKFile(save(tmp_path / "nan.npz", arrays)).read(N_CLASSES)
     del arrays["labels"]
-    with pytest.raises(DataFileError, match="expected an array 'labels'; found probs, classes"):
+    with pytest.raises(
+        DataFileError, match="expected an array 'labels'; found probs, classes"
+    ):
         TopKFile(save(tmp_path / "none.npz", arrays)).read(N_CLASSES)
     with pytest.raises(DataFileError, match="expected an array 'net/probs'"):
         TopKFile(tmp_path / "none.npz", "net").read(N_CLASSES)
@@ -92,10 +104,16 @@ def test_missing_labels_are_refused(tmp_path: Path) -> None:
     ("name", "change", "message"),
     [
         ("probs", lambda a: a.astype(str), "`probs` must be floats; got <U"),
-        ("classes", lambda a: a.astype(float), "`classes` must be integers; got float64"),
+        (
+            "classes",
+            lambda a: a.astype(float),
+            "`classes` must be integers; got float64",
+        ),
     ],
 )
-def test_wrong_types_are_refused(tmp_path: Path, name: str, change: Any, message: str) -> None:
+def test_wrong_types_are_refused(
+    tmp_path: Path, name: str, change: Any, message: str
+) -> None:
     arrays = export()
     arrays[name] = change(arrays[name])
     with pytest.raises(DataFileError, match=message):
@@ -122,7 +140,12 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
     reasons = {name: why_absent(pair, name, slow=False) for name in METHODS}
     ran = [name for name, reason in reasons.items() if reason is None]
     assert {"temps", "ets", "hoki", "adaptive"} <= set(ran)
-    assert reasons["vecs"] == reasons["ms_odir"] == reasons["hoki_sampled"] == "needs all logits"
+    assert (
+        reasons["vecs"]
+        == reasons["ms_odir"]
+        == reasons["hoki_sampled"]
+        == "needs all logits"
+    )
     temps = run_method(pair, data, "temps")
     suite = open_suite(pair.folder)
     table = top_k_table(Results(suite, {(NAME, "temps"): temps}, {}, ("temps",)))
@@ -137,7 +160,10 @@ def test_recut_keeps_rows_whole(pair: Pair) -> None:
     before, after = (
         sorted(
             (float(top), int(label))
-            for logits, labels in ((d.val_logits, d.val_labels), (d.test_logits, d.test_labels))
+            for logits, labels in (
+                (d.val_logits, d.val_labels),
+                (d.test_logits, d.test_labels),
+            )
             for top, label in zip(logits.top, labels, strict=True)
         )
         for d in (data, again)
@@ -150,8 +176,18 @@ def test_the_command(tmp_path: Path) -> None:
     arrays = export()
     parts = {"net/probs": arrays["probs"], "net/classes": arrays["classes"]}
     file = save(tmp_path / "top.npz", {**parts, "labels": arrays["labels"]})
-    words = ["paper", "add", NAME, "--top-k", str(file), "--suite", str(tmp_path / "new")]
-    done = CliRunner().invoke(app, [*words, "--classes", str(N_CLASSES), "--key", "net"])
+    words = [
+        "paper",
+        "add",
+        NAME,
+        "--top-k",
+        str(file),
+        "--suite",
+        str(tmp_path / "new"),
+    ]
+    done = CliRunner().invoke(
+        app, [*words, "--classes", str(N_CLASSES), "--key", "net"]
+    )
     assert done.exit_code == 0, done.output
     assert "120 examples" in done.stdout
     assert open_suite(tmp_path / "new").names == [NAME]

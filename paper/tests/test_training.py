@@ -1,4 +1,6 @@
-"""Training: augmentation and optimiser against plain twins, resuming, lanes, what is learned."""
+"""Training: augmentation and optimiser against plain twins, resuming, lanes, what is
+learned.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from hokical_paper.making.weights import FlatWeights  # noqa: E402
 from paper.tests.conftest import run_alone  # noqa: E402
 
 CPU = torch.device("cpu")
-RECIPE = Recipe("cifar10", "resnet110_sd", 3, batch_size=16, warmup_epochs=1, small=True)
+RECIPE = Recipe(
+    "cifar10", "resnet110_sd", 3, batch_size=16, warmup_epochs=1, small=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def pictures() -> LabelledImages:
     return synthetic_images("cifar10", n_train=70, n_test=10).train
 
 
-def make_trainer(pictures: LabelledImages, recipe: Recipe = RECIPE, **options: object) -> Trainer:
+def make_trainer(
+    pictures: LabelledImages, recipe: Recipe = RECIPE, **options: object
+) -> Trainer:
     network = make_network(recipe.network, 10, seed=recipe.seed, small=recipe.small)
     return Trainer(network, pictures, recipe, device=CPU, **options)
 
@@ -59,7 +65,9 @@ def crop_by_loops(image: np.ndarray, top: int, left: int, mirrored: bool) -> np.
 
 @pytest.mark.parametrize(("side", "channels"), [(32, 3), (28, 1)])
 def test_batches_are_what_plain_loops_give(side: int, channels: int) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (9, side, side, channels), np.uint8)
+    images = np.random.default_rng(0).integers(
+        0, 256, (9, side, side, channels), np.uint8
+    )
     data = LabelledImages(images, np.arange(9))
     scale = Normalisation.from_images(images)
     feed = Feed(data, scale, 4, CPU, torch.float32)
@@ -68,7 +76,9 @@ def test_batches_are_what_plain_loops_give(side: int, channels: int) -> None:
     for start in (0, 4):
         batch, labels = feed.batch()
         assert labels.tolist() == plan[0, start : start + 4].tolist()
-        for got, (index, top, left, mirrored) in zip(batch, plan.T[start:], strict=False):
+        for got, (index, top, left, mirrored) in zip(
+            batch, plan.T[start:], strict=False
+        ):
             twin = crop_by_loops(images[index], top, left, bool(mirrored))
             twin = (twin - np.array(scale.mean)) / np.array(scale.deviation)
             np.testing.assert_allclose(got.permute(1, 2, 0), twin, atol=1e-5)
@@ -77,7 +87,9 @@ def test_batches_are_what_plain_loops_give(side: int, channels: int) -> None:
 def test_normalisation_is_mean_and_deviation(pictures: LabelledImages) -> None:
     scale = Normalisation.from_images(pictures.images)
     np.testing.assert_allclose(scale.mean, pictures.images.mean((0, 1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(scale.deviation, pictures.images.std((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(
+        scale.deviation, pictures.images.std((0, 1, 2)), rtol=1e-12
+    )
 
 
 def test_plans_cover_all_examples_and_differ_by_epoch() -> None:
@@ -88,7 +100,9 @@ def test_plans_cover_all_examples_and_differ_by_epoch() -> None:
         assert abs(row.mean() - SHIFT) < 0.2
     assert abs(plan[3].mean() - 0.5) < 0.03
     assert np.array_equal(plan, draw_plan(5000, augment=True, seed=0, epoch=0))
-    assert not np.array_equal(plan[0], draw_plan(5000, augment=True, seed=0, epoch=1)[0])
+    assert not np.array_equal(
+        plan[0], draw_plan(5000, augment=True, seed=0, epoch=1)[0]
+    )
     still = draw_plan(50, augment=False, seed=0, epoch=0)
     assert (still[1:3] == SHIFT).all()
     assert (still[3] == 0).all()
@@ -111,7 +125,9 @@ def test_updates_are_those_of_torch() -> None:
     for step in range(3):
         images = torch.randn(6, 3, 32, 32, generator=generator)
         labels = torch.arange(6) % 5
-        gradients = torch.autograd.grad(F.cross_entropy(ours(images), labels), flat.parameters)
+        gradients = torch.autograd.grad(
+            F.cross_entropy(ours(images), labels), flat.parameters
+        )
         rate = torch.tensor(0.1 / (step + 1))
         with torch.no_grad():
             flat.update(gradients, rate, momentum=0.9, weight_decay=1e-2)
@@ -137,11 +153,14 @@ def test_half_precision_touches_convolutions_alone() -> None:
     assert all(not p.any() for p in network.parameters())
 
 
-def test_half_precision_learns_the_same_up_to_rounding(pictures: LabelledImages) -> None:
+def test_half_precision_learns_the_same_up_to_rounding(
+    pictures: LabelledImages,
+) -> None:
     recipe = RECIPE.with_changes(network="lenet5", epochs=1, batch_size=2)
     few = pictures.take(np.arange(4))
     exact, half = (
-        make_trainer(few, recipe, dtype=kind) for kind in (torch.float32, torch.bfloat16)
+        make_trainer(few, recipe, dtype=kind)
+        for kind in (torch.float32, torch.bfloat16)
     )
     for trainer in (exact, half):
         run_alone(trainer.run(), CPU)
@@ -161,7 +180,9 @@ def test_rates_rise_then_fall() -> None:
     assert np.isfinite(learning_rates(recipe.with_changes(epochs=1), 3).numpy()).all()
 
 
-def test_a_broken_training_resumes_bit_for_bit(pictures: LabelledImages, tmp_path: Path) -> None:
+def test_a_broken_training_resumes_bit_for_bit(
+    pictures: LabelledImages, tmp_path: Path
+) -> None:
     unbroken = make_trainer(pictures)
     run_alone(unbroken.run(), CPU)
 
@@ -185,14 +206,20 @@ def test_a_broken_training_resumes_bit_for_bit(pictures: LabelledImages, tmp_pat
 
     assert second.losses == unbroken.losses
     for key in ("weights", "momentum", "statistics"):
-        np.testing.assert_array_equal(getattr(second.state(), key), getattr(unbroken.state(), key))
+        np.testing.assert_array_equal(
+            getattr(second.state(), key), getattr(unbroken.state(), key)
+        )
 
 
-def test_checkpoints_belong_to_a_recipe(pictures: LabelledImages, tmp_path: Path) -> None:
+def test_checkpoints_belong_to_a_recipe(
+    pictures: LabelledImages, tmp_path: Path
+) -> None:
     path = tmp_path / "state.npz"
     assert load_checkpoint(path, RECIPE) is None
     save_checkpoint(path, make_trainer(pictures).state(), RECIPE)
-    with pytest.raises(DataFileError, match=r"learning_rate = 0.1, but this training has 0.2"):
+    with pytest.raises(
+        DataFileError, match=r"learning_rate = 0.1, but this training has 0.2"
+    ):
         load_checkpoint(path, RECIPE.with_changes(learning_rate=0.2))
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(
@@ -204,7 +231,13 @@ def test_checkpoints_belong_to_a_recipe(pictures: LabelledImages, tmp_path: Path
 def test_training_learns() -> None:
     data = synthetic_images("cifar10", n_train=150, n_test=10).train
     recipe = Recipe(
-        "cifar10", "resnet110", 6, batch_size=25, learning_rate=0.1, augment=False, small=True
+        "cifar10",
+        "resnet110",
+        6,
+        batch_size=25,
+        learning_rate=0.1,
+        augment=False,
+        small=True,
     )
     trainer = make_trainer(data, recipe)
     run_alone(trainer.run(), CPU)
@@ -213,13 +246,19 @@ def test_training_learns() -> None:
 
 
 def test_a_loss_that_explodes_is_said(pictures: LabelledImages) -> None:
-    trainer = make_trainer(pictures, RECIPE.with_changes(learning_rate=1e30, warmup_epochs=0))
-    with pytest.raises(FloatingPointError, match=r"cifar10_resnet110_sd is .*learning_rate"):
+    trainer = make_trainer(
+        pictures, RECIPE.with_changes(learning_rate=1e30, warmup_epochs=0)
+    )
+    with pytest.raises(
+        FloatingPointError, match=r"cifar10_resnet110_sd is .*learning_rate"
+    ):
         run_alone(trainer.run(), CPU)
 
 
 def test_too_few_examples_for_a_batch(pictures: LabelledImages) -> None:
-    with pytest.raises(ValueError, match=r"at most the number of training examples, 70; got 128"):
+    with pytest.raises(
+        ValueError, match=r"at most the number of training examples, 70; got 128"
+    ):
         make_trainer(pictures, RECIPE.with_changes(batch_size=128))
 
 
@@ -233,7 +272,9 @@ def test_lanes_take_turns_and_do_everything() -> None:
 
     jobs: Iterator[Work | None] = iter([job("a", 3), job("b", 2), None, job("c", 1)])
     rounds: list[int] = []  # how much was done before each
-    run_in_lanes(lambda: next(jobs), 2, CPU, every_round=lambda: rounds.append(len(diary)))
+    run_in_lanes(
+        lambda: next(jobs), 2, CPU, every_round=lambda: rounds.append(len(diary))
+    )
     assert sorted(diary) == ["a0", "a1", "a2", "b0", "b1", "c0"]
     assert diary.index("b0") < diary.index("a2")
     assert rounds[:2] == [0, 2]
@@ -253,7 +294,9 @@ def test_results_do_not_depend_on_lanes(pictures: LabelledImages) -> None:
 
 def test_recipes_are_the_eleven_pairs() -> None:
     assert len(RECIPES) == 11
-    assert [recipe.name for recipe in choose_recipes(["cifar100_lenet5"])] == ["cifar100_lenet5"]
+    assert [recipe.name for recipe in choose_recipes(["cifar100_lenet5"])] == [
+        "cifar100_lenet5"
+    ]
     assert all(make_quick(recipe).small for recipe in choose_recipes())
     assert RECIPES["mnist_lenet5"].n_val == 10_000
     with pytest.raises(ValueError, match=r"`names` must be among .*got 'cifar10_vgg'"):

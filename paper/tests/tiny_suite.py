@@ -1,4 +1,6 @@
-"""A suite of three small synthetic pairs, in the format of the real one, and runs of it."""
+"""A suite of three small synthetic pairs, in the format of the real one, and runs of
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 
 
 def write_suite(folder: Path) -> Path:
-    """MNIST and CIFAR-10 pairs with all arrays; an ImageNet pair in two files, without extras."""
+    """MNIST and CIFAR-10 pairs with all arrays; an ImageNet pair in two files,
+    without extras.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pairs = [
         write_pair(folder, "mnist", "lenet5", "LeNet-5", seed=1),
@@ -34,11 +38,19 @@ def write_suite(folder: Path) -> Path:
 
 
 def write_manifest(folder: Path, pairs: list[dict[str, Any]], version: int = 1) -> None:
-    (folder / "manifest.json").write_text(json.dumps({"format": version, "pairs": pairs}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"format": version, "pairs": pairs})
+    )
 
 
 def write_pair(
-    folder: Path, dataset: str, network: str, title: str, *, seed: int, extras: bool = True
+    folder: Path,
+    dataset: str,
+    network: str,
+    title: str,
+    *,
+    seed: int,
+    extras: bool = True,
 ) -> dict[str, Any]:
     """Write the files of a pair; its entry of the manifest."""
     arrays = pair_arrays(seed, extras=extras)
@@ -46,7 +58,9 @@ def write_pair(
     parts = {f"{name}.npz": arrays}
     if not extras:
         parts = {
-            f"{name}_{part}.npz": {k: v for k, v in arrays.items() if k.startswith(part)}
+            f"{name}_{part}.npz": {
+                k: v for k, v in arrays.items() if k.startswith(part)
+            }
             for part in ("val", "test")
         }
     for file, content in parts.items():
@@ -80,7 +94,9 @@ def pair_arrays(seed: int, *, extras: bool) -> dict[str, np.ndarray]:
         if extras:
             arrays[f"{part}_kept"] = kept[rows]
     if extras:
-        arrays["recal_confidence"] = rng.uniform(0.6, 0.9, size=N_TEST).astype(np.float32)
+        arrays["recal_confidence"] = rng.uniform(0.6, 0.9, size=N_TEST).astype(
+            np.float32
+        )
     return arrays
 
 

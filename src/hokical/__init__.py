@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hokical import rules as rules
     from hokical import stability as stability
     from hokical import streams as streams
-    from hokical._core.conversion import from_binary_probabilities as from_binary_probabilities
+    from hokical._core.conversion import (
+        from_binary_probabilities as from_binary_probabilities,
+    )
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
     from hokical._core.logits import TopK as TopK
@@ -37,14 +39,22 @@ if TYPE_CHECKING:
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
-    from hokical.calibrators.confidence import ConfidenceCalibrator as ConfidenceCalibrator
-    from hokical.calibrators.confidence import MultilabelCalibrator as MultilabelCalibrator
-    from hokical.calibrators.confidence import calibrate_confidence as calibrate_confidence
+    from hokical.calibrators.confidence import (
+        ConfidenceCalibrator as ConfidenceCalibrator,
+    )
+    from hokical.calibrators.confidence import (
+        MultilabelCalibrator as MultilabelCalibrator,
+    )
+    from hokical.calibrators.confidence import (
+        calibrate_confidence as calibrate_confidence,
+    )
     from hokical.calibrators.hoki import select_noise as select_noise
     from hokical.calibrators.methods import auto as auto
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
-    from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
+    from hokical.integrations.sklearn import (
+        CalibratedClassifier as CalibratedClassifier,
+    )
     from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
     from hokical.report.evaluation import compare as compare
@@ -80,7 +90,8 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 #: Without PyTorch, `hokical.calibrate` says what to install, and `import *` works.
 __all__ = [name for name in _HOMES if name != "calibrate" or find_spec("torch")]
 
-#: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
+#: Libraries of arrays that need more than the standard, and who knows how; loaded when
+#: met.
 for _library, _home in {
     "dask": "dask",
     "jax": "jax",
@@ -92,8 +103,12 @@ for _library, _home in {
 
 
 def _packages() -> list[str]:
-    """Packages and modules, which are loaded when an attribute of theirs is asked for."""
-    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
+    """Packages and modules, which are loaded when an attribute of theirs is asked
+    for.
+    """
+    return [
+        found.name for found in iter_modules(__path__) if not found.name.startswith("_")
+    ]
 
 
 def __getattr__(name: str) -> Any:

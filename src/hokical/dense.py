@@ -1,9 +1,9 @@
 """Outputs with more than one prediction per input: segmentation maps, tokens, anchors.
 
-`Dense` wraps a calibrator so that logits keep their shape. A position is a place that has a
-prediction: a pixel, a token. Logits have the shape of their positions with one more axis, that of
-the classes; an item is an entry of the first axis. They are worked on as rows (positions, classes),
-some items at a time.
+`Dense` wraps a calibrator so that logits keep their shape. A position is a place that
+has a prediction: a pixel, a token. Logits have the shape of their positions with one
+more axis, that of the classes; an item is an entry of the first axis. They are worked
+on as rows (positions, classes), some items at a time.
 """
 
 from __future__ import annotations
@@ -48,53 +48,84 @@ _BATCH_NAMES = (*streams.CHUNK_NAMES, ("mask", "attention_mask"))
 class Maps:
     """Logits with their labels, weights and mask, read a slab of items at a time.
 
-    `labels` and `mask` have the positions' shape, or are None; `weights` have it too, or are one
-    per item. Positions with `ignored` labels do not count. `first_item` is how many items came
-    before.
+    `labels` and `mask` have the positions' shape, or are None; `weights` have it too,
+    or are one per item. Positions with `ignored` labels do not count. `first_item` is
+    how many items came before.
     """
 
     def __init__(
-        self, parts: Iterable[Any], class_axis: int, ignored: tuple[int, ...], first_item: int
+        self,
+        parts: Iterable[Any],
+        class_axis: int,
+        ignored: tuple[int, ...],
+        first_item: int,
     ) -> None:
         self.logits, self.labels, self.weights, self.mask = (
-            part if part is None or hasattr(part, "shape") else np.asarray(part) for part in parts
+            part if part is None or hasattr(part, "shape") else np.asarray(part)
+            for part in parts
         )  # what has a shape stays as it is: a file on disk
-        self.ignored, self.first_item = ignored, first_item
+        self.ignored = ignored
+        self.first_item = first_item
         self.shape = tuple(map(int, self.logits.shape))
         rank = len(self.shape)
         self.axis = class_axis % max(rank, 1)
-        if not (-rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1):
-            rule = "`logits` must have at least two classes on `class_axis`, after an axis of items"
+        if not (
+            -rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1
+        ):
+            rule = (
+                "`logits` must have at least two classes on `class_axis`, after an "
+                "axis of items"
+            )
             found = f"shape {self.shape} and class_axis={class_axis}"
-            raise ValueError(f"{rule}; got {found}. {_GIVE_AXIS}, and one item as `logits[None]`.")
+            raise ValueError(
+                f"{rule}; got {found}. {_GIVE_AXIS}, and one item as `logits[None]`."
+            )
         self.n_classes = self.shape[self.axis]
         self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
-        beside = {"labels": self.labels, "mask": self.mask, "sample_weight": self.weights}
+        beside = {
+            "labels": self.labels,
+            "mask": self.mask,
+            "sample_weight": self.weights,
+        }
         for name, array in beside.items():
             shape = self.positions if array is None else tuple(array.shape)
             of_items = name == "sample_weight" and shape == self.positions[:1]
             if shape != self.positions and not of_items:
-                rule = f"`{name}` must have the shape of the logits without their classes"
-                raise ValueError(f"{rule}, {self.positions}; got {shape}. {_GIVE_AXIS}.")
-        # Slabs are worked on where they are, in their library, if results can be written there.
+                rule = (
+                    f"`{name}` must have the shape of the logits without their classes"
+                )
+                raise ValueError(
+                    f"{rule}, {self.positions}; got {shape}. {_GIVE_AXIS}."
+                )
+        # Slabs are worked on where they are, in their library, if results can be
+        # written there.
         backend = arrays.backend_of(self.logits) or arrays.NUMPY
         in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
         self.backend = backend if in_place else arrays.NUMPY
 
     def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
-        """Items of up to 8 MB of logits, at least one, and which of their positions count."""
+        """Items of up to 8 MB of logits, at least one, and which of their positions
+        count.
+        """
         n_items, *lengths = self.positions
-        step = max(1, streams.rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
+        step = max(
+            1, streams.rows_per_chunk(self.n_classes) // max(1, math.prod(lengths))
+        )
         for items in cut_rows(n_items, step):
             keep = np.ones((items.stop - items.start, *lengths), np.bool_)
             if self.mask is not None:
                 mask = to_numpy(self.mask[items, ...], "mask")
-                if mask.dtype.kind not in "biu" or not ((mask == 0) | (mask == 1)).all():
+                if (
+                    mask.dtype.kind not in "biu"
+                    or not ((mask == 0) | (mask == 1)).all()
+                ):
                     rule = "True or 1 where a position counts, False or 0 elsewhere"
                     raise TypeError(f"`mask` must be {rule}; got dtype {mask.dtype}.")
                 keep &= mask.astype(np.bool_)
             if self.ignored and self.labels is not None:
-                keep &= ~np.isin(to_numpy(self.labels[items, ...], "labels"), self.ignored)
+                keep &= ~np.isin(
+                    to_numpy(self.labels[items, ...], "labels"), self.ignored
+                )
             yield items, keep
 
     def rows(self, items: slice, keep: BoolArray) -> Array:
@@ -109,14 +140,18 @@ class Maps:
         return xp.where(counts, rows, xp.zeros_like(rows))
 
     def read(self, most: int | None = None, seed: int = 0) -> Iterator[Rows]:
-        """The positions that count with labels, by slab; at most `most` of an item, by the seed.
+        """The positions that count with labels, by slab; at most `most` of an item, by
+        the seed.
 
-        They are checked here, where an error can name the position; `ids` are their items.
+        They are checked here, where an error can name the position; `ids` are their
+        items.
         """
         for items, keep in self.slabs():
             first = self.first_item + items.start
             if most is not None:
-                for item, counts in enumerate(keep.reshape(len(keep), -1), first):  # views of it
+                for item, counts in enumerate(
+                    keep.reshape(len(keep), -1), first
+                ):  # views of it
                     places = np.flatnonzero(counts)
                     if places.size > most:
                         rng = np.random.default_rng([seed, item])
@@ -124,11 +159,14 @@ class Maps:
                         counts[rng.choice(places, most, replace=False)] = True
             if not keep.any():
                 continue
-            rows, where, weights = self.rows(items, keep), np.nonzero(keep), None
+            rows = self.rows(items, keep)
+            where = np.nonzero(keep)
+            weights = None
             rows = rows[self.backend.from_host(keep.reshape(-1), rows)]
             chosen = self.backend.without_gradient(rows)
             with self._report(items, keep):
-                n, labels = as_logits(chosen).n_rows, to_numpy(self.labels[items, ...], "labels")
+                n = as_logits(chosen).n_rows
+                labels = to_numpy(self.labels[items, ...], "labels")
                 labels = as_labels(labels[keep], n, self.n_classes)
             if self.weights is not None:  # one per item is of all its positions
                 weights = to_numpy(self.weights[items, ...], "sample_weight")
@@ -137,12 +175,15 @@ class Maps:
 
     def output(self, calibrator: Calibrator, what: Output, fill: Any) -> Array:
         """What a calibrator predicts at each position."""
-        return self.predict(lambda rows: {what: calibrator._output(what, rows)}, {what: fill})[what]
+        return self.predict(
+            lambda rows: {what: calibrator._output(what, rows)}, {what: fill}
+        )[what]
 
     def predict(
         self, work: Callable[[Array], Mapping[str, Array]], fills: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """What `work` makes of rows (n, classes), in the shape of the positions or of the logits.
+        """What `work` makes of rows (n, classes), in the shape of the positions or of
+        the logits.
 
         Given are the names of the results, and what they are where no position counts.
         """
@@ -153,19 +194,27 @@ class Maps:
             with self._report(items):
                 found = work(self.rows(items, keep))
             for name, fill in fills.items():
-                part, of_classes = found[name], found[name].ndim == 2
+                part = found[name]
+                of_classes = found[name].ndim == 2
                 if name not in results:
                     shape = self.shape if of_classes else self.positions
                     results[name] = xp.empty(shape, dtype=part.dtype, **where)
                 shaped = xp.reshape(part, (*keep.shape, *part.shape[1:]))
                 if not keep.all():
-                    counts = self.backend.from_host(keep[..., None] if of_classes else keep, part)
+                    counts = self.backend.from_host(
+                        keep[..., None] if of_classes else keep, part
+                    )
                     shaped = xp.where(counts, shaped, xp.full_like(shaped, fill))
                 shaped = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
                 results[name][items, ...] = shaped
-        return {name: arrays.to_input_library(each, self.logits) for name, each in results.items()}
+        return {
+            name: arrays.to_input_library(each, self.logits)
+            for name, each in results.items()
+        }
 
-    def _report(self, items: slice, keep: BoolArray | None = None) -> AbstractContextManager[None]:
+    def _report(
+        self, items: slice, keep: BoolArray | None = None
+    ) -> AbstractContextManager[None]:
         """Errors about a row of a slab, or of its positions to keep, name the position.
 
         Items are counted over all batches.
@@ -187,22 +236,32 @@ def holds_batches(logits: Any) -> bool:
         return False
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
-        rule = "`logits` must be an array (n, ..., classes), or a list or iterable of batches"
-        remedy = "Open files with `numpy.load(path, mmap_mode='r')`, and give arrays by name"
+        rule = (
+            "`logits` must be an array (n, ..., classes), or a list or iterable of "
+            "batches"
+        )
+        remedy = (
+            "Open files with `numpy.load(path, mmap_mode='r')`, and give arrays by name"
+        )
         found = type(logits).__name__
-        raise TypeError(f"{rule}; got {found}. {remedy}, `fit(logits=..., labels=...)`.")
+        raise TypeError(
+            f"{rule}; got {found}. {remedy}, `fit(logits=..., labels=...)`."
+        )
     return True
 
 
 def _weigh_items(found: Rows) -> FloatArray:
     """The weight of each item (items,), 1 on average of those above 0."""
-    weights, counts = as_weights(found.weights, found.n_rows), np.bincount(found.ids)
+    weights = as_weights(found.weights, found.n_rows)
+    counts = np.bincount(found.ids)
     if weights is None:
         return np.sign(counts).astype(np.float64)
     items = np.bincount(found.ids, weights) / np.maximum(counts, 1)
     if not np.allclose(items[found.ids], weights):
         rule = "`sample_weight` must be one per item, (n,); got several in an item"
-        raise ValueError(f"{rule}. Give `mask` with False where positions do not count.")
+        raise ValueError(
+            f"{rule}. Give `mask` with False where positions do not count."
+        )
     return np.asarray(items / items[items > 0.0].mean())
 
 
@@ -211,37 +270,41 @@ _PER_ITEM = 64
 
 
 class Dense(Estimator):
-    """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
+    """Calibrate outputs that have a prediction at every position: segmentation maps,
+    tokens.
 
-    Logits have any shape, with items on the first axis and the classes on another; labels, masks
-    and confidences have the same shape without it. One calibrator is fitted on all positions that
-    count. Arrays are read some items at a time, up to 8 MB, so the memory of a fit does not grow
-    with the number of items.
+    Logits have any shape, with items on the first axis and the classes on another;
+    labels, masks and confidences have the same shape without it. One calibrator is
+    fitted on all positions that count. Arrays are read some items at a time, up to 8
+    MB, so the memory of a fit does not grow with the number of items.
 
     Parameters
     ----------
     calibrator : Calibrator or str
-        What to fit: a calibrator, which stays as it is, or a name in the registry. One that is
-        fitted already predicts without a `fit`.
+        What to fit: a calibrator, which stays as it is, or a name in the registry. One
+        that is fitted already predicts without a `fit`.
     class_axis : int
         The axis of the classes: -1 for (n, h, w, classes), 1 for (n, classes, h, w).
     ignore_label : int or several, optional
-        Positions with such a label do not count: 255 in many segmentation sets, -100 for tokens.
+        Positions with such a label do not count: 255 in many segmentation sets, -100
+        for tokens.
     max_positions_per_item : int, optional
-        Fit on at most this many positions of each item (an entry of the first axis), chosen at
-        random from those that count, by the seed `random_state` and the item's number alone. A few
-        hundred pixels carry most of the information of an image.
+        Fit on at most this many positions of each item (an entry of the first axis),
+        chosen at random from those that count, by the seed `random_state` and the
+        item's number alone. A few hundred pixels carry most of the information of an
+        image.
 
     Attributes
     ----------
     calibrator_ : the fitted calibrator, for logits (positions, classes) of `n_classes_`
-    n_positions_, accuracy_ : of the fit and of the classifier's labels there; None with weights
+    n_positions_, accuracy_ : of the fit and of the classifier's labels there; None with
+        weights
 
     Notes
     -----
-    Positions of an item are not independent: neighbours are right and wrong together. A fit is not
-    affected, but whatever counts examples is: so `calibrator_` does not keep the positions of the
-    fit for guarantees, and `certify` counts one position per item.
+    Positions of an item are not independent: neighbours are right and wrong together. A
+    fit is not affected, but whatever counts examples is: so `calibrator_` does not keep
+    the positions of the fit for guarantees, and `certify` counts one position per item.
 
     Examples
     --------
@@ -250,7 +313,9 @@ class Dense(Estimator):
     >>> from hokical.dense import Dense
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(4, size=(6, 20, 20))
-    >>> logits = 3 * (rng.normal(size=(6, 4, 20, 20)) + 2 * np.moveaxis(np.eye(4)[labels], 3, 1))
+    >>> logits = 3 * (
+    ...     rng.normal(size=(6, 4, 20, 20)) + 2 * np.moveaxis(np.eye(4)[labels], 3, 1)
+    ... )
     >>> labels[:, :2] = 255
     >>> cal = Dense(Hoki(), class_axis=1, ignore_label=255).fit(logits, labels)
     >>> cal.predict_confidence(logits).shape, cal.predict_proba(logits).shape
@@ -258,10 +323,14 @@ class Dense(Estimator):
     """
 
     def __init__(
-        self, calibrator: Calibrator | str = "auto", *, class_axis: int = -1,
-        ignore_label: int | Sequence[int] | None = None, max_positions_per_item: int | None = None,
+        self,
+        calibrator: Calibrator | str = "auto",
+        *,
+        class_axis: int = -1,
+        ignore_label: int | Sequence[int] | None = None,
+        max_positions_per_item: int | None = None,
         random_state: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.calibrator = calibrator
         self.class_axis = class_axis
         self.ignore_label = ignore_label
@@ -269,25 +338,34 @@ class Dense(Estimator):
         self.random_state = random_state
 
     def fit(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
     ) -> Self:
         """Learn from the positions that count.
 
-        `logits` (n, ..., classes), or with the classes on `class_axis`, are an array of any
-        library, in any memory order, mapped into memory or HDF5; or batches: a list, a loader, an
-        iterator, or a function that returns one. A batch is (logits, labels), (logits, labels,
-        sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
+        `logits` (n, ..., classes), or with the classes on `class_axis`, are an array of
+        any library, in any memory order, mapped into memory or HDF5; or batches: a
+        list, a loader, an iterator, or a function that returns one. A batch is (logits,
+        labels), (logits, labels, sample_weight), or a mapping with these names and
+        `mask`; batches may differ in shape.
 
-        `labels` (n, ...) are the true classes; `mask` (n, ...) is True where a position counts, and
-        logits elsewhere may be anything; `sample_weight` (n, ...) or (n,) says how much each
-        position counts, or each position of an item. Batches bring their own.
+        `labels` (n, ...) are the true classes; `mask` (n, ...) is True where a position
+        counts, and logits elsewhere may be anything; `sample_weight` (n, ...) or (n,)
+        says how much each position counts, or each position of an item. Batches bring
+        their own.
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
         given = (logits, labels, sample_weight, mask)
         streams.fit(calibrator, self._source(given, self.max_positions_per_item))
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
-        self.accuracy_ = None if table is None else float(1.0 - table.wrong.sum() / table.total)
+        self.accuracy_ = (
+            None if table is None else float(1.0 - table.wrong.sum() / table.total)
+        )
         calibrator.forget_examples()
         self.calibrator_: Calibrator = calibrator
         return self
@@ -295,15 +373,17 @@ class Dense(Estimator):
     def predict(self, logits: Any, *, mask: Any = None) -> Any:
         """Labels (n, ...), int64; -1 where the mask is False.
 
-        Of batches, this and the other predictions give an iterator of results, one per batch.
+        Of batches, this and the other predictions give an iterator of results, one per
+        batch.
         """
         return self._predict("labels", logits, mask, -1)
 
     def predict_confidence(self, logits: Any, *, mask: Any = None) -> Any:
-        """The probability (n, ...) that each label is right; NaN where the mask is False.
+        """The probability (n, ...) that each label is right; NaN where the mask is
+        False.
 
-        Positions whose label is ignored in a fit are predicted like all others: labels are not
-        known here.
+        Positions whose label is ignored in a fit are predicted like all others: labels
+        are not known here.
         """
         return self._predict("confidence", logits, mask, np.nan)
 
@@ -315,25 +395,38 @@ class Dense(Estimator):
         return self._predict("proba", logits, mask, np.nan)
 
     def score(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
         found = self._flatten((logits, labels, sample_weight, mask))
         return self.fitted_calibrator().score(*found[:3])
 
     def certify(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None,
-        groups: Any = None, reused: Reused = "refuse",
-    ) -> Self:  # fmt: skip
-        """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
+        groups: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Count held-out positions, so that `predict_or_abstain` and `predict_set` are
+        guaranteed.
 
-        The items are those that neither the classifier nor this calibrator was fitted on. The
-        calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
-        position per item, and for sets up to 64, which count as one example together.
-        `sample_weight` (n,) are importance weights of the items, on any scale: how much more likely
-        each is in the future; only sets can use them. `groups` (n,), one column or several, are
-        for `by="new group"`: the patient of each image, the document of each sentence. `reused` is
-        that of `Calibrator.certify`.
+        The items are those that neither the classifier nor this calibrator was fitted
+        on. The calibrator given at the start stays as it is; `calibrator_` is a copy
+        that has counted: one position per item, and for sets up to 64, which count as
+        one example together. `sample_weight` (n,) are importance weights of the items,
+        on any scale: how much more likely each is in the future; only sets can use
+        them. `groups` (n,), one column or several, are for `by="new group"`: the
+        patient of each image, the document of each sentence. `reused` is that of
+        `Calibrator.certify`.
         """
         found = self._flatten((logits, labels, sample_weight, mask), _PER_ITEM)
         certified = deepcopy(self.fitted_calibrator())
@@ -341,8 +434,9 @@ class Dense(Estimator):
         items = _weigh_items(found)
         share = (items / np.maximum(np.bincount(found.ids), 1))[found.ids]
         certified.certify(found.scores, found.labels, share, reused=reused)
-        # Then the weighted share of missed positions is the mean share over items, and a threshold
-        # for it, with room for one item more, is that of conformal risk control.
+        # Then the weighted share of missed positions is the mean share over items, and
+        # a threshold for it, with room for one item more, is that of conformal risk
+        # control.
         noted = certified.kept_.held_out_conformity
         assert noted is not None
         noted = replace(noted, weights=share[share > 0.0], unit=float(items.max()))
@@ -352,12 +446,18 @@ class Dense(Estimator):
         own = None
         if groups is not None:
             if (n := count_rows(groups)) < len(items):
-                rule = f"`groups` must have one entry per item, at least {len(items)}; got {n}"
+                rule = (
+                    f"`groups` must have one entry per item, at least {len(items)}; "
+                    f"got {n}"
+                )
                 raise ValueError(f"{rule}. Give that of each entry of the first axis.")
             own = take_rows(read_columns(groups, n), found.ids[alone])
         drawn = found.take(alone)
-        certified.certify(drawn.scores, drawn.labels, weights, groups=own, reused=reused)
-        # For a new group each item counts as one example, by the position that was drawn.
+        certified.certify(
+            drawn.scores, drawn.labels, weights, groups=own, reused=reused
+        )
+        # For a new group each item counts as one example, by the position that was
+        # drawn.
         noted = replace(noted, unseen=certified.kept_.held_out_conformity)
         certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
         self.calibrator_ = certified
@@ -366,83 +466,113 @@ class Dense(Estimator):
     def predict_set(
         self, logits: Any, *, coverage: float = 0.9, mask: Any = None, **options: Any
     ) -> Any:
-        """The classes that each position may have; `members` has the shape of the logits.
+        """The classes that each position may have; `members` has the shape of the
+        logits.
 
-        Of a new item at most a share 1 - coverage of the positions misses its true class, on
-        average over items (conformal risk control): a position that is drawn at random from one is
-        covered as often. Positions where the mask is False have empty sets. `options` are those of
-        `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`; and, after
-        `certify` with `groups`, `by="new group"`, with or without `delta`: it then holds in a group
-        that was never seen, counting one position of each item. Of batches it is an iterator of
+        Of a new item at most a share 1 - coverage of the positions misses its true
+        class, on average over items (conformal risk control): a position that is drawn
+        at random from one is covered as often. Positions where the mask is False have
+        empty sets. `options` are those of `Calibrator.predict_set`: `kind`, `penalty`,
+        `free_ranks` and `allow_empty`; and, after `certify` with `groups`, `by="new
+        group"`, with or without `delta`: it then holds in a group that was never seen,
+        counting one position of each item. Of batches it is an iterator of
         `PredictionSets`.
         """
-        calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
+        calibrator = self._certified("predict_set")
+        asked = {"coverage": coverage, **options}
         by_group = ("by", "delta") * (options.get("by") == "new group")
         allowed = ("kind", "penalty", "free_ranks", "allow_empty", *by_group)
         sets = calibrator._certified_sets(SetOptions.read(asked, allowed))
-        guarantee = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
+        guarantee = calibrator.predict_set(
+            np.zeros((1, calibrator.n_classes_)), **asked
+        )
         share = f"Coverage of the positions of a new item at least {percent(coverage)}"
         words = sets.guarantee(share, "items")
         judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
         def one(maps: Maps) -> Any:
             found = maps.output(judge, "members", False)
-            return replace(guarantee, members=found, sizes=found.sum(maps.axis), guarantee=words)
+            return replace(
+                guarantee, members=found, sizes=found.sum(maps.axis), guarantee=words
+            )
 
         return self._each(logits, mask, one)
 
     def predict_or_abstain(
-        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1,
-        by: Literal["all", "new group"] = "all", mask: Any = None,
-    ) -> Any:  # fmt: skip
-        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+        self,
+        logits: Any,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "new group"] = "all",
+        mask: Any = None,
+    ) -> Any:
+        """Labels, and which of them to accept so that at most a fraction `risk` is
+        wrong.
 
-        The fraction is that of a position drawn at random from a new item, given that it is
-        accepted. Arrays of the result have the shape of the positions; nothing is accepted, the
-        label is -1 and the confidence NaN where the mask is False. With `by="new group"` it is
-        guaranteed for a group that was never seen, drawn like the `groups` of `certify`. It is a
-        `SelectivePrediction`, or of batches an iterator of them.
+        The fraction is that of a position drawn at random from a new item, given that
+        it is accepted. Arrays of the result have the shape of the positions; nothing is
+        accepted, the label is -1 and the confidence NaN where the mask is False. With
+        `by="new group"` it is guaranteed for a group that was never seen, drawn like
+        the `groups` of `certify`. It is a `SelectivePrediction`, or of batches an
+        iterator of them.
         """
         calibrator = self._certified("predict_or_abstain")
         check_choice("by", by, Literal["all", "new group"])
         asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by}
-        guarantee = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
+        guarantee = calibrator.predict_or_abstain(
+            np.zeros((1, calibrator.n_classes_)), **asked
+        )
 
         fills = {"labels": -1, "confidence": np.nan, "accepted": False}
 
         def one(maps: Maps) -> Any:
             work = calibrator.predict_or_abstain
-            return replace(guarantee, **maps.predict(lambda z: vars(work(z, **asked)), fills))
+            return replace(
+                guarantee, **maps.predict(lambda z: vars(work(z, **asked)), fills)
+            )
 
         return self._each(logits, mask, one)
 
     def control_risk(
-        self, logits: Any, labels: Any, sample_weight: Any = None, *,
-        by: Literal["all", "group", "new group"] = "all", groups: Any = None, **guarantee: Any,
-    ) -> RiskControl:  # fmt: skip
-        """The last threshold at which the mean of a loss of your own is proven to be small.
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        by: Literal["all", "group", "new group"] = "all",
+        groups: Any = None,
+        **guarantee: Any,
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be
+        small.
 
-        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one
-        item as one example: `loss(proba, labels, threshold)` gets arrays in memory, probabilities
-        in the shape of the logits and labels, and gives a number for each item (n,), such as the
-        share of a mask that is missed. `sample_weight` (n,) is of items, and so are `groups` (n,):
-        with `by="group"` each of them gets a threshold too, with `by="new group"` the threshold is
-        for a group that was never seen, drawn like these.
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`,
+        with one item as one example: `loss(proba, labels, threshold)` gets arrays in
+        memory, probabilities in the shape of the logits and labels, and gives a number
+        for each item (n,), such as the share of a mask that is missed. `sample_weight`
+        (n,) is of items, and so are `groups` (n,): with `by="group"` each of them gets
+        a threshold too, with `by="new group"` the threshold is for a group that was
+        never seen, drawn like these.
         """
-        proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
+        proba = to_host(self.predict_proba(logits))
+        truth = to_host(labels)
         for _ in self._read((logits, labels, None, None)):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
-        return control_risk(proba, truth, weights=weights, by=by, groups=groups, **guarantee)
+        return control_risk(
+            proba, truth, weights=weights, by=by, groups=groups, **guarantee
+        )
 
     def draw_positions(
         self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1
     ) -> tuple[Any, Any]:
-        """Logits (rows, classes) and labels (rows,) of positions drawn at random from each item.
+        """Logits (rows, classes) and labels (rows,) of positions drawn at random from
+        each item.
 
-        One per item are as independent as the items are: a test set for everything that counts
-        rows, such as `hokical.compare`; its methods can be fitted on more. Items in which no
-        position counts are left out.
+        One per item are as independent as the items are: a test set for everything that
+        counts rows, such as `hokical.compare`; its methods can be fitted on more. Items
+        in which no position counts are left out.
 
         >>> logits, labels = np.zeros((5, 8, 8, 3)), np.zeros((5, 8, 8), int)
         >>> rows, truth = Dense().draw_positions(logits, labels)
@@ -451,11 +581,14 @@ class Dense(Estimator):
         """
         return self._flatten((logits, labels, None, mask), per_item)[:2]
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Write the fitted calibrator and the options of this wrapper to a JSON file,
+        atomically.
 
-        `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
-        ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
+        `Dense.load` gives both back. For `hokical.load`, the command line or an export
+        it is an ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
         ignored = self._check_options() or None
         calibrator = deepcopy(self.fitted_calibrator())
@@ -466,16 +599,23 @@ class Dense(Estimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """A fitted `Dense` from a file; options given here replace those in the file."""
+        """A fitted `Dense` from a file; options given here replace those in the
+        file.
+        """
         calibrator = load(path)
         if not isinstance(calibrator, Calibrator):
-            problem = f"{path} must hold a calibrator of logits; got a {type(calibrator).__name__}"
+            problem = (
+                f"{path} must hold a calibrator of logits; got a "
+                f"{type(calibrator).__name__}"
+            )
             raise CalibratorFileError(f"{problem}. Read it with `hokical.load`.")
         try:
             dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
             dense._check_options()
         except (TypeError, ValueError) as error:
-            raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error
+            raise CalibratorFileError(
+                f"{path} has unusable options of Dense: {error}"
+            ) from error
         dense.set_params(**options)
         return dense
 
@@ -487,35 +627,49 @@ class Dense(Estimator):
         return hasattr(self, "calibrator_") or hasattr(self.calibrator, "rule_")
 
     def fitted_calibrator(self) -> Calibrator:
-        """The calibrator of the last fit, or the one given if that is fitted already."""
+        """The calibrator of the last fit, or the one given if that is fitted
+        already.
+        """
         found = getattr(self, "calibrator_", self.calibrator)
         if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
             remedy = "Call `fit` first, or give a fitted calibrator."
-            raise sklearn_class(NotFittedError)(f"This Dense instance is not fitted yet. {remedy}")
+            raise sklearn_class(NotFittedError)(
+                f"This Dense instance is not fitted yet. {remedy}"
+            )
         refuse_groups(found.rule_)
         return found
 
     def _certified(self, name: str) -> Calibrator:
         found = self.fitted_calibrator()
         if found.kept_.held_out_conformity is None:
-            remedy = "Call `certify(logits, labels)` first, with items that nothing was fitted on."
+            remedy = (
+                "Call `certify(logits, labels)` first, with items that nothing was "
+                "fitted on."
+            )
             raise ValueError(f"`{name}` needs certified items. {remedy}")
         return found
 
     def _check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
-        check_count("class_axis", self.class_axis, least=-64, most=63)  # axes of any array
+        check_count(
+            "class_axis", self.class_axis, least=-64, most=63
+        )  # axes of any array
         if self.max_positions_per_item is not None:
             check_count("max_positions_per_item", self.max_positions_per_item)
         check_count("random_state", self.random_state, least=0)
         labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
         if labels.size and labels.dtype.kind not in "iu":
-            raise TypeError(f"`ignore_label` must be integers or None; got {self.ignore_label!r}.")
+            raise TypeError(
+                f"`ignore_label` must be integers or None; got {self.ignore_label!r}."
+            )
         return tuple(labels.tolist())
 
     def _read(self, given: Sequence[Any], most: int | None = None) -> Iterator[Rows]:
-        """The positions that count of (logits, labels, weights, mask), slab after slab."""
-        ignored, rows = self._check_options(), 0
+        """The positions that count of (logits, labels, weights, mask), slab after
+        slab.
+        """
+        ignored = self._check_options()
+        rows = 0
         for maps in self._open(given, ignored):
             if maps.labels is None:
                 rule = f"the true class of each position, of shape {maps.positions}"
@@ -525,10 +679,14 @@ class Dense(Estimator):
                 yield part
         if not rows:
             rule = "at least one position must count; got none"
-            raise ValueError(f"{rule}. See `mask`, True where one counts, and `ignore_label`.")
+            raise ValueError(
+                f"{rule}. See `mask`, True where one counts, and `ignore_label`."
+            )
 
     def _source(self, given: Sequence[Any], most: int | None = None) -> Any:
-        """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
+        """Chunks for streams: of an iterator once, of arrays and loaders as often as
+        needed.
+        """
 
         def chunks() -> Iterator[tuple[Any, ...]]:
             return (part[:3] for part in self._read(given, most))
@@ -540,15 +698,23 @@ class Dense(Estimator):
         found = streams.join_chunks(list(self._read(given, most)))
         return found._replace(scores=to_host(found.scores))
 
-    def _open(self, given: Sequence[Any], ignored: tuple[int, ...] = ()) -> Iterator[Maps]:
-        """The maps of logits, labels, weights and mask, or of batches in place of the logits."""
+    def _open(
+        self, given: Sequence[Any], ignored: tuple[int, ...] = ()
+    ) -> Iterator[Maps]:
+        """The maps of logits, labels, weights and mask, or of batches in place of
+        the logits.
+        """
         batches: Iterable[Sequence[Any]] = [given]
         if holds_batches(given[0]):
             if any(part is not None for part in given[1:]):
                 remedy = "give them as (logits, labels, sample_weight) or a mapping"
-                raise TypeError(f"labels, masks and weights come with the batches: {remedy}.")
+                raise TypeError(
+                    f"labels, masks and weights come with the batches: {remedy}."
+                )
             many = given[0]() if callable(given[0]) else given[0]
-            batches = (streams.split_parts(batch, _BATCH_NAMES, _RULE) for batch in many)
+            batches = (
+                streams.split_parts(batch, _BATCH_NAMES, _RULE) for batch in many
+            )
         first_item = 0
         for batch in batches:
             maps = Maps(batch, self.class_axis, ignored, first_item)
@@ -557,7 +723,9 @@ class Dense(Estimator):
 
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
         calibrator = self.fitted_calibrator()
-        return self._each(logits, mask, lambda maps: maps.output(calibrator, what, fill))
+        return self._each(
+            logits, mask, lambda maps: maps.output(calibrator, what, fill)
+        )
 
     def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
@@ -566,7 +734,10 @@ class Dense(Estimator):
 
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
-                rule = f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}"
+                rule = (
+                    f"`logits` must have the {n_classes} classes of the fit on axis "
+                    f"{maps.axis}"
+                )
                 raise ValueError(f"{rule}; got shape {maps.shape}. {_GIVE_AXIS}.")
             return work(maps)
 

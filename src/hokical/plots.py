@@ -1,9 +1,10 @@
-"""Plots: each `draw_...` takes the arrays of a metric, an Axes to draw on, and matplotlib's styles.
+"""Plots: each `draw_...` takes the arrays of a metric, an Axes to draw on, and
+matplotlib's styles.
 
-Reliability diagrams and histograms of confidence; of an event the calibration curve, the
-distribution by outcome and the decision curve; risk-coverage curves; sizes and coverage of
-prediction sets. Drawing needs matplotlib (the extra `plot`), which no other module imports;
-`reliability` computes numbers without it.
+Reliability diagrams and histograms of confidence; of an event the calibration curve,
+the distribution by outcome and the decision curve; risk-coverage curves; sizes and
+coverage of prediction sets. Drawing needs matplotlib (the extra `plot`), which no other
+module imports; `reliability` computes numbers without it.
 """
 
 from __future__ import annotations
@@ -25,31 +26,44 @@ from hokical.metrics.risk_models import binary_summary, decision_curve
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
-    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
-]  # fmt: skip
+    "draw_calibration_curve",
+    "draw_decision_curve",
+    "draw_distribution",
+    "draw_histogram",
+    "draw_reliability",
+    "draw_risk_coverage",
+    "draw_sets",
+    "reliability",
+]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Distinct for colour-blind readers, and readable on white and on dark ground.
-BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
+BLUE = "#3f74b5"
+ORANGE = "#e08a3c"
+GREY = "#808080"
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
     """The given Axes, or those of a new figure."""
     if ax is None:
-        ax = import_optional("matplotlib.pyplot", "plot").subplots(layout="constrained")[1]
+        ax = import_optional("matplotlib.pyplot", "plot").subplots(
+            layout="constrained"
+        )[1]
     return ax
 
 
 def ink(ax: Axes) -> Any:
-    """The colour of the Axes' own words: black, or white in `style.use("dark_background")`."""
+    """The colour of the Axes' own words: black, or white in
+    `style.use("dark_background")`.
+    """
     return ax.xaxis.label.get_color()
 
 
 def legend_beside(ax: Axes) -> None:
-    """A legend right of the Axes that is never cut, however many and long its names are.
+    """A legend right of the Axes that is never cut, however many and long its names
+    are.
 
     The figure grows for it if it holds nothing else; otherwise the letters get smaller.
     """
@@ -57,19 +71,32 @@ def legend_beside(ax: Axes) -> None:
     names = [textwrap.fill(name, 36) for name in names]
     lines = 1.3 * sum(name.count("\n") + 1 for name in names) + 0.6 * len(names) + 1
     figure: Any = ax.figure
-    if figure.axes == [ax] and hasattr(figure, "set_layout_engine"):  # not a part of a figure
+    if figure.axes == [ax] and hasattr(
+        figure, "set_layout_engine"
+    ):  # not a part of a figure
         figure.set_layout_engine(figure.get_layout_engine() or "constrained")
         width, height = figure.get_size_inches()
         figure.set_size_inches(max(width, 8.0), max(height, 9.0 / 72 * lines + 1.0))
     size = min(9.0, 72 * ax.get_window_extent().height / figure.dpi / lines)
     ax.legend(
-        handles, names, fontsize=size, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
+        handles,
+        names,
+        fontsize=size,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        frameon=False,
     )
 
 
 def _bars(ax: Axes, low: Any, high: Any, heights: Any, **look: Any) -> None:
     """Bars from one end to the other, apart by a line in the colour of the ground."""
-    ax.bar(low, heights, high - low, align="edge", **({"edgecolor": ax.get_facecolor()} | look))
+    ax.bar(
+        low,
+        heights,
+        high - low,
+        align="edge",
+        **({"edgecolor": ax.get_facecolor()} | look),
+    )
 
 
 def _points(ax: Axes, x: Any, y: Any, low: Any, high: Any, /, **look: Any) -> None:
@@ -78,13 +105,17 @@ def _points(ax: Axes, x: Any, y: Any, low: Any, high: Any, /, **look: Any) -> No
     ax.errorbar(x, y, yerr=ends, fmt="o", **look)
 
 
-def _line(ax: Axes, x: Any, y: Any, low: Any, high: Any, band: dict[str, Any], look: Any) -> None:
+def _line(
+    ax: Axes, x: Any, y: Any, low: Any, high: Any, band: dict[str, Any], look: Any
+) -> None:
     """A line with a band in its colour."""
     (line,) = ax.plot(x, y, **look)
     ax.fill_between(x, low, high, color=line.get_color(), linewidth=0, **band)
 
 
-def _finish(ax: Axes, loc: Any, x: str, y: str, legend: Any = None, **ends: Any) -> Axes:
+def _finish(
+    ax: Axes, loc: Any, x: str, y: str, legend: Any = None, **ends: Any
+) -> Axes:
     """The Axes with a legend at a place, names and ends."""
     ax.set(xlabel=x, ylabel=y, **ends)
     ax.legend(loc=loc, frameon=False, **(legend or {}))
@@ -95,16 +126,17 @@ def _finish(ax: Axes, loc: Any, x: str, y: str, legend: Any = None, **ends: Any)
 _SMALL: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
 #: Where axes of probability may end; bars of a histogram; marks of a rug.
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-_BARS, _MARKS = 25, 120
+_BARS = 25
+_MARKS = 120
 
 
 @dataclass(frozen=True, eq=False)
 class EventPicture:
     """What diagrams of an event show, on axes from 0 to `top`.
 
-    `curve` is None where none can be fitted. `events` and `others` (bars,) are shares of the rows
-    with and without the event whose probability lies between two of the `edges`; `rug_events` and
-    `rug_others` are quantiles of their probabilities.
+    `curve` is None where none can be fitted. `events` and `others` (bars,) are shares
+    of the rows with and without the event whose probability lies between two of the
+    `edges`; `rug_events` and `rug_others` are quantiles of their probabilities.
     """
 
     top: float
@@ -119,14 +151,21 @@ class EventPicture:
 
     @classmethod
     def from_summary(
-        cls, found: risk_models.BinarySummary, edges: Any = None, top: float | None = None
+        cls,
+        found: risk_models.BinarySummary,
+        edges: Any = None,
+        top: float | None = None,
     ) -> Self:
         """Of a summary; `edges` are those of the bands, `top` the end of the axes."""
-        levels, bands = found.levels, found.bands(edges)
+        levels = found.levels
+        bands = found.bands(edges)
         top = axis_top(found) if top is None else top
         cuts = np.linspace(0.0, top, _BARS + 1)
-        place = np.minimum((levels.confidence / top * _BARS).astype(np.int64), _BARS - 1)
-        shares, rugs = [], []
+        place = np.minimum(
+            (levels.confidence / top * _BARS).astype(np.int64), _BARS - 1
+        )
+        shares = []
+        rugs = []
         for weight in (levels.correct, levels.errors):
             reached = np.cumsum(weight)
             shares.append(np.bincount(place, weight, _BARS) / (reached[-1] or 1.0))
@@ -135,23 +174,43 @@ class EventPicture:
             spots = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
             rugs.append(np.asarray(levels.confidence[spots]))
         net = found.decision_curve(top * np.arange(1, 100) / 100.0)
-        return cls(top, found.curve, bands, cuts, shares[0], shares[1], rugs[0], rugs[1], net)
+        return cls(
+            top, found.curve, bands, cuts, shares[0], shares[1], rugs[0], rugs[1], net
+        )
 
     def draw_curve(self, ax: Axes | None, delta: float, **style: Any) -> Axes:
         """The smooth curve with its band, points of bands with intervals, and rugs."""
         ax = axes_or_new(ax)
-        ax.plot([0, self.top], [0, self.top], color=GREY, linestyle="--", label="calibrated")
+        ax.plot(
+            [0, self.top], [0, self.top], color=GREY, linestyle="--", label="calibrated"
+        )
         if self.curve is not None:
             band = {"alpha": 0.18, "label": f"{1 - delta:.0%} band"}
-            curve = (self.curve.probability, self.curve.observed, self.curve.low, self.curve.high)
+            curve = (
+                self.curve.probability,
+                self.curve.observed,
+                self.curve.low,
+                self.curve.high,
+            )
             _line(ax, *curve, band, {"color": BLUE, "label": "smooth curve"} | style)
         columns = ("mean_probability", "observed", "low", "high")
         points = ([getattr(row, name) for row in self.bands.rows] for name in columns)
         _points(ax, *points, color=ink(ax), label="bands", markersize=4, **_SMALL)
-        for rug, height, color in ((self.rug_events, 1.02, ORANGE), (self.rug_others, -0.02, GREY)):
-            marks: dict[str, Any] = {"linestyle": "", "marker": "|", "markersize": 7, "alpha": 0.5}
+        for rug, height, color in (
+            (self.rug_events, 1.02, ORANGE),
+            (self.rug_others, -0.02, GREY),
+        ):
+            marks: dict[str, Any] = {
+                "linestyle": "",
+                "marker": "|",
+                "markersize": 7,
+                "alpha": 0.5,
+            }
             ax.plot(rug, np.full(rug.size, height * self.top), color=color, **marks)
-        ends: dict[str, Any] = {"xlim": (0, self.top), "ylim": (-0.05 * self.top, 1.06 * self.top)}
+        ends: dict[str, Any] = {
+            "xlim": (0, self.top),
+            "ylim": (-0.05 * self.top, 1.06 * self.top),
+        }
         names = "predicted probability", "observed share of events"
         return _finish(ax, "upper left", *names, **ends)
 
@@ -159,20 +218,29 @@ class EventPicture:
 def axis_top(found: risk_models.BinarySummary) -> float:
     """A round number that nearly all probabilities and observed shares lie below."""
     levels = found.levels
-    most = levels.confidence[np.searchsorted(np.cumsum(levels.weight), 0.995 * levels.total)]
+    most = levels.confidence[
+        np.searchsorted(np.cumsum(levels.weight), 0.995 * levels.total)
+    ]
     largest = max(float(most), *(row.observed for row in found.bands().rows))
     return next((top for top in _TOPS if top >= largest), 1.0)
 
 
 def draw_calibration_curve(
-    probability: Any, outcome: Any, ax: Axes | None = None, *, edges: Any = None,
-    delta: float = 0.05, sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
-    """Smooth calibration curve of an event with a band, over bands of probability with intervals.
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    edges: Any = None,
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Smooth calibration curve of an event with a band, over bands of probability with
+    intervals.
 
     Marks above are rows with the event, marks below rows without. `edges` are those of
-    `hokical.metrics.risk_bands`, other arguments those of `hokical.metrics.binary_summary`; `style`
-    is that of matplotlib's lines.
+    `hokical.metrics.risk_bands`, other arguments those of
+    `hokical.metrics.binary_summary`; `style` is that of matplotlib's lines.
 
     >>> from matplotlib.figure import Figure
     >>> ax = Figure().subplots()
@@ -180,17 +248,25 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = binary_summary(probability, outcome, delta=delta, sample_weight=sample_weight)
+    found = binary_summary(
+        probability, outcome, delta=delta, sample_weight=sample_weight
+    )
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
 
 
 def draw_distribution(
-    probability: Any, outcome: Any, ax: Axes | None = None, *, sample_weight: Any = None,
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    sample_weight: Any = None,
     **style: Any,
-) -> Axes:  # fmt: skip
-    """Distribution of the probabilities of rows with the event, above, and without, below.
+) -> Axes:
+    """Distribution of the probabilities of rows with the event, above, and without,
+    below.
 
-    Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
+    Arguments are those of `hokical.metrics.binary_summary`; `style` is that of
+    matplotlib's bars.
 
     >>> from matplotlib.figure import Figure
     >>> ax = Figure().subplots()
@@ -211,9 +287,16 @@ def draw_distribution(
 
 
 def draw_decision_curve(
-    proba: Any, labels: Any, ax: Axes | None = None, *, thresholds: Any = None, delta: float = 0.05,
-    label: str = "model", sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    thresholds: Any = None,
+    delta: float = 0.05,
+    label: str = "model",
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """Net benefit by threshold with its band, beside treating all and none.
 
     Call it again with the same Axes and another `label` to compare. Arguments are as in
@@ -226,9 +309,17 @@ def draw_decision_curve(
     True
     """
     ax = axes_or_new(ax)
-    curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
+    curve = decision_curve(
+        proba, labels, thresholds, delta=delta, sample_weight=sample_weight
+    )
     if not ax.lines:
-        ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
+        ax.plot(
+            curve.threshold,
+            curve.treat_all,
+            color=GREY,
+            linestyle="--",
+            label="treat all",
+        )
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")
     ends = (curve.threshold, curve.net_benefit, curve.low, curve.high)
     _line(ax, *ends, {"alpha": 0.15}, {"label": label} | style)
@@ -241,10 +332,10 @@ def draw_decision_curve(
 class Reliability:
     """The occupied bins of a reliability diagram, (bins,) each, in order of confidence.
 
-    `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest confidence
-    inside), `weight` and `correct` the weight of its examples and of the correct ones, `count` the
-    weight in whole examples; `accuracy_low` and `accuracy_high` are Clopper and Pearson's interval,
-    one bin at a time.
+    `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest
+    confidence inside), `weight` and `correct` the weight of its examples and of the
+    correct ones, `count` the weight in whole examples; `accuracy_low` and
+    `accuracy_high` are Clopper and Pearson's interval, one bin at a time.
     """
 
     low: FloatArray
@@ -267,48 +358,95 @@ class Reliability:
         return self.accuracy - self.confidence
 
     def draw(self, ax: Axes | None = None, **style: Any) -> Axes:
-        """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
+        """Bars of accuracy, the gap to the confidence, bands, and a strip of counts
+        below.
+        """
         ax = axes_or_new(ax)
         bins = self.low, self.high
-        _bars(ax, *bins, self.accuracy, **({"color": BLUE, "label": "accuracy"} | style))
-        gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
-        _bars(ax, *bins, -self.gap, bottom=self.accuracy, label="gap to the confidence", **gap)
+        _bars(
+            ax, *bins, self.accuracy, **({"color": BLUE, "label": "accuracy"} | style)
+        )
+        gap: dict[str, Any] = {
+            "facecolor": "none",
+            "edgecolor": ORANGE,
+            "hatch": "////",
+        }
+        _bars(
+            ax,
+            *bins,
+            -self.gap,
+            bottom=self.accuracy,
+            label="gap to the confidence",
+            **gap,
+        )
         ends = (self.accuracy, self.accuracy_low, self.accuracy_high)
-        look: dict[str, Any] = {"label": f"{1.0 - self.delta:.0%} interval", "markersize": 3}
+        look: dict[str, Any] = {
+            "label": f"{1.0 - self.delta:.0%} interval",
+            "markersize": 3,
+        }
         _points(ax, self.confidence, *ends, color=ink(ax), **look, **_SMALL)
-        ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+        ax.plot(
+            [0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated"
+        )
         # The counts, in a strip below, the largest at full height.
-        _bars(ax, *bins, 0.11 * self.weight / self.weight.max(), bottom=-0.19, color=GREY)
+        _bars(
+            ax, *bins, 0.11 * self.weight / self.weight.max(), bottom=-0.19, color=GREY
+        )
         ax.axhline(0.0, color=ink(ax), linewidth=0.8)
-        ax.text(0.01, -0.04, f"examples per bin, most {self.count.max()}", fontsize=8, va="center")
+        ax.text(
+            0.01,
+            -0.04,
+            f"examples per bin, most {self.count.max()}",
+            fontsize=8,
+            va="center",
+        )
         ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
-        limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (-0.2, 1.3), "yticks": np.arange(6) / 5}
+        limits: dict[str, Any] = {
+            "xlim": (0, 1),
+            "ylim": (-0.2, 1.3),
+            "yticks": np.arange(6) / 5,
+        }
         above = {"ncols": 2, "fontsize": 9}  # all bars
         return _finish(ax, "upper left", "confidence", "accuracy", above, **limits)
 
 
 def reliability(
-    proba: Any, labels: Any, *, n_bins: int = 15, bins: Bins = "width", delta: float = 0.05,
+    proba: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> Reliability:  # fmt: skip
+) -> Reliability:
     """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
-    An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
-    of as many rows as they are worth, which is approximate.
+    An interval misses its bin's accuracy with probability `delta` at most; with weights
+    it is that of as many rows as they are worth, which is approximate.
 
-    >>> data = reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10)
+    >>> data = reliability(
+    ...     [0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10
+    ... )
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    levels, n_bins = read_levels(proba, labels, sample_weight), check_count("n_bins", n_bins)
-    (gap, weight, hits), starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
-    worth, accuracy = weight * levels.rows_per_weight, hits / weight
+    levels = read_levels(proba, labels, sample_weight)
+    n_bins = check_count("n_bins", n_bins)
+    (gap, weight, hits), starts = (
+        levels.by_bin(n_bins, bins),
+        levels.bin_starts(n_bins, bins),
+    )
+    worth = weight * levels.rows_per_weight
+    accuracy = hits / weight
     ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
     stops = np.append(starts[1:], levels.confidence.size) - 1
-    low, high = levels.confidence[starts], levels.confidence[stops]
+    low = levels.confidence[starts]
+    high = levels.confidence[stops]
     if bins == "width":
-        edges, place = bin_edges(n_bins), bin_index(low, n_bins)
-        low, high = edges[place], edges[place + 1]
+        edges = bin_edges(n_bins)
+        place = bin_index(low, n_bins)
+        low = edges[place]
+        high = edges[place + 1]
     columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
     shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
     error = ece(levels, n_bins=n_bins, bins=bins)
@@ -316,10 +454,18 @@ def reliability(
 
 
 def draw_reliability(
-    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 15, bins: Bins = "width",
-    delta: float = 0.05, sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
-    """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars.
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Reliability diagram; arguments as in `reliability`, `style` is that of
+    matplotlib's bars.
 
     >>> from matplotlib.figure import Figure
     >>> ax = Figure().subplots()
@@ -328,16 +474,25 @@ def draw_reliability(
     'confidence'
     """
     options: dict[str, Any] = {"n_bins": n_bins, "bins": bins, "delta": delta}
-    return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
+    return reliability(proba, labels, sample_weight=sample_weight, **options).draw(
+        ax, **style
+    )
 
 
 def draw_histogram(
-    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 20, sample_weight: Any = None,
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 20,
+    sample_weight: Any = None,
     **style: Any,
-) -> Axes:  # fmt: skip
-    """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
+) -> Axes:
+    """Histogram of confidence, correct labels and errors stacked; arguments as in
+    `ece`.
 
-    Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
+    Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's
+    bars.
 
     >>> from matplotlib.figure import Figure
     >>> ax = Figure().subplots()
@@ -345,13 +500,24 @@ def draw_histogram(
     >>> ax.get_xlabel()
     'confidence'
     """
-    ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
-    edges, place = bin_edges(check_count("n_bins", n_bins)), bin_index(levels.confidence, n_bins)
-    right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
-    _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
+    ax = axes_or_new(ax)
+    levels = read_levels(proba, labels, sample_weight)
+    edges = bin_edges(check_count("n_bins", n_bins))
+    place = bin_index(levels.confidence, n_bins)
+    right, wrong = (
+        np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors)
+    )
+    _bars(
+        ax,
+        edges[:-1],
+        edges[1:],
+        right,
+        **({"color": BLUE, "label": "correct"} | style),
+    )
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
     _bars(ax, edges[:-1], edges[1:], wrong, **(stacked | style))
-    mean, share = levels.mean_confidence, levels.accuracy
+    mean = levels.mean_confidence
+    share = levels.accuracy
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
     ax.axvline(share, color=ink(ax), linestyle=":", label=f"accuracy {share:.1%}")
     return _finish(ax, "upper left", "confidence", "examples", xlim=(0, 1))
@@ -364,10 +530,11 @@ _POINTS = 200
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Answering where confidence >= `threshold` covers `coverage` at `risk`; (points,) each.
+    """Answering where confidence >= `threshold` covers `coverage` at `risk`; (points,)
+    each.
 
-    About 200 points at evenly spaced coverages, a subset of the curve's, not interpolated; `area`
-    is the AURC of the whole curve.
+    About 200 points at evenly spaced coverages, a subset of the curve's, not
+    interpolated; `area` is the AURC of the whole curve.
     """
 
     threshold: FloatArray
@@ -380,18 +547,26 @@ class RiskCoverage:
         """The curve of a table of levels."""
         coverage, risk = risk_coverage_curve(levels)
         wanted = np.arange(1, _POINTS + 1) / _POINTS
-        kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
+        kept = np.unique(
+            np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1)
+        )
         curve = (levels.confidence[::-1][kept], coverage[kept], risk[kept])
         return cls(*curve, aurc(levels))
 
 
 def draw_risk_coverage(
-    proba: Any, labels: Any, ax: Axes | None = None, *, label: str | None = None,
-    sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """One curve; call it again with the same Axes and another `label` to compare.
 
-    `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.
+    `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of
+    matplotlib's lines.
 
     >>> from matplotlib.figure import Figure
     >>> ax = Figure().subplots()
@@ -399,8 +574,11 @@ def draw_risk_coverage(
     >>> bool(ax.lines)
     True
     """
-    data, ax = RiskCoverage.from_levels(read_levels(proba, labels, sample_weight)), axes_or_new(ax)
-    shown = f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
+    data = RiskCoverage.from_levels(read_levels(proba, labels, sample_weight))
+    ax = axes_or_new(ax)
+    shown = (
+        f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
+    )
     dashes = ("-", "--", "-.", ":")[len(ax.lines) % 4]
     ax.plot(data.coverage, data.risk, **({"linestyle": dashes, "label": shown} | style))
     curves = [np.asarray(line.get_xydata()) for line in ax.lines]
@@ -414,12 +592,19 @@ def draw_risk_coverage(
 
 
 def draw_sets(
-    members: Any, labels: Any, ax: Axes | None = None, *, goal: float | None = None, **style: Any
+    members: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    goal: float | None = None,
+    **style: Any,
 ) -> Axes:
-    """Share of the sets of each size as bars, and their coverage with intervals as points.
+    """Share of the sets of each size as bars, and their coverage with intervals as
+    points.
 
-    `members` (n, classes), bool, are those of `predict_set`, `labels` (n,) the true classes; `goal`
-    is the coverage that was asked for. `style` is that of matplotlib's bars.
+    `members` (n, classes), bool, are those of `predict_set`, `labels` (n,) the true
+    classes; `goal` is the coverage that was asked for. `style` is that of matplotlib's
+    bars.
 
     >>> import hokical
     >>> from matplotlib.figure import Figure
@@ -431,11 +616,19 @@ def draw_sets(
     True
     """
     found = summarize_sets(members, labels, goal=goal)
-    axes, rows, n = axes_or_new(ax), found.by_size, found.overall.n
+    axes = axes_or_new(ax)
+    rows = found.by_size
+    n = found.overall.n
     places = list(range(len(rows)))
-    bars: dict[str, Any] = {"color": BLUE, "alpha": 0.5, "label": "share of sets"} | style
+    bars: dict[str, Any] = {
+        "color": BLUE,
+        "alpha": 0.5,
+        "label": "share of sets",
+    } | style
     axes.bar(places, [row.n / n for row in rows], **bars)
-    points = ([getattr(row, name) for row in rows] for name in ("coverage", "low", "high"))
+    points = (
+        [getattr(row, name) for row in rows] for name in ("coverage", "low", "high")
+    )
     _points(axes, places, *points, color=ORANGE, label="coverage")
     if found.goal is not None:
         axes.axhline(found.goal, color=GREY, linestyle="--", label="requested coverage")

@@ -1,11 +1,13 @@
-"""Data that do not fit into memory: a chunk at a time, from files, tables, iterators or functions.
+"""Data that do not fit into memory: a chunk at a time, from files, tables, iterators or
+functions.
 
-Arrays go to the methods of a calibrator, Dask's included. Everything else goes through here: each
-function takes a source, which is what `open_source` gives or takes. So does
+Arrays go to the methods of a calibrator, Dask's included. Everything else goes through
+here: each function takes a source, which is what `open_source` gives or takes. So does
 `hokical.evaluate`.
 
-Passes over a source: fits, held-out examples, predictions and frequencies, block by block. Nothing
-is checked in chunks beyond shapes that do not match: blocks are checked when a fit sees them.
+Passes over a source: fits, held-out examples, predictions and frequencies, block by
+block. Nothing is checked in chunks beyond shapes that do not match: blocks are checked
+when a fit sees them.
 """
 
 from __future__ import annotations
@@ -37,8 +39,14 @@ from hokical.io.tables import NO_NAME, PARQUET, TABLE, DataFileError, FileSplit
 from hokical.rules.base import OF_CLASSES, Output
 
 __all__ = [
-    "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
-]  # fmt: skip
+    "certify",
+    "estimate_shift",
+    "fit",
+    "open_source",
+    "partial_fit",
+    "predict",
+    "predict_to",
+]
 
 Fitted = TypeVar("Fitted", bound=Calibrator)
 
@@ -46,36 +54,45 @@ _RULE = "a chunk must be logits (n, classes)"
 #: The arrays of a chunk, by what they may be called.
 CHUNK_NAMES = (examples.LOGITS, examples.LABELS, examples.WEIGHTS)
 _BESIDE = ("labels", "sample_weight")
-#: Rows that are looked at before the others. Batches of one row would take seconds to cut.
+#: Rows that are looked at before the others. Batches of one row would take seconds to
+#: cut.
 _HEAD_ROWS = 1024
 _NO_ROWS = "a source must have at least one row; got none."
-#: A block of a stream is this many blocks of a kernel, so that every thread gets some of it.
+#: A block of a stream is this many blocks of a kernel, so that every thread gets some
+#: of it.
 _KERNEL_BLOCKS = 16
 #: Numbers that a fit may keep per row beside the logits.
 _FLOATS_BESIDE = 8
 
 
 def open_source(
-    data: Any, labels: Any = None, sample_weight: Any = None, *, split: FileSplit = "val",
-    kind: examples.ScoreKind | None = None, score_columns: tuple[str, ...] = (),
-    label_column: str | None = None, classes: tuple[str, ...] = (), chunk_rows: int | None = None,
+    data: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    *,
+    split: FileSplit = "val",
+    kind: examples.ScoreKind | None = None,
+    score_columns: tuple[str, ...] = (),
+    label_column: str | None = None,
+    classes: tuple[str, ...] = (),
+    chunk_rows: int | None = None,
     fitted_by: Any = None,
-) -> ChunkSource:  # fmt: skip
+) -> ChunkSource:
     """A source of examples that need not fit into memory, read a chunk at a time.
 
     Parameters
     ----------
     data : path or paths, table, array or chunks
-        `.npy` files, which are mapped into memory; `.parquet`: one file, a list of them, a folder,
-        or a pattern such as "scores/*.parquet", where subfolders called `name=value` are columns;
-        other formats are read at once. A pyarrow Dataset, or anything
-        with `__arrow_c_stream__`. An array (n, classes) that can be sliced, such as HDF5, Zarr or
-        a memory map. Chunks: (logits, labels), (logits, labels, sample_weight) or logits alone, in
-        a sequence or an iterator, or given by a function, which returns a new iterator whenever it
-        is called.
+        `.npy` files, which are mapped into memory; `.parquet`: one file, a list of
+        them, a folder, or a pattern such as "scores/*.parquet", where subfolders called
+        `name=value` are columns; other formats are read at once. A pyarrow Dataset, or
+        anything with `__arrow_c_stream__`. An array (n, classes) that can be sliced,
+        such as HDF5, Zarr or a memory map. Chunks: (logits, labels), (logits, labels,
+        sample_weight) or logits alone, in a sequence or an iterator, or given by a
+        function, which returns a new iterator whenever it is called.
     labels : array-like of shape (n,), path or str, optional
-        Those of an array or frame; of a file, another file that has them; of a table, the name of
-        their column.
+        Those of an array or frame; of a file, another file that has them; of a table,
+        the name of their column.
     sample_weight : array-like of shape (n,), optional
         Weights of the rows of an array or frame.
     split, kind, score_columns, label_column, classes
@@ -99,12 +116,18 @@ def open_source(
     [4, 4, 2]
     """
     known = getattr(fitted_by, "_columns", ())
-    wanted = examples.Columns(kind, score_columns, label_column, classes, fitted_by=fitted_by)
+    wanted = examples.Columns(
+        kind, score_columns, label_column, classes, fitted_by=fitted_by
+    )
     path = isinstance(data, (str, os.PathLike))
     table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
-    if table and not (labels is None or isinstance(labels, str)):  # a frame of scores alone
+    if table and not (
+        labels is None or isinstance(labels, str)
+    ):  # a frame of scores alone
         rows = reading.pair_rows(data, labels, sample_weight, None)
-        values = reading.to_numpy(reading.order_columns(data, "logits", known), "logits")
+        values = reading.to_numpy(
+            reading.order_columns(data, "logits", known), "logits"
+        )
         source = _cut_array(values, labels, sample_weight, chunk_rows)
         source.columns = known or rows.columns
         return source
@@ -112,7 +135,9 @@ def open_source(
         return _cut_array(data, labels, sample_weight, chunk_rows)
     if sample_weight is not None or (labels is not None and not (path or table)):
         remedy = "give them in columns, or in chunks of (logits, labels, sample_weight)"
-        raise TypeError(f"labels and weights cannot stand beside such a source: {remedy}.")
+        raise TypeError(
+            f"labels and weights cannot stand beside such a source: {remedy}."
+        )
     if table:
         arrow = tables.import_arrow("pyarrow.dataset")
         if not isinstance(data, arrow.Dataset):
@@ -124,35 +149,65 @@ def open_source(
         places = reading.match_columns(data.columns, known)
         if places is not None and places != sorted(places):
             theirs, own = (", ".join(names[:6]) for names in (known, data.columns))
-            rule = f"a source must have its columns in the order of the fit, {theirs}; got {own}"
-            raise ValueError(f"{rule}. Open it by `open_source(..., fitted_by=calibrator)`.")
+            rule = (
+                f"a source must have its columns in the order of the fit, {theirs}; "
+                f"got {own}"
+            )
+            raise ValueError(
+                f"{rule}. Open it by `open_source(..., fitted_by=calibrator)`."
+            )
         return data
-    if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
+    if (
+        isinstance(data, (list, tuple))
+        and data
+        and isinstance(data[0], (str, os.PathLike))
+    ):
         files = [*map(Path, data)]
         return TableSource(tables.open_parquet(files), wanted, files[0])
     if callable(data) or isinstance(data, Iterable):
         return ChunkSource(data, columns=known)
-    rule = "a source must be files, a table, an array, chunks or a function that returns them"
+    rule = (
+        "a source must be files, a table, an array, chunks or a function that returns "
+        "them"
+    )
     raise TypeError(f"{rule}; got {type(data).__name__}. See `streams.open_source`.")
 
 
-def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Columns) -> ChunkSource:
-    """A source of a file, of the Parquet files of a folder, or of those that match a pattern."""
-    if path.is_dir() or tables.is_pattern(path) or tables.find_format(path) == "parquet":
+def _open_path(
+    path: Path, split: FileSplit, labels: Any, wanted: examples.Columns
+) -> ChunkSource:
+    """A source of a file, of the Parquet files of a folder, or of those that match a
+    pattern.
+    """
+    if (
+        path.is_dir()
+        or tables.is_pattern(path)
+        or tables.find_format(path) == "parquet"
+    ):
         # In a folder, subfolders called `name=value` are columns.
-        hive = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
-        return TableSource(tables.open_parquet(tables.list_files(path), **hive), wanted, path)
+        hive = (
+            {"partitioning": "hive", "partition_base_dir": str(path)}
+            if path.is_dir()
+            else {}
+        )
+        return TableSource(
+            tables.open_parquet(tables.list_files(path), **hive), wanted, path
+        )
     table = tables.open_table(path, split)
     layout = examples.Layout(table, wanted)
     beside = layout.find_labels(labels, wanted.label_column)
-    if table.names == [NO_NAME] and layout.kind == "logits":  # a mapped array stays on disk
+    if (
+        table.names == [NO_NAME] and layout.kind == "logits"
+    ):  # a mapped array stays on disk
         truth = beside and examples.encode_labels(beside[0].read_column(beside[1]), ())
         with tables.report_file(path):
             source = _cut_array(table.read_column(NO_NAME), truth)
     else:
         rows = layout.read_logits(table, beside)
         source = _cut_array(rows.scores, rows.labels, rows.weights)
-        source.columns, source.classes, source.about = rows.columns, rows.classes, rows.about
+        source.columns = rows.columns
+        source.classes = rows.classes
+        source.about = rows.about
     source.path = path
     return source
 
@@ -167,7 +222,8 @@ class ChunkSource:
     columns : names of the columns of the logits, where each class has one
     n_rows : rows in all, where that is known without reading
     path : the file or folder to name in errors, if there is one
-    classes, about : names of the classes, and what later files need to be read in the same way
+    classes, about : names of the classes, and what later files need to be read in the
+        same way
     column_names : names of all columns, where rows are those of a table
     repeatable : whether there can be more than one pass over the chunks
     """
@@ -186,7 +242,8 @@ class ChunkSource:
 
     def __iter__(self) -> Iterator[Rows]:
         """The chunks, in order."""
-        started, self._next_pass = self._next_pass, None
+        started = self._next_pass
+        self._next_pass = None
         return started or self._new_pass()
 
     @property
@@ -195,7 +252,9 @@ class ChunkSource:
         return self.first_chunk().n_classes
 
     def first_chunk(self) -> Rows:
-        """The first chunk with rows; it begins the next pass, so that none is read twice."""
+        """The first chunk with rows; it begins the next pass, so that none is read
+        twice.
+        """
         chunks = iter(self)
         for chunk in chunks:
             if chunk.n_rows:
@@ -207,41 +266,66 @@ class ChunkSource:
         """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
             known = ", ".join(self.column_names[:8]) or "this source has none"
-            rule = f"`groups` must be arrays, or names of columns ({known}); got {groups!r}"
+            rule = (
+                f"`groups` must be arrays, or names of columns ({known}); got "
+                f"{groups!r}"
+            )
             raise ValueError(f"{rule}. Pass the groups of all rows.")
         return groups
 
     def _new_pass(self) -> Iterator[Rows]:
         if (chunks := self.chunks) is None:
-            rule = "an iterator of chunks can be used once, and it has been. Give a function that"
-            raise ValueError(f"{rule} returns a new iterator, a list of chunks, arrays or files.")
+            rule = (
+                "an iterator of chunks can be used once, and it has been. Give a "
+                "function that"
+            )
+            raise ValueError(
+                f"{rule} returns a new iterator, a list of chunks, arrays or files."
+            )
         self.chunks = chunks if self.repeatable else None
         for item in chunks() if callable(chunks) else chunks:
             yield item if isinstance(item, Rows) else self._as_chunk(item)
 
     def _as_chunk(self, item: Any) -> Rows:
-        """A chunk from an array, a tuple or a mapping; columns of frames in the source's order."""
+        """A chunk from an array, a tuple or a mapping; columns of frames in the
+        source's order.
+        """
         logits, labels, weights = split_parts(item, CHUNK_NAMES, _RULE)
         if isinstance(logits, Logits):
-            rule = f"{_RULE}; got {type(logits).__name__}, which can be used in memory only"
+            rule = (
+                f"{_RULE}; got {type(logits).__name__}, which can be used in memory "
+                "only"
+            )
             raise TypeError(f"{rule}: `fit(top_k, labels)`, `predict(top_k)`.")
         self.columns = self.columns or reading.column_names(logits)
         reading.pair_rows(logits, labels, weights, None)
-        values = reading.to_numpy(reading.order_columns(logits, "logits", self.columns), "logits")
+        values = reading.to_numpy(
+            reading.order_columns(logits, "logits", self.columns), "logits"
+        )
         if values.ndim != 2:
             raise ValueError(f"{_RULE}; got shape {values.shape}.")
-        beside = zip(_BESIDE, _columns_beside(len(values), labels, weights), strict=True)
-        truth, counts = (None if e is None else reading.to_numpy(e, name) for name, e in beside)
-        if truth is not None and truth.dtype.kind in "UTO" and not self.classes:  # names of these
+        beside = zip(
+            _BESIDE, _columns_beside(len(values), labels, weights), strict=True
+        )
+        truth, counts = (
+            None if e is None else reading.to_numpy(e, name) for name, e in beside
+        )
+        if (
+            truth is not None and truth.dtype.kind in "UTO" and not self.classes
+        ):  # names of these
             self.classes = tuple(map(reading.class_of_column, self.columns))
         return Rows(values, truth, counts)
 
 
 def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
-    """Labels and weights (n,) of so many rows, as arrays that can be sliced; or None."""
+    """Labels and weights (n,) of so many rows, as arrays that can be sliced; or
+    None.
+    """
     found = list[Any]()
     for name, part in zip(_BESIDE, (labels, weights), strict=True):
-        sliced = part is None or (hasattr(part, "shape") and library_of(part) != "pandas")
+        sliced = part is None or (
+            hasattr(part, "shape") and library_of(part) != "pandas"
+        )
         found.append(part if sliced else reading.to_numpy(part, name))
         if part is not None:
             reading.check_length(found[-1], n_rows, name)
@@ -251,9 +335,13 @@ def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
 def _cut_array(
     logits: Any, labels: Any, weights: Any = None, chunk_rows: int | None = None
 ) -> ChunkSource:
-    """Slices of arrays: in memory, memory-mapped, HDF5, anything with `shape` and slices."""
+    """Slices of arrays: in memory, memory-mapped, HDF5, anything with `shape` and
+    slices.
+    """
     if len(logits.shape) != 2:
-        raise ValueError(f"`logits` must have a shape (n, classes); got {tuple(logits.shape)}.")
+        raise ValueError(
+            f"`logits` must have a shape (n, classes); got {tuple(logits.shape)}."
+        )
     n_rows, n_classes = map(int, logits.shape)
     arrays = (logits, *_columns_beside(n_rows, labels, weights))
     step = rows_per_chunk(n_classes) if chunk_rows is None else chunk_rows
@@ -269,7 +357,9 @@ def _cut_array(
 class TableSource(ChunkSource):
     """The rows of a pyarrow Dataset, in order; with a `path` those of its files."""
 
-    def __init__(self, data: Any, wanted: examples.Columns, path: Path | None = None) -> None:
+    def __init__(
+        self, data: Any, wanted: examples.Columns, path: Path | None = None
+    ) -> None:
         name = path or TABLE
         self._layout = layout = examples.Layout(tables.arrow_table(name, data), wanted)
         with tables.report_damage(name, PARQUET):
@@ -291,24 +381,37 @@ class TableSource(ChunkSource):
             yield layout.read_logits(tables.arrow_table(path, table, first))
 
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[Path, int, Any]]:
-        """Tables of the columns, each after its file and the number of rows before it there.
+        """Tables of the columns, each after its file and the number of rows before it
+        there.
 
-        Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
+        Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used
+        fast enough.
         """
-        data, make = self._data, tables.import_arrow("pyarrow").Table.from_batches
+        data = self._data
+        make = tables.import_arrow("pyarrow").Table.from_batches
         options = {"batch_size": self._rows, **tables.scan_options(data)}
         options |= {"columns": [*dict.fromkeys(columns)]}
         for part in [data] if self.path is None else data.get_fragments():
-            first, path, groups = 0, TABLE, [data]  # which may have a filter
+            # which may have a filter
+            first = 0
+            path = TABLE
+            groups = [data]
             if self.path is not None:
-                path, options["schema"] = Path(part.path), data.schema
+                path = Path(part.path)
+                options["schema"] = data.schema
                 with tables.report_damage(path, PARQUET):
                     groups = part.split_by_row_group()
-                if missing := sorted({*self._layout.scores} - {*part.physical_schema.names}):
+                if missing := sorted(
+                    {*self._layout.scores} - {*part.physical_schema.names}
+                ):
                     wanted = f"the columns of {Path(data.files[0]).name}"
-                    raise DataFileError(path, f"expected {wanted}; `{missing[0]}` is missing.")
+                    raise DataFileError(
+                        path, f"expected {wanted}; `{missing[0]}` is missing."
+                    )
             with tables.report_damage(path, PARQUET):
-                for batch in itertools.chain.from_iterable(g.to_batches(**options) for g in groups):
+                for batch in itertools.chain.from_iterable(
+                    g.to_batches(**options) for g in groups
+                ):
                     if batch.num_rows:
                         yield path, first, make([batch])
                     first += batch.num_rows
@@ -319,17 +422,22 @@ class TableSource(ChunkSource):
         if not names:
             return super().read_groups(groups)
         if scores := [name for name in names if name in self._layout.scores]:
-            raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")
+            raise ValueError(
+                f"`groups` must be columns that are no scores; got `{scores[0]}`."
+            )
         found = [table for _, _, table in self._batches(names)]
-        columns = ([reading.to_column(table.column(name)) for table in found] for name in names)
+        columns = (
+            [reading.to_column(table.column(name)) for table in found] for name in names
+        )
         return dict(zip(names, map(np.concatenate, columns), strict=True))
 
 
 def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[Any]:
-    """The arrays of a chunk or batch, one for each of the names, None for those it has not.
+    """The arrays of a chunk or batch, one for each of the names, None for those it has
+    not.
 
-    Names are spellings in a mapping; a tuple has logits, labels and weights in this order. `rule`
-    says what an array alone must be.
+    Names are spellings in a mapping; a tuple has logits, labels and weights in this
+    order. `rule` says what an array alone must be.
     """
     if isinstance(item, Mapping):
         keys = [next((name for name in words if name in item), None) for words in names]
@@ -337,15 +445,24 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[
             return [None if key is None else item[key] for key in keys]
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
         return [*item, None, None][: len(names)]
-    elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
+    elif (
+        isinstance(item, Logits)
+        or hasattr(item, "shape")
+        or hasattr(item, "__dlpack__")
+    ):
         return [item, *[None] * (len(names) - 1)]
-    rule += ", or a tuple (logits, labels) or (logits, labels, sample_weight), or a mapping of "
+    rule += (
+        ", or a tuple (logits, labels) or (logits, labels, sample_weight), or a "
+        "mapping of "
+    )
     rule += ", ".join(words[0] for words in names)
     raise TypeError(f"{rule}; got {type(item).__name__}.")
 
 
 def rows_per_chunk(n_classes: int) -> int:
-    """Rows of a stream's block: up to 8 MB in float64, however many chunks and threads."""
+    """Rows of a stream's block: up to 8 MB in float64, however many chunks and
+    threads.
+    """
     return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
 
 
@@ -365,7 +482,9 @@ def reblock(chunks: Iterable[Rows], rows: int) -> Iterator[Rows]:
         while chunk.n_rows - start >= rows - count:
             stop = start + rows - count
             yield join_chunks([*held, chunk.take(slice(start, stop))])
-            held, count, start = [], 0, stop
+            held = []
+            count = 0
+            start = stop
         if start < chunk.n_rows:
             held.append(chunk.take(slice(start, None)))
             count += chunk.n_rows - start
@@ -378,14 +497,18 @@ def join_chunks(parts: list[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     if len(widths := {part.n_classes for part in parts}) > 1:
-        raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
+        raise ValueError(
+            f"all chunks must have the same classes; got {sorted(widths)} columns."
+        )
     found = list[Any]()
     for name in ("scores", "labels", "weights", "groups", "ids"):
         arrays = [getattr(part, name) for part in parts]
         given = [to_host(array) for array in arrays if array is not None]
         if given and len(given) < len(arrays):
             called = "sample_weight" if name == "weights" else name
-            raise ValueError(f"`{called}` must be in every chunk or in none; some chunks lack it.")
+            raise ValueError(
+                f"`{called}` must be in every chunk or in none; some chunks lack it."
+            )
         found.append(np.concatenate(given) if given else None)
     return Rows(*found)
 
@@ -393,33 +516,48 @@ def join_chunks(parts: list[Rows]) -> Rows:
 def check_row_count(rows: int, known: int | None) -> None:
     """A pass over a source must give rows, and as many as are known of."""
     if known not in (None, rows):
-        rule = f"a source must give the same rows in every pass; got {rows} after {known}"
-        remedy = "A function given as a source must return a new iterator whenever it is called."
+        rule = (
+            f"a source must give the same rows in every pass; got {rows} after {known}"
+        )
+        remedy = (
+            "A function given as a source must return a new iterator whenever it is "
+            "called."
+        )
         raise ValueError(f"{rule}. {remedy}")
     if not rows:
         raise ValueError(_NO_ROWS)
 
 
-def check_block(chunk: Rows, first: int, n_classes: int, classes: Sequence[str] = ()) -> Examples:
-    """Check a chunk's rows; errors say where in the source they are, counted from the `first`.
+def check_block(
+    chunk: Rows, first: int, n_classes: int, classes: Sequence[str] = ()
+) -> Examples:
+    """Check a chunk's rows; errors say where in the source they are, counted from the
+    `first`.
 
     Labels may be names of the classes.
     """
     with tables.report_file(None, first):
         if chunk.labels is None:
-            raise ValueError("labels are needed: give `labels`, or chunks of (logits, labels).")
+            raise ValueError(
+                "labels are needed: give `labels`, or chunks of (logits, labels)."
+            )
         logits = as_logits(chunk.scores)
         if (width := logits.n_classes) != n_classes:
             told = f"the same classes; got {width} columns after {n_classes}"
             raise ValueError(f"all chunks must have {told}.")
-        labels = reading.as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
+        labels = reading.as_labels(
+            chunk.labels, logits.n_rows, n_classes, classes=classes
+        )
         weights = reading.as_weights(chunk.weights, logits.n_rows, of_block=True)
         return Examples(logits, labels, weights, first)
 
 
-def checked_blocks(source: ChunkSource, n_classes: int, fitted: Any = None) -> Iterator[Examples]:
+def checked_blocks(
+    source: ChunkSource, n_classes: int, fitted: Any = None
+) -> Iterator[Examples]:
     """The rows of a source in blocks, each checked when it is asked for."""
-    first, names = 0, getattr(fitted, "class_names", ())
+    first = 0
+    names = getattr(fitted, "class_names", ())
     for chunk in reblock(source, rows_per_chunk(n_classes)):
         with tables.report_file(source.path):
             block = check_block(chunk, first, n_classes, names or source.classes)
@@ -428,15 +566,21 @@ def checked_blocks(source: ChunkSource, n_classes: int, fitted: Any = None) -> I
 
 
 class StreamedPartition(Partition):
-    """Blocks of a source, one after the other on this machine, with threads inside a block."""
+    """Blocks of a source, one after the other on this machine, with threads inside a
+    block.
+    """
 
     def __init__(self, source: ChunkSource, *, progress: bool | None = None) -> None:
-        self.source, self.n_classes, self.progress = source, source.n_classes, progress
-        self._n_rows, self.repeatable = source.n_rows, source.repeatable
+        self.source = source
+        self.n_classes = source.n_classes
+        self.progress = progress
+        self._n_rows = source.n_rows
+        self.repeatable = source.repeatable
 
     def reduce(self, work: Callable[[Examples], Any]) -> Any:
         state: Any = None
-        rows, known = 0, self._n_rows
+        rows = 0
+        known = self._n_rows
         count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
         blocks = checked_blocks(self.source, self.n_classes)
         for block in track(blocks, "Reading the data", count, self.progress):
@@ -453,23 +597,24 @@ def fit(
 ) -> Fitted:
     """Fit a calibrator on a source, and return it.
 
-    The source is read once. Of more than 4 million logits, a uniform sample of rows is used: at
-    most 4 million logits and 200,000 rows, chosen by their row numbers. It is the same for arrays,
-    files and iterators, however they are cut into chunks. All rows are checked, and counted for
-    guarantees. `Hoki` uses all rows; with `noise="auto"` it reads a large source twice.
+    The source is read once. Of more than 4 million logits, a uniform sample of rows is
+    used: at most 4 million logits and 200,000 rows, chosen by their row numbers. It is
+    the same for arrays, files and iterators, however they are cut into chunks. All rows
+    are checked, and counted for guarantees. `Hoki` uses all rows; with `noise="auto"`
+    it reads a large source twice.
 
     Parameters
     ----------
     calibrator : estimator
         Of any method; the same object is returned, fitted.
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
-        Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
-        or a function that returns one. See `open_source`.
+        Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence,
+        an iterator, or a function that returns one. See `open_source`.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     groups : array-like of shape (n,), or several columns, or names of columns, optional
-        For the default: those of all rows, in order, see `AutoCalibrator.fit`; or, of Parquet files
-        and datasets, the column's name, or several names.
+        For the default: those of all rows, in order, see `AutoCalibrator.fit`; or, of
+        Parquet files and datasets, the column's name, or several names.
 
     Examples
     --------
@@ -506,7 +651,10 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     True
     """
     if not isinstance(calibrator, Hoki):
-        rule = f"`partial_fit` needs a Hoki, to whose counts examples are added; got {calibrator!r}"
+        rule = (
+            "`partial_fit` needs a Hoki, to whose counts examples are added; got "
+            f"{calibrator!r}"
+        )
         raise TypeError(f"{rule}. Fit it on all chunks at once: `streams.fit`.")
     if not hasattr(calibrator, "rule_"):
         return fit(calibrator, source, progress=progress)
@@ -516,11 +664,16 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
 
 
 def certify(
-    calibrator: Calibrator, source: Any, *, groups: Any = None, reused: Reused = "refuse"
+    calibrator: Calibrator,
+    source: Any,
+    *,
+    groups: Any = None,
+    reused: Reused = "refuse",
 ) -> Calibrator:
     """`Calibrator.certify` with the examples of a source, a chunk at a time.
 
-    Of each example four numbers are kept. `groups` are those of all rows, or columns, as in `fit`.
+    Of each example four numbers are kept. `groups` are those of all rows, or columns,
+    as in `fit`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -537,32 +690,45 @@ def certify(
     chunks = open_source(source, fitted_by=calibrator)
     blocks = checked_blocks(chunks, calibrator.n_classes_, calibrator)
     pairs = _pair_groups(blocks, chunks.read_groups(groups))
-    parts = ((block.logits, block.labels, block.weights, own) for block, _, own in pairs)
+    parts = (
+        (block.logits, block.labels, block.weights, own) for block, _, own in pairs
+    )
     return calibrator._certify_parts(parts, reused=reused)
 
 
 def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:
-    """Chunks, the number of their first row, and their groups, of which those of all are given."""
+    """Chunks, the number of their first row, and their groups, of which those of all
+    are given.
+    """
     columns = None if groups is None else read_columns(groups, count_rows(groups))
     start = stop = 0
     for chunk in chunks:
-        start, stop = stop, stop + chunk.n_rows
+        start = stop
+        stop = stop + chunk.n_rows
         if columns is not None and count_rows(columns) < stop:
             break
-        yield chunk, start, None if columns is None else take_rows(columns, slice(start, stop))
+        yield (
+            chunk,
+            start,
+            None if columns is None else take_rows(columns, slice(start, stop)),
+        )
     if columns is not None:
         read_columns(columns, stop)  # which raises if there are more, or fewer
 
 
 def predict(
-    calibrator: Calibrator, source: Any, *, what: Output = "confidence", groups: Any = None
+    calibrator: Calibrator,
+    source: Any,
+    *,
+    what: Output = "confidence",
+    groups: Any = None,
 ) -> Iterator[AnyArray]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
-    `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
-    (rows,), "proba" (rows, classes) or, of a calibrator `with_sets`, "members" (rows, classes).
-    `groups` are for a calibrator that learned from groups: those of all rows, in order, or names of
-    columns, as in `fit`.
+    `source` is as in `fit`, but logits alone are enough. `what` is "confidence"
+    (rows,), "labels" (rows,), "proba" (rows, classes) or, of a calibrator `with_sets`,
+    "members" (rows, classes). `groups` are for a calibrator that learned from groups:
+    those of all rows, in order, or names of columns, as in `fit`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -589,13 +755,18 @@ def predict(
 
 
 def predict_to(
-    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *,
-    what: Output = "confidence", groups: Any = None,
-) -> int:  # fmt: skip
-    """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
+    calibrator: Calibrator,
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    what: Output = "confidence",
+    groups: Any = None,
+) -> int:
+    """Write predictions for all rows of a source to a `.npy` file, in order; return
+    their number.
 
-    `source`, `what` and `groups` are as in `predict`. The file appears under its name when it is
-    complete.
+    `source`, `what` and `groups` are as in `predict`. The file appears under its name
+    when it is complete.
 
     >>> import tempfile, pathlib
     >>> import numpy as np
@@ -603,7 +774,10 @@ def predict_to(
     >>> from hokical.streams import open_source, predict_to
     >>> cal = make("uncalibrated").fit(np.eye(3), [0, 1, 2])
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.npy"
-    >>> predict_to(cal, open_source(np.eye(3)), path, what="labels"), np.load(path).tolist()
+    >>> (
+    ...     predict_to(cal, open_source(np.eye(3)), path, what="labels"),
+    ...     np.load(path).tolist(),
+    ... )
     (3, [0, 1, 2])
     """
     target = Path(path)
@@ -612,23 +786,31 @@ def predict_to(
     results = predict(calibrator, rows, what=what, groups=groups)
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
-    done, about = 0, {"descr": dtype.str, "fortran_order": False}
+    done = 0
+    about = {"descr": dtype.str, "fortran_order": False}
     with replace_file(target) as stream:
         np.lib.format.write_array_header_1_0(stream, about | {"shape": (0, *columns)})
         for found in results:
             stream.write(np.ascontiguousarray(found, dtype).data)
             done += len(found)
         check_row_count(done, rows.n_rows)
-        stream.seek(0)  # a header is as long whatever the number of rows, as NumPy pads it
-        np.lib.format.write_array_header_1_0(stream, about | {"shape": (done, *columns)})
+        stream.seek(
+            0
+        )  # a header is as long whatever the number of rows, as NumPy pads it
+        np.lib.format.write_array_header_1_0(
+            stream, about | {"shape": (done, *columns)}
+        )
     return done
 
 
-def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) -> ShiftEstimate:
+def estimate_shift(
+    calibrator: Calibrator, source: Any, *, delta: float = 0.05
+) -> ShiftEstimate:
     """`Calibrator.estimate_shift` for rows that do not fit into memory, in one pass.
 
-    `source` is as in `fit`, but logits alone are enough. Of more than 2^24 / classes rows so many
-    are kept, chosen by their numbers: the same as of an array, however the source is cut.
+    `source` is as in `fit`, but logits alone are enough. Of more than 2^24 / classes
+    rows so many are kept, chosen by their numbers: the same as of an array, however the
+    source is cut.
 
     >>> from hokical import make
     >>> from hokical.demo import demo_logits
@@ -639,10 +821,15 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     'no change'
     """
     calibrator._check_fitted()
-    most, first = MOST_NUMBERS // calibrator.n_classes_, 0
+    most = MOST_NUMBERS // calibrator.n_classes_
+    first = 0
     kept: list[tuple[AnyArray, ...]] = []
     for chunk in open_source(source, fitted_by=calibrator):
-        weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
+        weights = (
+            np.ones(chunk.n_rows)
+            if chunk.weights is None
+            else np.asarray(chunk.weights)
+        )
         kept.append((row_draws(first, chunk.n_rows), chunk.scores, weights))
         first += chunk.n_rows
         if sum(len(part[0]) for part in kept) > 2 * most:

@@ -14,7 +14,12 @@ from tests.conftest import repetitions
 
 
 def world(
-    n: int, n_classes: int = 10, *, seed: int = 0, uneven: float = 0.0, masked: float = 0.0
+    n: int,
+    n_classes: int = 10,
+    *,
+    seed: int = 0,
+    uneven: float = 0.0,
+    masked: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logits twice too large, those of some rows more so, some classes masked."""
     rng = np.random.default_rng([seed, n_classes])
@@ -25,13 +30,18 @@ def world(
 
 
 def log_loss(cal: object, logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(-np.log(cal.predict_proba(logits)[np.arange(labels.size), labels]).mean())
+    return float(
+        -np.log(cal.predict_proba(logits)[np.arange(labels.size), labels]).mean()
+    )
 
 
 @pytest.mark.parametrize("n_classes", [3, 40])
 def test_rows_with_temperatures_of_their_own(n_classes: int) -> None:
     given, fresh = (world(2000, n_classes, seed=seed, uneven=1.0) for seed in (0, 1))
-    cal, temps = AdaptiveTemperatureScaling().fit(*given), TemperatureScaling().fit(*given)
+    cal, temps = (
+        AdaptiveTemperatureScaling().fit(*given),
+        TemperatureScaling().fit(*given),
+    )
     assert cal.correction_ is not None
     assert cal.temperature_ == temps.temperature_
     assert log_loss(cal, *fresh) < log_loss(temps, *fresh) - 0.01
@@ -76,7 +86,9 @@ def test_labels_are_kept(n_classes: int, dtype: type) -> None:
     assert_array_equal(cal.predict(rows), own)
     for kind in ("float32", "float64"):
         assert_array_equal(cal.predict_proba(rows, dtype=kind).argmax(axis=1), own)
-    assert_array_equal(cal.predict_confidence(rows), cal.predict_proba(rows).max(axis=1))
+    assert_array_equal(
+        cal.predict_confidence(rows), cal.predict_proba(rows).max(axis=1)
+    )
 
 
 def test_best_classes_alone() -> None:
@@ -88,7 +100,9 @@ def test_best_classes_alone() -> None:
         assert_array_equal(cal.predict(some), logits.argmax(axis=1))
         proba, confidence = cal.predict_proba(some), cal.predict_confidence(some)
         np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-9)
-        np.testing.assert_allclose(proba[np.arange(1500), some.labels], confidence, atol=1e-12)
+        np.testing.assert_allclose(
+            proba[np.arange(1500), some.labels], confidence, atol=1e-12
+        )
         right = logits.argmax(axis=1) == labels
         assert confidence.mean() == pytest.approx(right.mean(), abs=0.03)
 
@@ -101,7 +115,9 @@ def test_without_a_mistake_there_is_no_correction() -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("n", "n_classes", "masked"), [(50, 2, 0.0), (50, 5, 0.0), (30, 10, 0.3)])
+@pytest.mark.parametrize(
+    ("n", "n_classes", "masked"), [(50, 2, 0.0), (50, 5, 0.0), (30, 10, 0.3)]
+)
 def test_few_examples_of_a_calibrated_classifier_do_no_harm(
     n: int, n_classes: int, masked: float
 ) -> None:

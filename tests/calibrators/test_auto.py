@@ -1,4 +1,6 @@
-"""The default calibrator: what it averages, when it does nothing, and what it says about it."""
+"""The default calibrator: what it averages, when it does nothing, and what it says
+about it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def softmax_world(n, classes=5, temperature=3.0, seed=0):
 
 
 def uneven_world(n, seed=0):
-    """Right exactly as often as the margin to the runner-up says, whatever the other classes."""
+    """Right exactly as often as the margin to the runner-up says, whatever the other
+    classes.
+    """
     rng = np.random.default_rng(seed)
     logits = np.zeros((n, 30))
     gap = rng.uniform(0.0, 6.0, size=n)
@@ -49,7 +53,9 @@ def uneven_world(n, seed=0):
 
 
 def shifted_world(n, seed=0):
-    """A two-class model trained on balanced data, used where one example in twenty is positive."""
+    """A two-class model trained on balanced data, used where one example in twenty
+    is positive.
+    """
     rng = np.random.default_rng(seed)
     truth = (rng.random(n) < 0.05).astype(int)
     score = rng.normal(size=n) + 2.0 * truth - 1.0
@@ -74,11 +80,15 @@ def test_a_class_that_is_rarer_than_in_training():
     logits, labels = shifted_world(6000)
     fresh, truth = shifted_world(8000, seed=1)
     cal = hokical.auto(logits, labels)
-    assert cal.predict_proba(fresh)[:, 1].mean() == pytest.approx(truth.mean(), abs=0.01)
+    assert cal.predict_proba(fresh)[:, 1].mean() == pytest.approx(
+        truth.mean(), abs=0.01
+    )
     own = fresh.argmax(axis=1)
     assert (cal.predict(fresh) == truth).mean() > (own == truth).mean() + 0.1
     keeping = hokical.auto(logits, labels, keep_labels=True)
-    np.testing.assert_array_equal(keeping.predict_proba(fresh), cal.predict_proba(fresh))
+    np.testing.assert_array_equal(
+        keeping.predict_proba(fresh), cal.predict_proba(fresh)
+    )
     np.testing.assert_array_equal(keeping.predict(fresh), own)
     for found in (cal, keeping):
         positive = found.predict(fresh) == 1
@@ -87,12 +97,15 @@ def test_a_class_that_is_rarer_than_in_training():
 
 
 @pytest.mark.parametrize(
-    ("classes", "spread", "factor"), [(2, 1.5, 2.0), (3, 1.5, 2.0), (10, 1.5, 2.0), (10, 3.0, 1.0)]
+    ("classes", "spread", "factor"),
+    [(2, 1.5, 2.0), (3, 1.5, 2.0), (10, 1.5, 2.0), (10, 3.0, 1.0)],
 )
 def test_labels_that_are_often_wrong_are_no_obstacle(classes, spread, factor):
-    """A third of them is drawn at random: what is right is a mixture with the even distribution.
+    """A third of them is drawn at random: what is right is a mixture with the even
+    distribution.
 
-    Of the last, whose logits are right but for that, only the floors above 0.01 make one.
+    Of the last, whose logits are right but for that, only the floors above 0.01 make
+    one.
     """
 
     def world(n, seed):
@@ -104,7 +117,9 @@ def test_labels_that_are_often_wrong_are_no_obstacle(classes, spread, factor):
         return factor * logits, np.where(random, rng.integers(classes, size=n), labels)
 
     (logits, labels), (fresh, truth) = world(1000, 0), world(20_000, 1)
-    ours, ets = (make(name).fit(logits, labels).predict_proba(fresh) for name in ("auto", "ets"))
+    ours, ets = (
+        make(name).fit(logits, labels).predict_proba(fresh) for name in ("auto", "ets")
+    )
     assert log_loss(ours, truth) < log_loss(ets, truth) + 0.002
     assert ours.max(axis=1).mean() == pytest.approx(
         (ours.argmax(axis=1) == truth).mean(), abs=0.025
@@ -112,12 +127,16 @@ def test_labels_that_are_often_wrong_are_no_obstacle(classes, spread, factor):
 
 
 def test_a_calibrated_classifier_is_hardly_made_worse():
-    """A few hundred examples cannot prove it right, but less is lost than by its best part."""
+    """A few hundred examples cannot prove it right, but less is lost than by its
+    best part.
+    """
     lost = {"auto": 0.0, "structured": 0.0}
     for seed in range(3):
         logits, labels = softmax_world(400, temperature=1.0, seed=seed)
         fresh, truth = softmax_world(5000, temperature=1.0, seed=100 + seed)
-        own = log_loss(make("uncalibrated").fit(logits, labels).predict_proba(fresh), truth)
+        own = log_loss(
+            make("uncalibrated").fit(logits, labels).predict_proba(fresh), truth
+        )
         for name in lost:
             found = make(name).fit(logits, labels).predict_proba(fresh)
             lost[name] += (log_loss(found, truth) - own) / 3
@@ -163,13 +182,17 @@ def test_labels_are_kept_or_not(keep):
     assert cal.rule_.preserves_labels == keep
     np.testing.assert_array_equal(cal.predict(logits), expected)
     np.testing.assert_allclose(
-        cal.predict_confidence(logits), proba[np.arange(labels.size), expected], rtol=1e-12
+        cal.predict_confidence(logits),
+        proba[np.arange(labels.size), expected],
+        rtol=1e-12,
     )
     assert (cal.predict(logits) == labels).mean() > (0.8 if keep else 0.95)
 
 
 def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None):
-    """Structured scaling to the end, at a given floor and temperature: its base and its rule."""
+    """Structured scaling to the end, at a given floor and temperature: its base and
+    its rule.
+    """
     counted = Examples(as_logits(logits), labels)
     if floor is None:
         base = choose_base(counted, with_prior=True)
@@ -180,7 +203,9 @@ def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None)
 
 
 def held_out_proba(base, step=0):
-    """Rows, and held-out probabilities of their labels by structured and temperature scaling."""
+    """Rows, and held-out probabilities of their labels by structured and temperature
+    scaling.
+    """
     (rule,), (scores,), rows, _ = fit_ridges(base, [STRENGTH], step)
     part, some = rows.size / base.examples.n_rows, base.examples.take(rows)
     sharper = sharpen_without_each(some, base.temperature.x, part, centre=base.centre)
@@ -198,7 +223,9 @@ def test_left_out_scores_match_fits_from_scratch():
     base, rule = fit_candidates(logits, labels, cross_terms=cross_terms)
     places, proba = held_out_proba(base)
     np.testing.assert_array_equal(places, np.arange(200))
-    rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
+    rows = np.r_[
+        np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)
+    ]
     gaps, shifts = [], []
     for row in rows:
         others = np.delete(np.arange(200), row)
@@ -212,7 +239,11 @@ def test_left_out_scores_match_fits_from_scratch():
         cooler = shrink_temperature(less.examples, centre=base.centre).x
         asked, truth = as_logits(logits[[row]]), labels[row]
         scaled = replace(alone, temperature=cooler, shape=np.zeros(2), even=0.0)
-        plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
+        plain = {
+            "scale": np.ones(classes),
+            "bias": np.zeros(classes),
+            "cross": np.zeros((0, 0)),
+        }
         scaled = replace(scaled, **plain)
         expected = np.log([each.proba(asked)[0, truth] for each in (scaled, alone)])
         gaps.append(np.abs(np.log(proba[row]) - expected))
@@ -222,7 +253,9 @@ def test_left_out_scores_match_fits_from_scratch():
 
 
 def test_long_steps_are_repeated(monkeypatch):
-    """With few examples of a network that is too sure, one step guarantees too little loss."""
+    """With few examples of a network that is too sure, one step guarantees too
+    little loss.
+    """
     logits, labels = softmax_world(60, 5)
     logits *= 4.0
     logits[0, 0] = -np.inf  # a class that is impossible somewhere
@@ -232,7 +265,9 @@ def test_long_steps_are_repeated(monkeypatch):
     for row in range(60):
         others = np.delete(np.arange(60), row)
         known = {"floor": rule.floor, "temperature": rule.temperature}
-        _, alone = fit_candidates(logits[others], labels[others], cross_terms=True, **known)
+        _, alone = fit_candidates(
+            logits[others], labels[others], cross_terms=True, **known
+        )
         exact[row] = alone.proba(as_logits(logits[[row]]))[0, labels[row]]
     repeated = held_out_proba(base)[1][:, 1]
     monkeypatch.setattr("hokical._fitting.structured.FEW_LOGITS", 0)
@@ -261,7 +296,9 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole[asked, 1])).mean()
     monkeypatch.setattr("hokical._fitting.default.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.default.WEIGHED_ROWS", 200)
-    assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
+    assert (
+        "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
+    )
 
 
 @pytest.mark.sample(2)
@@ -270,9 +307,14 @@ def test_the_weights_are_those_of_least_log_loss(seed, monkeypatch):
     """Of averaged scores; against SciPy, with weights that are squares."""
     rng = np.random.default_rng(seed)
     labels, price = rng.integers(4, size=300), 2.0 * (seed % 2)
-    tables = [rng.uniform(0.2, 1.5) * np.eye(4)[labels] + rng.normal(size=(300, 4)) for _ in "abc"]
+    tables = [
+        rng.uniform(0.2, 1.5) * np.eye(4)[labels] + rng.normal(size=(300, 4))
+        for _ in "abc"
+    ]
     monkeypatch.setattr("hokical._fitting.default.FOR_TEMPERATURE", price)
-    examples = Examples(as_logits(np.zeros((300, 4))), labels, rng.uniform(0.5, 2.0, 300))
+    examples = Examples(
+        as_logits(np.zeros((300, 4))), labels, rng.uniform(0.5, 2.0, 300)
+    )
 
     def loss(root):
         weights = root**2 / np.sum(root**2)
@@ -282,7 +324,9 @@ def test_the_weights_are_those_of_least_log_loss(seed, monkeypatch):
 
     best = minimize(loss, np.ones(3), tol=1e-10).x ** 2
     best = np.where(best / best.sum() < 0.03, 0.0, best)
-    np.testing.assert_allclose(_best_weights(examples, tables), best / best.sum(), atol=2e-3)
+    np.testing.assert_allclose(
+        _best_weights(examples, tables), best / best.sum(), atol=2e-3
+    )
 
 
 @pytest.mark.sample(2)
@@ -292,10 +336,14 @@ def test_the_temperature_has_its_prior(n):
     logits, labels = softmax_world(n, temperature=2.0)
     examples = Examples(as_logits(logits), labels)
     at = np.linspace(-2.0, 2.0, 4001)  # of log T
-    table = np.stack([-np.log(softmax_of(logits / np.exp(t))[np.arange(n), labels]) for t in at])
+    table = np.stack(
+        [-np.log(softmax_of(logits / np.exp(t))[np.arange(n), labels]) for t in at]
+    )
     penalty = 0.5 * np.where(at > 0.0, *PRIOR) * at**2
     found = shrink_temperature(examples)
-    assert np.log(found.x) == pytest.approx(at[np.argmin(table.sum(axis=1) + penalty)], abs=2e-3)
+    assert np.log(found.x) == pytest.approx(
+        at[np.argmin(table.sum(axis=1) + penalty)], abs=2e-3
+    )
     sharper = sharpen_without_each(examples, found.x, centre=0.0)
     left = [at[np.argmin(table.sum(axis=1) - table[:, i] + penalty)] for i in range(n)]
     gap = np.abs(np.log(found.x / sharper) - left)
@@ -314,11 +362,16 @@ def test_with_few_examples_the_classifier_is_left_alone(n):
 
 
 def test_thirty_examples_are_enough_for_a_temperature():
-    """No number of examples below which nothing is done; and more of them are better."""
+    """No number of examples below which nothing is done; and more of them are
+    better.
+    """
     fresh, truth = softmax_world(4000, seed=1)
     own, lost = log_loss(softmax_of(fresh), truth), []
     for n in (10, 30, 100):
-        found = [hokical.auto(*softmax_world(n, seed=s)).predict_proba(fresh) for s in range(8)]
+        found = [
+            hokical.auto(*softmax_world(n, seed=s)).predict_proba(fresh)
+            for s in range(8)
+        ]
         lost.append(np.mean([log_loss(proba, truth) for proba in found]))
     assert own > lost[0] > lost[1] > lost[2]
     assert own - lost[1] > 0.8 * (own - lost[2])
@@ -326,13 +379,18 @@ def test_thirty_examples_are_enough_for_a_temperature():
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-2, 30.0])
 def test_scores_of_any_scale_are_calibrated(scale):
-    """Similarities in [0, 1] need temperatures far below 1, which the prior must not forbid."""
+    """Similarities in [0, 1] need temperatures far below 1, which the prior must not
+    forbid.
+    """
     for classes in (2, 10, 40):
         logits, labels = softmax_world(360, classes)
         fresh, truth = softmax_world(2000, classes, seed=1)
         cal = hokical.auto(scale * logits, labels)
         temps = make("temps").fit(logits, labels).predict_proba(fresh)
-        assert log_loss(cal.predict_proba(scale * fresh), truth) < log_loss(temps, truth) + 0.05
+        assert (
+            log_loss(cal.predict_proba(scale * fresh), truth)
+            < log_loss(temps, truth) + 0.05
+        )
 
 
 @pytest.mark.parametrize("classes", [2, 10, 40])
@@ -346,12 +404,17 @@ def test_huge_logits_are_hard_labels(classes):
 def test_classes_in_another_order(seed):
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(300, 10))
-    labels, order = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1), rng.permutation(10)
+    labels, order = (
+        (logits + rng.gumbel(size=logits.shape)).argmax(axis=1),
+        rng.permutation(10),
+    )
     found = hokical.auto(2.0 * logits, labels)
     other = hokical.auto(2.0 * logits[:, order], np.argsort(order)[labels])
     assert sum(found.shares_.values()) == pytest.approx(1.0)
     np.testing.assert_allclose(
-        other.predict_proba(logits[:, order]), found.predict_proba(logits)[:, order], atol=1e-7
+        other.predict_proba(logits[:, order]),
+        found.predict_proba(logits)[:, order],
+        atol=1e-7,
     )
 
 
@@ -365,7 +428,9 @@ def test_a_few_heavy_examples_are_few_examples():
 
 
 @pytest.mark.parametrize("n", [30, 300])
-def test_without_a_mistake_probabilities_rise_as_far_as_the_number_of_examples_allows(n):
+def test_without_a_mistake_probabilities_rise_as_far_as_the_number_of_examples_allows(
+    n,
+):
     logits, labels = softmax_world(5 * n)
     right = np.flatnonzero(logits.argmax(axis=1) == labels)[:n]
     cal = AutoCalibrator().fit(logits[right], labels[right])
@@ -405,15 +470,19 @@ def test_rows_that_hardly_differ_do_not_tell_their_labels(kind, classes):
     rng = np.random.default_rng(1)
     if kind == "hard labels":
         truth = rng.integers(classes, size=6000)
-        given = np.where(rng.random(6000) < 0.4, truth, rng.integers(classes, size=6000))
+        given = np.where(
+            rng.random(6000) < 0.4, truth, rng.integers(classes, size=6000)
+        )
         logits = 3.0 * np.eye(classes)[given]
     else:
         logits = rng.normal(size=classes) + 0.003 * rng.normal(size=(6000, classes))
         logits = np.tile(logits[0], (6000, 1)) if kind == "equal rows" else logits
         truth = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     cal = hokical.auto(logits[:1000], truth[:1000])
-    proba, plain = (c.predict_proba(logits[1000:]) for c in (cal, TemperatureScaling().fit(
-        logits[:1000], truth[:1000])))  # fmt: skip
+    proba, plain = (
+        c.predict_proba(logits[1000:])
+        for c in (cal, TemperatureScaling().fit(logits[:1000], truth[:1000]))
+    )
     assert log_loss(proba, truth[1000:]) < log_loss(plain, truth[1000:]) + 0.01
     assert abs(cal.held_out_log_loss_["final"] - log_loss(proba, truth[1000:])) < 0.15
 
@@ -424,14 +493,19 @@ def test_groups_leave_the_floor_for_zeros_alone():
     logits = hokical.from_probabilities(np.stack([1.0 - votes, votes], axis=1))
     labels = (rng.random(60) < 0.02 + 0.96 * votes).astype(int)
     groups = rng.choice(list("abc"), 60)
-    alone, grouped = hokical.auto(logits, labels), hokical.auto(logits, labels, groups=groups)
+    alone, grouped = (
+        hokical.auto(logits, labels),
+        hokical.auto(logits, labels, groups=groups),
+    )
     found = grouped.predict_proba(logits, groups=groups)
     np.testing.assert_array_equal(found, alone.predict_proba(logits))
     assert (found > 0.0).all()
 
 
 def test_ties_are_labelled_and_can_be_wrong():
-    """The label of a tie is the first class; here the other is right nine times in ten."""
+    """The label of a tie is the first class; here the other is right nine times in
+    ten.
+    """
     labels = (np.random.default_rng(0).random(1000) < 0.9).astype(int)
     logits = hokical.from_probabilities(np.tile([0.5, 0.5], (1000, 1)))
     proba = hokical.auto(logits, labels).predict_proba(logits[:1])
@@ -466,7 +540,11 @@ def test_saved_and_loaded(tmp_path):
     cal = hokical.auto(logits, labels)
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
-    assert (loaded.name, loaded.shares_, loaded.reason_) == ("auto", cal.shares_, cal.reason_)
+    assert (loaded.name, loaded.shares_, loaded.reason_) == (
+        "auto",
+        cal.shares_,
+        cal.reason_,
+    )
     again = loaded
     assert isinstance(again, AutoCalibrator)
     assert again.get_params() == cal.get_params()
@@ -511,7 +589,9 @@ def test_class_scaling_of_earlier_files_is_structured_scaling():
     np.testing.assert_allclose(rule.proba(as_logits(logits)), expected, rtol=1e-12)
     for change in ({"scale": 0.0 * scale}, {"bias": bias[:3]}):
         with pytest.raises(ValueError, match=f"`{next(iter(change))}` must"):
-            ClassScaling.from_stored({"temperature": 2.0, "scale": scale, "bias": bias} | change)
+            ClassScaling.from_stored(
+                {"temperature": 2.0, "scale": scale, "bias": bias} | change
+            )
 
 
 def test_bad_options():
@@ -522,7 +602,13 @@ def test_bad_options():
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("classes", "n", "most"),
-    [(2, 200, 0.005), (30, 300, 0.003), (100, 400, 0.003), (5, 60, 0.01), (10, 30, 0.02)],
+    [
+        (2, 200, 0.005),
+        (30, 300, 0.003),
+        (100, 400, 0.003),
+        (5, 60, 0.01),
+        (10, 30, 0.02),
+    ],
 )
 def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
     """Calibrated classifiers: class biases must not look better than they are."""
@@ -540,7 +626,9 @@ def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "classes"), [(20_000, 2), (10_000, 10)])
 def test_classes_that_take_turns_are_all_seen(n, classes):
-    """Odd classes often have wrong labels, and every second or fifth row would show few."""
+    """Odd classes often have wrong labels, and every second or fifth row would show
+    few.
+    """
     rng = np.random.default_rng(0)
     names = np.arange(n) % classes
     logits = rng.normal(size=(n, classes))
@@ -550,7 +638,9 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
     order = rng.permutation(n)
     in_turn = AutoCalibrator().fit(4.0 * logits, labels)
     shuffled = AutoCalibrator().fit(4.0 * logits[order], labels[order])
-    found = [log_loss(cal.predict_proba(4.0 * logits), labels) for cal in (in_turn, shuffled)]
+    found = [
+        log_loss(cal.predict_proba(4.0 * logits), labels) for cal in (in_turn, shuffled)
+    ]
     assert found[0] == pytest.approx(found[1], abs=0.002)
 
 
@@ -566,7 +656,9 @@ def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["scales", "cauchy", "impossible"])
 def test_a_single_example_decides_nothing(kind):
-    """With 20 to 40 examples of strange logits, calibrated ones are hardly made worse."""
+    """With 20 to 40 examples of strange logits, calibrated ones are hardly made
+    worse.
+    """
     for seed in range(6):
         rng = np.random.default_rng([seed, 7])
         n = (20, 30, 40)[seed % 3]

@@ -1,4 +1,6 @@
-"""Calibration sets that say little: every method answers soundly or says what is wrong."""
+"""Calibration sets that say little: every method answers soundly or says what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ CASES = {
         np.arange(logits.shape[1]),
         None,
     ),
-    "weights on one class": lambda logits, labels: (logits, labels, (labels == 1).astype(float)),
+    "weights on one class": lambda logits, labels: (
+        logits,
+        labels,
+        (labels == 1).astype(float),
+    ),
     "equal logits": lambda logits, labels: (np.zeros_like(logits), labels, None),
     "one example": lambda logits, labels: (logits[:1], labels[:1], None),
 }
@@ -34,9 +40,13 @@ CASES = {
 @pytest.mark.parametrize("name", [*method_names(2), "auto"])
 def test_bad_examples_give_no_nan(name: str, case: str) -> None:
     calibrator = make(name, **QUICK.get(name, {}))
-    test, truth = synthetic_logits(60, 2 if calibrator.method.binary_only else 4, seed=5)
+    test, truth = synthetic_logits(
+        60, 2 if calibrator.method.binary_only else 4, seed=5
+    )
     logits, labels, weights = CASES[case](test, truth)
-    quiet_fit(calibrator, logits, labels, weights)  # they may say that there is no optimum
+    quiet_fit(
+        calibrator, logits, labels, weights
+    )  # they may say that there is no optimum
     proba = calibrator.predict_proba(test)
     confidence = calibrator.predict_confidence(test)
     assert proba.min() > 0.0

@@ -1,4 +1,6 @@
-"""Platt scaling, beta calibration and Venn-Abers prediction, against references and peers."""
+"""Platt scaling, beta calibration and Venn-Abers prediction, against references and
+peers.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_platt_and_beta_have_the_least_loss(seed: int, slope: float) -> None:
         (platt_loss, [platt.slope_, platt.intercept_], [free, free]),
         (beta_loss, [beta.rise_, beta.fall_, beta.intercept_], [rising, rising, free]),
     ):
-        best = minimize(loss, np.full(len(ours), 0.1), bounds=bounds, options={"maxiter": 500})
+        best = minimize(
+            loss, np.full(len(ours), 0.1), bounds=bounds, options={"maxiter": 500}
+        )
         assert loss(np.array(ours)) <= best.fun + 1e-7
 
 
@@ -86,7 +90,11 @@ def test_venn_abers_is_two_isotonic_regressions(seed: int, n: int, digits: int) 
     for i, score in enumerate(new):
         low, high = (
             IsotonicRegression()
-            .fit(np.append(scores, score), np.append(labels, added), np.append(weights, 1.0))
+            .fit(
+                np.append(scores, score),
+                np.append(labels, added),
+                np.append(weights, 1.0),
+            )
             .predict([score])[0]
             for added in (0, 1)
         )
@@ -102,7 +110,9 @@ def test_venn_abers_gives_its_interval_until_it_is_certified(tmp_path: Path) -> 
     assert ((interval[:, 0] <= confidence) & (confidence <= interval[:, 1])).all()
     assert interval[:, 0].min() >= 0.0
     cal.save(tmp_path / "cal.json")
-    np.testing.assert_array_equal(load(tmp_path / "cal.json").predict_interval(scores), interval)
+    np.testing.assert_array_equal(
+        load(tmp_path / "cal.json").predict_interval(scores), interval
+    )
     cal.certify(*draw(2))
     assert not np.array_equal(cal.predict_interval(scores), interval)
 
@@ -132,14 +142,20 @@ def test_scores_of_every_library(name: str, library: str) -> None:
         found = cal.predict_proba(kind.make(scores))
         again = make(name).fit(kind.make(scores), labels)
         assert kind.owns(found)
-        np.testing.assert_allclose(kind.read(found), cal.predict_proba(scores), atol=1e-12)
-    np.testing.assert_allclose(again.predict_proba(scores), cal.predict_proba(scores), atol=1e-9)
+        np.testing.assert_allclose(
+            kind.read(found), cal.predict_proba(scores), atol=1e-12
+        )
+    np.testing.assert_allclose(
+        again.predict_proba(scores), cal.predict_proba(scores), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_they_do_not_take(name: str) -> None:
     scores, labels = draw(0, 60)
-    with pytest.raises(ValueError, match=rf"`{name}` takes two classes; got 3\. For more use"):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` takes two classes; got 3\. For more use"
+    ):
         make(name).fit(np.eye(3)[labels], labels)
     with pytest.raises(ValueError, match=r"all lie in \[0, 1\].*`from_probabilities`"):
         make(name).fit(np.abs(np.tanh(scores)), labels)
@@ -169,7 +185,9 @@ def test_platt_is_scikit_learns_sigmoid() -> None:
     scaled = X[1::2] / X.std(axis=0)
     theirs = CalibratedClassifierCV(frozen, method="sigmoid").fit(scaled, y[1::2])
     ours = CalibratedClassifier(frozen, method="platt").fit(scaled, y[1::2])
-    np.testing.assert_allclose(ours.predict_proba(scaled), theirs.predict_proba(scaled), atol=1e-5)
+    np.testing.assert_allclose(
+        ours.predict_proba(scaled), theirs.predict_proba(scaled), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -188,7 +206,11 @@ def test_beta_is_betacal() -> None:
     betacal: Any = pytest.importorskip("betacal")
     scores, labels = draw(3, 20_000)
     proba = 1.0 / (1.0 + np.exp(-scores))
-    theirs = betacal.BetaCalibration("abm").fit(proba[:, None], labels).predict(proba[:, None])
+    theirs = (
+        betacal.BetaCalibration("abm")
+        .fit(proba[:, None], labels)
+        .predict(proba[:, None])
+    )
     ours = BetaCalibration().fit(scores, labels).predict_proba(scores)[:, 1]
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
@@ -215,7 +237,9 @@ def test_a_constant_score_gets_the_base_rate(kind: type, score: float) -> None:
 
 
 def test_venn_abers_gives_its_two_probabilities_of_a_class() -> None:
-    """p0 and p1 of the event without `certify`: isotonic regressions with the row added twice."""
+    """p0 and p1 of the event without `certify`: isotonic regressions with the row
+    added twice.
+    """
     rng = np.random.default_rng(3)
     x = rng.normal(size=60)
     y = (rng.uniform(size=60) < 1.0 / (1.0 + np.exp(-x))).astype(int)
@@ -224,11 +248,15 @@ def test_venn_abers_gives_its_two_probabilities_of_a_class() -> None:
     found = cal.predict_interval(rows, label=1)
     for (low, high), new in zip(found, rows[:, 1], strict=True):
         known = [
-            IsotonicRegression().fit(np.append(x, new), np.append(y, c)).predict([new])[0]
+            IsotonicRegression()
+            .fit(np.append(x, new), np.append(y, c))
+            .predict([new])[0]
             for c in (0, 1)
         ]
         assert (low, high) == pytest.approx(tuple(known), abs=1e-6)
-    np.testing.assert_allclose(cal.predict_interval(rows, label=0), 1.0 - found[:, ::-1])
+    np.testing.assert_allclose(
+        cal.predict_interval(rows, label=0), 1.0 - found[:, ::-1]
+    )
     p = cal.predict_proba(rows)[:, 1]
     assert ((found[:, 0] <= p) & (p <= found[:, 1])).all()
 
@@ -236,7 +264,9 @@ def test_venn_abers_gives_its_two_probabilities_of_a_class() -> None:
 def test_costs_of_two_errors_by_name() -> None:
     cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
     rows = [[2.0, 0.0], [0.0, 1.0]]
-    named, plain = (cal.predict_action(rows, c) for c in ({"fp": 1, "fn": 10}, (1.0, 10.0)))
+    named, plain = (
+        cal.predict_action(rows, c) for c in ({"fp": 1, "fn": 10}, (1.0, 10.0))
+    )
     np.testing.assert_array_equal(named.actions, plain.actions)
     np.testing.assert_array_equal(named.costs, plain.costs)
     with pytest.raises(ValueError, match="`costs` by name must be those of the errors"):

@@ -20,12 +20,19 @@ def test_labels_may_be_names(tmp_path: Path) -> None:
     words = np.array(NAMES)[labels]
     plain = hokical.auto(logits[:300], labels[:300])
     cal = hokical.auto(logits[:300], words[:300].tolist(), classes=NAMES)
-    np.testing.assert_array_equal(cal.predict_proba(logits), plain.predict_proba(logits))
-    assert cal.score(logits[300:], words[300:]) == plain.score(logits[300:], labels[300:])
+    np.testing.assert_array_equal(
+        cal.predict_proba(logits), plain.predict_proba(logits)
+    )
+    assert cal.score(logits[300:], words[300:]) == plain.score(
+        logits[300:], labels[300:]
+    )
     cal.certify(logits[300:], words[300:])
     found = cal.predict_set(logits, coverage=0.9)
     assert set(found.labels(0)) <= set(NAMES)
-    assert cal.detect(logits, "dog").flagged.tolist() == cal.detect(logits, 1).flagged.tolist()
+    assert (
+        cal.detect(logits, "dog").flagged.tolist()
+        == cal.detect(logits, 1).flagged.tolist()
+    )
     assert "class dog" in cal.detect(logits, "dog").guarantee
     cal.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
@@ -40,9 +47,13 @@ def test_wrong_names_are_told_of() -> None:
     logits, labels = world(60, 3)
     with pytest.raises(ValueError, match="`classes` must name each of the 3 columns"):
         hokical.auto(logits, labels, classes=["cat", "dog"])
-    with pytest.raises(ValueError, match=r"columns of `logits` once; got \['a', 'a', 'b'\]\. Give"):
+    with pytest.raises(
+        ValueError, match=r"columns of `logits` once; got \['a', 'a', 'b'\]\. Give"
+    ):
         hokical.auto(logits, labels, classes=["a", "a", "b"])
-    with pytest.raises(ValueError, match=r"names of the classes, .*; got 'fish' in row 0"):
+    with pytest.raises(
+        ValueError, match=r"names of the classes, .*; got 'fish' in row 0"
+    ):
         hokical.auto(logits, np.array(["fish"] * 60), classes=NAMES)
     with pytest.raises(TypeError, match=r"`hokical.auto\(logits, labels, classes="):
         hokical.auto(logits, np.array(NAMES)[labels])
@@ -69,25 +80,35 @@ def test_columns_of_a_frame_are_put_in_order(tmp_path: Path) -> None:
     tags = hokical.MultilabelCalibrator().fit(frame, truth)
     again = hokical.MultilabelCalibrator().fit(frame, truth[NAMES[::-1]])
     for cal in (tags, again):
-        np.testing.assert_array_equal(cal.predict_proba(turned), tags.predict_proba(logits))
-    with pytest.raises(ValueError, match="`scores` must have the columns used in `fit`"):
+        np.testing.assert_array_equal(
+            cal.predict_proba(turned), tags.predict_proba(logits)
+        )
+    with pytest.raises(
+        ValueError, match="`scores` must have the columns used in `fit`"
+    ):
         tags.certify(new, truth)
 
 
 @pytest.mark.parametrize("odd", [None, 3.0, "logits", object()])
 @pytest.mark.parametrize("classes", [(), NAMES])
-def test_what_is_no_array_of_logits_is_named(odd: object, classes: tuple[str, ...]) -> None:
+def test_what_is_no_array_of_logits_is_named(
+    odd: object, classes: tuple[str, ...]
+) -> None:
     with pytest.raises((TypeError, ValueError), match="logits"):
         hokical.auto(odd, ["a"], classes=classes)
 
 
 def test_labels_of_a_table_may_be_names() -> None:
     logits, labels = world(300, 3, seed=1)
-    table = pd.DataFrame(logits, columns=["z0", "z1", "z2"]).assign(y=np.array(NAMES)[labels])
+    table = pd.DataFrame(logits, columns=["z0", "z1", "z2"]).assign(
+        y=np.array(NAMES)[labels]
+    )
     cal = hokical.auto(table, "y", classes=NAMES)
     assert cal.class_names == tuple(NAMES)
     plain = hokical.auto(logits, labels)
-    np.testing.assert_array_equal(cal.predict_proba(logits), plain.predict_proba(logits))
+    np.testing.assert_array_equal(
+        cal.predict_proba(logits), plain.predict_proba(logits)
+    )
 
 
 def test_names_may_be_numbers() -> None:

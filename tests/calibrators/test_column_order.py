@@ -34,9 +34,16 @@ def test_compare_puts_columns_in_order(engine: Any, fitted: bool) -> None:
     methods = [method.fit(TURNED[:300], 2 - LABELS[:300]) if fitted else method]
     val, new = (FRAME[:300], LABELS[:300]), (LOGITS[300:], LABELS[300:])
     if fitted:  # whose classes are counted from the other end
-        val, new = (FRAME[:300], 2 - LABELS[:300]), (LOGITS[300:, ::-1], 2 - LABELS[300:])
-    plain = hokical.compare((val[0].to_numpy()[:, :: 1 - 2 * fitted], val[1]), new, methods)
-    found = hokical.compare((engine(val[0]), val[1]), (engine(TURNED[300:]), new[1]), methods)
+        val, new = (
+            (FRAME[:300], 2 - LABELS[:300]),
+            (LOGITS[300:, ::-1], 2 - LABELS[300:]),
+        )
+    plain = hokical.compare(
+        (val[0].to_numpy()[:, :: 1 - 2 * fitted], val[1]), new, methods
+    )
+    found = hokical.compare(
+        (engine(val[0]), val[1]), (engine(TURNED[300:]), new[1]), methods
+    )
     assert found.results[0].score("brier") == plain.results[0].score("brier")
     renamed = engine(TURNED[300:].set_axis(["x", "y", "z"], axis=1))
     with pytest.raises(ValueError, match="the columns used in `fit`"):
@@ -61,10 +68,14 @@ def test_numbered_columns_are_put_in_order(first: list[int]) -> None:
         np.testing.assert_array_equal(cal.predict_proba(frame.iloc[:, order]), expected)
     plain = pd.DataFrame(LOGITS)
     named = hokical.make("temps").fit(FRAME, LABELS)
-    np.testing.assert_array_equal(named.predict_proba(plain), named.predict_proba(LOGITS))
+    np.testing.assert_array_equal(
+        named.predict_proba(plain), named.predict_proba(LOGITS)
+    )
     array = hokical.make("temps").fit(LOGITS, LABELS)
     np.testing.assert_array_equal(array.predict_proba(plain[[2, 1, 0]]), expected)
-    np.testing.assert_array_equal(array.predict_proba(TURNED), array.predict_proba(LOGITS[:, ::-1]))
+    np.testing.assert_array_equal(
+        array.predict_proba(TURNED), array.predict_proba(LOGITS[:, ::-1])
+    )
 
 
 def test_missing_and_extra_columns_are_named() -> None:
@@ -77,7 +88,9 @@ def test_missing_and_extra_columns_are_named() -> None:
 
 def test_signals_are_put_in_order(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    signals = pd.DataFrame({"stated": rng.uniform(0.3, 1, 600), "token": rng.uniform(0.1, 1, 600)})
+    signals = pd.DataFrame(
+        {"stated": rng.uniform(0.3, 1, 600), "token": rng.uniform(0.1, 1, 600)}
+    )
     cal = hokical.calibrate_confidence(signals, rng.random(600) < signals.stated)
     cal.save(tmp_path / "cal.json")
     for each in (cal, hokical.load(tmp_path / "cal.json")):
@@ -92,7 +105,10 @@ def test_signals_are_put_in_order(tmp_path: Path) -> None:
 def test_rows_in_another_order_are_refused() -> None:
     turned, site = TRUTH[::-1], pd.Series(["a", "b"] * 300, FRAME.index)
     cal = hokical.make("temps").fit(FRAME, TRUTH)
-    pair, watch = (FRAME, TRUTH), hokical.CalibrationMonitor.from_validation(cal, LOGITS, LABELS)
+    pair, watch = (
+        (FRAME, TRUTH),
+        hokical.CalibrationMonitor.from_validation(cal, LOGITS, LABELS),
+    )
     for ask in (
         lambda: hokical.evaluate(cal, FRAME, turned),
         lambda: hokical.evaluate(cal, FRAME, TRUTH, groups=site[::-1]),

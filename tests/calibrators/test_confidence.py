@@ -24,12 +24,17 @@ def grouped(work: Any, rows: tuple[Any, Any, Any], **options: Any) -> Any:
 
 
 def answers(n: int, seed: int = 0, *, spread: float = 1.0) -> tuple[Any, Any, Any]:
-    """Stated confidences that pile up, whether answers are right, and their subjects."""
+    """Stated confidences that pile up, whether answers are right, and their
+    subjects.
+    """
     rng = np.random.default_rng(seed)
-    stated = np.where(rng.random(n) < 0.7, rng.choice([0.8, 0.9, 0.95, 1.0], n), rng.random(n))
+    stated = np.where(
+        rng.random(n) < 0.7, rng.choice([0.8, 0.9, 0.95, 1.0], n), rng.random(n)
+    )
     subject = rng.integers(0, 4, n)
     truth = 1.0 / (
-        1.0 + np.exp(-(2.0 * stated - 1.2 + spread * np.array([-1, 1, 0, 0.5])[subject]))
+        1.0
+        + np.exp(-(2.0 * stated - 1.2 + spread * np.array([-1, 1, 0, 0.5])[subject]))
     )
     return stated, rng.random(n) < truth, SUBJECTS[subject]
 
@@ -71,7 +76,8 @@ def test_groups_that_do_not_differ_are_left_out() -> None:
         test, truth, _ = answers(20_000, 50 + seed, spread=0.0)
         names = np.random.default_rng(seed).choice(SUBJECTS, 20_000)
         harm.append(
-            log_loss(cal.predict(test, groups=names), truth) - log_loss(one.predict(test), truth)
+            log_loss(cal.predict(test, groups=names), truth)
+            - log_loss(one.predict(test), truth)
         )
     assert left_out >= 4
     assert np.mean(harm) < 1e-3
@@ -79,7 +85,9 @@ def test_groups_that_do_not_differ_are_left_out() -> None:
 
 def divergence(truth: Any, proba: Any) -> float:
     """What probabilities lose against the true ones, in nats."""
-    lost = truth * np.log(truth / proba) + (1.0 - truth) * np.log((1.0 - truth) / (1.0 - proba))
+    lost = truth * np.log(truth / proba) + (1.0 - truth) * np.log(
+        (1.0 - truth) / (1.0 - proba)
+    )
     return float(lost.mean())
 
 
@@ -90,7 +98,11 @@ def test_calibrated_confidence_is_hardly_changed(grouped: bool) -> None:
     for seed, n in np.ndindex(40, 2):
         n = (60, 400)[n]
         rng = np.random.default_rng(seed)
-        p = rng.uniform(0.05, 0.95, 2000) if seed % 2 else rng.choice([0.6, 0.8, 0.9, 0.95], 2000)
+        p = (
+            rng.uniform(0.05, 0.95, 2000)
+            if seed % 2
+            else rng.choice([0.6, 0.8, 0.9, 0.95], 2000)
+        )
         subject = rng.choice(SUBJECTS, 2000) if grouped else None
         part = None if subject is None else subject[:n]
         cal = calibrate_confidence(p[:n], rng.random(n) < p[:n], groups=part)
@@ -111,13 +123,17 @@ def test_few_examples_of_an_overconfident_model_are_enough(n: int) -> None:
         truth = 1.0 / (1.0 + np.exp(0.8 - 0.6 * odds))
         cal = calibrate_confidence(stated[:n], rng.random(n) < truth[:n])
         lost.append(divergence(truth, cal.predict(stated)))
-    assert np.mean(lost) < 1.2 / n  # two parameters fitted by maximum likelihood lose 1 / n
+    assert (
+        np.mean(lost) < 1.2 / n
+    )  # two parameters fitted by maximum likelihood lose 1 / n
     assert max(lost) < 0.1
 
 
 @pytest.mark.parametrize(("hits", "size"), [(12, 12), (20, 40), (1, 30), (300, 400)])
 @pytest.mark.parametrize("monotone", [False, True])
-def test_a_single_value_is_as_sure_as_its_count(hits: int, size: int, monotone: bool) -> None:
+def test_a_single_value_is_as_sure_as_its_count(
+    hits: int, size: int, monotone: bool
+) -> None:
     right = np.arange(size) < hits
     cal = calibrate_confidence(np.ones(size), right, monotone=monotone)
     assert abs(cal.predict([1.0])[0] - (hits + 1) / (size + 2)) < 0.01
@@ -142,7 +158,9 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
     with pytest.warns(FitDataWarning, match=r"9 examples are too few \(at least 10"):
         few = calibrate_confidence(stated[:9], right[:9], groups=subject[:9])
     np.testing.assert_allclose(few.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
-    assert few.reason_.startswith("the stated confidence was kept: 9 examples are too few")
+    assert few.reason_.startswith(
+        "the stated confidence was kept: 9 examples are too few"
+    )
     with pytest.warns(FitDataWarning, match="all 15 examples are right. Check `right`"):
         cal = calibrate_confidence(stated, np.ones(15, bool), groups=subject)
     found = cal.predict([stated.min(), stated.max()])
@@ -156,11 +174,17 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize(("value", "n"), [(0.5, 12), (0.9, 12), (0.9, 300), (1.0, 60)])
-def test_one_outcome_alone_is_as_sure_as_its_count(value: float, n: int, monotone: bool) -> None:
+def test_one_outcome_alone_is_as_sure_as_its_count(
+    value: float, n: int, monotone: bool
+) -> None:
     for right in (True, False):
-        cal = calibrate_confidence(np.full(n, value), np.full(n, right), monotone=monotone)
+        cal = calibrate_confidence(
+            np.full(n, value), np.full(n, right), monotone=monotone
+        )
         found = cal.predict([value])[0]
-        assert (1.0 - found if right else found) == pytest.approx(1.0 / (n + 2), rel=0.3)
+        assert (1.0 - found if right else found) == pytest.approx(
+            1.0 / (n + 2), rel=0.3
+        )
 
 
 def test_the_loss_of_a_monotone_curve_is_its_own() -> None:
@@ -189,7 +213,8 @@ def test_groups_of_weight_0_are_not_known() -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
-    "groups", [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]]
+    "groups",
+    [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]],
 )
 @pytest.mark.parametrize("kind", ["constant", "separated", "inverted"])
 @pytest.mark.filterwarnings("ignore:`groups` has rows")
@@ -214,13 +239,19 @@ def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
 
 def test_missing_groups_of_a_fit_are_counted() -> None:
     stated, right, subject = answers(300)
-    with pytest.warns(UserWarning, match="of 300, whose group is missing .*: 100 in 'group'"):
-        calibrate_confidence(stated, right, groups=np.where(np.arange(300) < 100, None, subject))
+    with pytest.warns(
+        UserWarning, match="of 300, whose group is missing .*: 100 in 'group'"
+    ):
+        calibrate_confidence(
+            stated, right, groups=np.where(np.arange(300) < 100, None, subject)
+        )
 
 
 def test_fractions_on_another_scale_are_told() -> None:
     stated, right, _ = answers(300)
-    with pytest.warns(UserWarning, match="look like fractions: none is above 1 on a scale to 100"):
+    with pytest.warns(
+        UserWarning, match="look like fractions: none is above 1 on a scale to 100"
+    ):
         calibrate_confidence(stated, right, scale=100)
     cal = calibrate_confidence(100 * stated, right, scale=100)
     with pytest.warns(UserWarning, match="look like fractions"):
@@ -233,7 +264,9 @@ def test_no_answers(fitted: Any) -> None:
     for cal in (fitted, monotone):
         assert cal.predict([]).shape == cal.predict([], groups=[]).shape == (0,)
     for learn in (calibrate_confidence, monotone.certify):
-        with pytest.raises(ValueError, match="at least one answer to learn from; got none"):
+        with pytest.raises(
+            ValueError, match="at least one answer to learn from; got none"
+        ):
             learn([], [])
 
 
@@ -274,7 +307,9 @@ def test_percentages_and_other_libraries(fitted: Any) -> None:
     stated, right, subject = answers(3000)
     cal = calibrate_confidence(100 * stated, right, groups=subject, scale=100)
     np.testing.assert_allclose(
-        cal.predict(100 * stated, groups=subject), fitted.predict(stated, groups=subject), atol=1e-6
+        cal.predict(100 * stated, groups=subject),
+        fitted.predict(stated, groups=subject),
+        atol=1e-6,
     )
     np.testing.assert_allclose(
         fitted.predict(stated.astype(np.float32), groups=subject),
@@ -309,7 +344,11 @@ def test_only_ratios_of_weights_count() -> None:
 @pytest.mark.parametrize(
     ("confidence", "words"),
     [
-        ([0.5, 85.0], r"must lie in \[0, 1\]; got 85.0 in row 1. For percentages pass `scale=100`"),
+        (
+            [0.5, 85.0],
+            r"must lie in \[0, 1\]; got 85.0 in row 1. For percentages pass "
+            r"`scale=100`",
+        ),
         ([0.5, -3.0], "apply a sigmoid"),
         ([np.nan, 0.5], "got nan in row 0. Drop answers without a confidence"),
         ([[0.5, 0.5]], r"of the fit; got \(1, 2\).*for logits"),
@@ -346,7 +385,9 @@ def test_certified_answers_keep_their_guarantee() -> None:
         test, truth, names = answers(1000, 100 + seed)
         truth = truth | (test > 0.9)
         cal.certify(test[:500], truth[:500], groups=names[:500])
-        found = cal.predict_or_abstain(test[500:], groups=names[500:], risk=0.1, delta=0.1)
+        found = cal.predict_or_abstain(
+            test[500:], groups=names[500:], risk=0.1, delta=0.1
+        )
         broken += found.accepted.any() and (~truth[500:][found.accepted]).mean() > 0.14
     assert found.accepted.mean() > 0.3
     assert found.labels.min() == 1
@@ -357,7 +398,9 @@ def test_abstention_needs_examples(fitted: Any) -> None:
     with pytest.raises(ValueError, match="Call `certify"):
         fitted.predict_or_abstain([0.9])
     with pytest.raises(ValueError, match="whole numbers"):
-        grouped(clone(fitted).fit, answers(100)).certify([0.9, 0.8], [1, 0], sample_weight=[16, 1])
+        grouped(clone(fitted).fit, answers(100)).certify(
+            [0.9, 0.8], [1, 0], sample_weight=[16, 1]
+        )
 
 
 RUN = """
@@ -378,13 +421,19 @@ def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     assert isinstance(twin, ConfidenceCalibrator)
     assert twin.metadata_ == {"model": "m"}
     for asked in (cal, twin):
-        asked.answer = asked.predict_or_abstain(stated, groups=subject, risk=0.3).accepted
+        asked.answer = asked.predict_or_abstain(
+            stated, groups=subject, risk=0.3
+        ).accepted
     np.testing.assert_array_equal(cal.answer, twin.answer)
     command = [sys.executable, "-c", RUN, tmp_path / "cal.json"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    )
     found, reason, loaded = json.loads(run.stdout)
     with pytest.warns(UserWarning, match="1 in 'group'"):
-        np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], groups=["law", "art"]))
+        np.testing.assert_array_equal(
+            found, cal.predict([0.9, 0.2], groups=["law", "art"])
+        )
     assert reason == cal.reason_
     assert not {"scipy", "sklearn", "numba"} & set(loaded)
 
@@ -405,7 +454,9 @@ def test_answers_of_the_fit_cannot_certify_it(values: int, tmp_path: Path) -> No
     calibrate_confidence(stated[0], right[0]).save(tmp_path / "cal.json")
     cal = hokical.load(tmp_path / "cal.json")
     order = np.arange(400) if values == 4 else rng.permutation(400)[:100]
-    with pytest.raises(ValueError, match=r"`confidence` must be of .* got rows of the fit"):
+    with pytest.raises(
+        ValueError, match=r"`confidence` must be of .* got rows of the fit"
+    ):
         cal.certify(stated[0, order], right[0, order])
     assert cal.certify(stated[0], right[0], reused="ignore").held_out_.total == 400
     assert cal.certify(stated[1], right[1]).held_out_.total == 400
@@ -452,7 +503,9 @@ def test_one_signal_is_a_confidence() -> None:
 def test_signals_of_another_number_are_refused() -> None:
     stated, right = signals(600, 0)
     cal = hokical.calibrate_confidence(stated, right)
-    with pytest.raises(ValueError, match=r"shape \('n', 3\) of the fit; got \(600, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \('n', 3\) of the fit; got \(600, 2\)"
+    ):
         cal.predict(stated[:, :2])
     stated[5, 1] = 7.0
     with pytest.raises(ValueError, match=r"got 7.0 in row 5"):
@@ -478,7 +531,9 @@ def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) ->
     assert cal.held_out_log_loss_["groups"] < cal.held_out_log_loss_["average"] - 0.05
     new, truth, theirs = paired_answers(8000, 1, 1.0)
     found = cal.predict(new, groups=theirs)
-    alone = hokical.calibrate_confidence(stated, right, groups={"model": groups["model"]})
+    alone = hokical.calibrate_confidence(
+        stated, right, groups={"model": groups["model"]}
+    )
     others = alone.predict(new, groups={"model": theirs["model"]})
     losses = [-np.mean(np.log(np.where(truth, p, 1.0 - p))) for p in (found, others)]
     assert losses[0] < losses[1] - 0.02
@@ -489,13 +544,16 @@ def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) ->
     by_codes = cal.rule_.proba(new, cal.group_codes(theirs))
     np.testing.assert_array_equal(by_codes, found)
     with pytest.warns(UserWarning, match="not in the fit"):
-        unknown = cal.predict([0.9, 0.9], groups={"model": ["1", "1"], "topic": ["new", "newer"]})
+        unknown = cal.predict(
+            [0.9, 0.9], groups={"model": ["1", "1"], "topic": ["new", "newer"]}
+        )
     assert unknown[0] == unknown[1]
 
 
 def test_pairs_that_do_not_matter_are_left_out() -> None:
     found = [
-        grouped(calibrate_confidence, paired_answers(2500, seed, 0.0)).rule_ for seed in range(4)
+        grouped(calibrate_confidence, paired_answers(2500, seed, 0.0)).rule_
+        for seed in range(4)
     ]
     assert sum(bool(rule.pairs) for rule in found) <= 1
     assert all(rule.coding is not None for rule in found)
@@ -514,7 +572,9 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
     together = cal.predict_or_abstain(stated, groups=groups, risk=0.15)
     found = cal.predict_or_abstain(stated, groups=groups, risk=0.15, by="group")
     math = groups["topic"] == "math"
-    assert (~right)[math & together.accepted].mean() > 0.25  # which one guarantee for all allows
+    assert (~right)[
+        math & together.accepted
+    ].mean() > 0.25  # which one guarantee for all allows
     assert not found.accepted[math].any()
     for name in ("law", "art"):
         accepted = found.accepted & (groups["topic"] == name)
@@ -527,7 +587,9 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(again.accepted, found.accepted)
     with pytest.warns(UserWarning, match="group was not in `certify`"):
-        assert not cal.predict_or_abstain(stated[:5], groups=["bio"] * 5, by="group").accepted.any()
+        assert not cal.predict_or_abstain(
+            stated[:5], groups=["bio"] * 5, by="group"
+        ).accepted.any()
     with pytest.raises(ValueError, match='`groups` must be given with `by="group"`'):
         cal.predict_or_abstain(stated, by="group")
     with pytest.raises(ValueError, match="`by` must be"):
@@ -580,7 +642,8 @@ def test_actions_are_those_of_least_expected_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    "costs", [{}, {"answer": (1.0, 0.0, 2.0)}, [[1.0, 2.0]], {"a": 1.0}, {"a": (np.nan, 0.0)}]
+    "costs",
+    [{}, {"answer": (1.0, 0.0, 2.0)}, [[1.0, 2.0]], {"a": 1.0}, {"a": (np.nan, 0.0)}],
 )
 def test_costs_of_actions_are_checked(costs: Any) -> None:
     stated, right, *_ = cascade(500, seed=0)
@@ -596,13 +659,17 @@ def test_named_actions_of_logits() -> None:
 
 
 def test_the_error_rate_of_a_cascade_is_controlled() -> None:
-    """A question goes to the larger model, then to a person, where confidence is too low."""
+    """A question goes to the larger model, then to a person, where confidence is too
+    low.
+    """
     risk, delta, thresholds = 0.15, 0.2, np.linspace(1.0, 0.0, 41)
     fit = cascade(1500, seed=0)
     small = hokical.calibrate_confidence(*fit[:2])
     large = hokical.calibrate_confidence(*fit[2:])
 
-    def is_wrong(p: np.ndarray, a: np.ndarray, q: np.ndarray, b: np.ndarray, t: float) -> Any:
+    def is_wrong(
+        p: np.ndarray, a: np.ndarray, q: np.ndarray, b: np.ndarray, t: float
+    ) -> Any:
         return np.where(p >= t, ~a, np.where(q >= t, ~b, False))
 
     many = cascade(200_000, seed=99)
@@ -633,4 +700,6 @@ def test_answers_of_the_fit_do_not_control_a_risk() -> None:
     stated, right, *_ = cascade(800, seed=0)
     cal = hokical.calibrate_confidence(stated, right)
     with pytest.raises(ValueError, match="fit"):
-        cal.control_risk(stated, right, loss=lambda p, r, t: (p < t) & ~r, risk=0.2, delta=0.1)
+        cal.control_risk(
+            stated, right, loss=lambda p, r, t: (p < t) & ~r, risk=0.2, delta=0.1
+        )

@@ -15,8 +15,8 @@ from hokical import Gaussian, load
 from hokical.calibrators import make, method_names
 from tests.conftest import synthetic_logits
 
-#: Options that make results comparable to rounding: no search over penalties or noise, whose
-#: outcome may jump when the data changes in the last bit.
+#: Options that make results comparable to rounding: no search over penalties or noise,
+#: whose outcome may jump when the data changes in the last bit.
 OPTIONS: dict[str, dict[str, Any]] = {
     "hoki": {"noise": Gaussian(2.0)},
     "hoki_from_p0": {"noise": Gaussian(2.0)},
@@ -30,7 +30,8 @@ BINARY = ("platt", "beta", "venn_abers")
 METHODS = ("predict", "predict_confidence", "predict_proba")
 
 
-#: Degenerate data may have no finite optimum: the methods say so, and must still answer.
+#: Degenerate data may have no finite optimum: the methods say so, and must still
+#: answer.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -46,7 +47,9 @@ class Subject:
             n, 2 if self.calibrator.method.binary_only else n_classes, seed=seed
         )
 
-    def fit(self, logits: np.ndarray, labels: np.ndarray, weights: Any = None) -> Subject:
+    def fit(
+        self, logits: np.ndarray, labels: np.ndarray, weights: Any = None
+    ) -> Subject:
         self.calibrator.fit(logits, labels, weights)
         return self
 
@@ -113,8 +116,13 @@ def test_the_registry_is_complete() -> None:
         assert method.reference
         assert method.cost
     assert {m.name for m in methods if m.changes_labels} - set(OF_PAPER) == {
-        "vecs", "structured", "irova_ts", "platt", "beta", "venn_abers"
-    }  # fmt: skip
+        "vecs",
+        "structured",
+        "irova_ts",
+        "platt",
+        "beta",
+        "venn_abers",
+    }
     assert [m.name for m in methods if m.binary_only] == ["platt", "beta", "venn_abers"]
     assert set(method_names(2)) - set(method_names(3)) == set(BINARY)
 
@@ -125,7 +133,9 @@ def test_answers_fit_together(subject: Subject, data: Data) -> None:
 
 
 def test_it_helps(subject: Subject, data: Data) -> None:
-    """Logits stretched threefold: every method must say less than the softmax, and less wrongly."""
+    """Logits stretched threefold: every method must say less than the softmax, and
+    less wrongly.
+    """
     logits, labels = subject.examples(4000, 5, seed=5)
     subject.fit(logits[:2000], labels[:2000])
     confidence = subject.answer("predict_confidence", logits[2000:])
@@ -144,8 +154,12 @@ def test_clone_and_refit(subject: Subject, data: Data) -> None:
     again.calibrator = clone(subject.calibrator)
     with pytest.raises(NotFittedError):
         again.answer("predict_confidence", logits)
-    np.testing.assert_array_equal(again.fit(logits, labels).answer("predict_proba", logits), first)
-    np.testing.assert_array_equal(again.fit(logits, labels).answer("predict_proba", logits), first)
+    np.testing.assert_array_equal(
+        again.fit(logits, labels).answer("predict_proba", logits), first
+    )
+    np.testing.assert_array_equal(
+        again.fit(logits, labels).answer("predict_proba", logits), first
+    )
 
 
 def test_save_and_load(subject: Subject, data: Data, tmp_path: Path) -> None:
@@ -189,7 +203,9 @@ def test_class_order_changes_nothing(subject: Subject, data: Data) -> None:
     logits, labels = data
     order = np.array([3, 0, 4, 1, 2] if logits.shape[1] == 5 else [1, 0])
     expected = subject.fit(logits, labels).answer("predict_proba", logits)
-    turned = Subject(subject.calibrator.name).fit(logits[:, order], np.argsort(order)[labels])
+    turned = Subject(subject.calibrator.name).fit(
+        logits[:, order], np.argsort(order)[labels]
+    )
     np.testing.assert_allclose(
         turned.answer("predict_proba", logits[:, order]), expected[:, order], atol=2e-5
     )
@@ -200,7 +216,9 @@ def test_a_constant_per_row_changes_nothing(subject: Subject, data: Data) -> Non
     shifted = logits + np.linspace(-30, 30, len(labels))[:, None]
     expected = subject.fit(logits, labels).answer("predict_proba", logits)
     moved = Subject(subject.calibrator.name).fit(shifted, labels)
-    np.testing.assert_allclose(moved.answer("predict_proba", shifted), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        moved.answer("predict_proba", shifted), expected, atol=1e-6
+    )
 
 
 @pytest.mark.sample(14)
@@ -234,8 +252,14 @@ def test_weights_are_repetitions(subject: Subject, data: Data) -> None:
     repeated = Subject(subject.calibrator.name).fit(
         np.repeat(logits, times, axis=0), np.repeat(labels, times)
     )
-    found, expected = (one.answer("predict_proba", data[0]) for one in (weighted, repeated))
-    if subject.calibrator.name in ("structured", "adaptive", "auto"):  # whose weights are relative
+    found, expected = (
+        one.answer("predict_proba", data[0]) for one in (weighted, repeated)
+    )
+    if subject.calibrator.name in (
+        "structured",
+        "adaptive",
+        "auto",
+    ):  # whose weights are relative
         assert np.abs(found - expected).mean() < 0.02
     else:
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -278,7 +302,9 @@ def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
     subject.fit(logits, labels)
     check_answers(subject, logits)
     if case == "masked":
-        assert np.all(subject.answer("predict_proba", logits)[np.isneginf(logits)] == 0.0)
+        assert np.all(
+            subject.answer("predict_proba", logits)[np.isneginf(logits)] == 0.0
+        )
 
 
 @pytest.mark.sample(14)
@@ -287,19 +313,29 @@ def test_near_ties_keep_their_label(subject: Subject, dtype: type) -> None:
     logits, labels = subject.examples(200, 4, seed=3)
     size = logits.shape[1]
     logits = np.round(logits).astype(dtype)
-    logits[::3] = np.nextafter(np.full(size, 1, dtype), np.arange(size, dtype=dtype) % 3)
+    logits[::3] = np.nextafter(
+        np.full(size, 1, dtype), np.arange(size, dtype=dtype) % 3
+    )
     subject.fit(logits, labels)
     check_answers(subject, logits)
 
 
 def test_a_fit_without_a_finite_optimum_says_so(subject: Subject) -> None:
-    """Every label right: no finite temperature is best. Methods that count need no optimum."""
+    """Every label right: no finite temperature is best. Methods that count need no
+    optimum.
+    """
     logits, _ = subject.examples(120, 4, seed=3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         subject.fit(logits, logits.argmax(axis=1))
     said = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
-    if subject.calibrator.name in ("uncalibrated", "irm", "hoki", "hoki_from_p0", *BINARY):
+    if subject.calibrator.name in (
+        "uncalibrated",
+        "irm",
+        "hoki",
+        "hoki_from_p0",
+        *BINARY,
+    ):
         assert not said
     else:
         assert said
@@ -311,7 +347,9 @@ def test_an_impossible_truth_is_mentioned(subject: Subject, data: Data) -> None:
     logits, labels = data[0].copy(), data[1]
     logits[5, labels[5]] = -np.inf
     if subject.calibrator.name in ("uncalibrated", "hoki", "hoki_from_p0"):
-        subject.fit(logits, labels)  # they look at whether the label was right, and at no more
+        subject.fit(
+            logits, labels
+        )  # they look at whether the label was right, and at no more
     else:
         with pytest.warns(RuntimeWarning, match="1 of 600 examples"):
             subject.fit(logits, labels)
@@ -339,4 +377,6 @@ def test_a_fitted_calibrator_says_what_it_learned(name: str, tmp_path: Path) -> 
     cal.fit(logits, labels).save(tmp_path / "cal.json")
     for text in (repr(cal), repr(load(tmp_path / "cal.json"))):
         assert "3 classes" in text
-        assert {"temps": "temperature ", "hoki": "100 examples", "vecs": ""}[name] in text
+        assert {"temps": "temperature ", "hoki": "100 examples", "vecs": ""}[
+            name
+        ] in text

@@ -1,4 +1,6 @@
-"""Estimators of our own, with scikit-learn's base class as the reference, and without it."""
+"""Estimators of our own, with scikit-learn's base class as the reference, and
+without it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr, get_tags
 
 from hokical import Dense, Gaussian, Hoki, TemperatureScaling
-from hokical.calibrators import Calibrator, Fit, MethodInfo, VectorScaling, make, method_names
+from hokical.calibrators import (
+    Calibrator,
+    Fit,
+    MethodInfo,
+    VectorScaling,
+    make,
+    method_names,
+)
 from hokical.rules.base import UncalibratedRule
 from tests.conftest import synthetic_logits
 
@@ -52,7 +61,9 @@ def test_parameters_are_those_of_scikit_learn(estimator: Calibrator) -> None:
 
 def test_parameters_are_set_and_unknown_ones_refused() -> None:
     assert Dense(Hoki()).set_params(class_axis=1).class_axis == 1
-    with pytest.raises(ValueError, match=r"Hoki has no parameter 'bins'; it has .*'n_bins'"):
+    with pytest.raises(
+        ValueError, match=r"Hoki has no parameter 'bins'; it has .*'n_bins'"
+    ):
         Hoki().set_params(bins=7)
 
 
@@ -129,7 +140,9 @@ print("sklearn" in sys.modules)
 @pytest.mark.slow
 def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
     command = [sys.executable, "-c", WITHOUT]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=300
+    )
     said = '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
     assert done.stdout.splitlines() == [said, "True", "False"]
 
@@ -138,7 +151,11 @@ def test_the_catalogue_knows_what_the_classes_say() -> None:
     kinds = {name: make(name) for name in NAMES}
     assert [kind.name for kind in kinds.values()] == [*kinds]
     binary = {name for name, kind in kinds.items() if kind.method.binary_only}
-    assert set(method_names(2)) - set(method_names(3)) == binary == {"platt", "beta", "venn_abers"}
+    assert (
+        set(method_names(2)) - set(method_names(3))
+        == binary
+        == {"platt", "beta", "venn_abers"}
+    )
 
 
 def test_names_are_known_without_importing_methods() -> None:
@@ -146,7 +163,9 @@ def test_names_are_known_without_importing_methods() -> None:
         "import sys, hokical.calibrators as c; c.make('temps');"
         "print(sorted(n for n in sys.modules if n.startswith('hokical.calibrators.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     loaded = {name.rpartition(".")[2] for name in eval(done.stdout)}
     assert loaded & {"methods", "hoki", "confidence"} == {"methods"}
 

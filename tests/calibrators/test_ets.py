@@ -21,7 +21,9 @@ REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5"]
 
 
 def simulated(seed, n=1500, classes=5, temperature=2.0, guesses=0.15):
-    """Logits that are too large by `temperature`, and labels some of which are pure guesses."""
+    """Logits that are too large by `temperature`, and labels some of which are pure
+    guesses.
+    """
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, classes))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -43,12 +45,16 @@ def mean_loss(proba, labels):
 
 
 def two_steps(logits, labels):
-    """The authors' two steps by general optimisers: the temperature alone, then the weights."""
+    """The authors' two steps by general optimisers: the temperature alone, then the
+    weights.
+    """
 
     def alone(log_temperature):
         return mean_loss(softmax(logits / np.exp(log_temperature), axis=1), labels)
 
-    temperature = np.exp(minimize_scalar(alone, bounds=(-3, 3), options={"xatol": 1e-9}).x)
+    temperature = np.exp(
+        minimize_scalar(alone, bounds=(-3, 3), options={"xatol": 1e-9}).x
+    )
     found = minimize(
         lambda weights: mean_loss(mixture(logits, temperature, weights), labels),
         np.full(3, 1 / 3),
@@ -71,7 +77,9 @@ def test_finds_what_two_general_optimisers_find(seed, temperature):
     slow_temperature, slow_loss = two_steps(logits, labels)
     assert_allclose(cal.temperature_, slow_temperature, rtol=1e-4)
     assert_allclose(ours, slow_loss, atol=1e-6)
-    assert_allclose(cal.predict_proba(logits), mixture(logits, cal.temperature_, cal.weights_))
+    assert_allclose(
+        cal.predict_proba(logits), mixture(logits, cal.temperature_, cal.weights_)
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-130, 1e24, 1e130])
@@ -93,7 +101,9 @@ def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
     assert_array_equal(one.weights_, three.weights_)
     monkeypatch.setattr("hokical._core.runtime.has_compiler", lambda: False)
     portable = EnsembleTemperatureScaling().fit(logits, labels)
-    assert_allclose(portable.predict_proba(logits), one.predict_proba(logits), atol=1e-9)
+    assert_allclose(
+        portable.predict_proba(logits), one.predict_proba(logits), atol=1e-9
+    )
 
 
 def test_hidden_classes_count_as_equal_ones():
@@ -107,16 +117,28 @@ def test_hidden_classes_count_as_equal_ones():
 
 
 @max_examples(15)
-@given(seed=st.integers(0, 10_000), temperature=st.floats(0.3, 4.0), guesses=st.floats(0.0, 0.6))
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.3, 4.0),
+    guesses=st.floats(0.0, 0.6),
+)
 def test_constants_and_the_order_of_classes_do_not_matter(seed, temperature, guesses):
     logits, labels = simulated(seed, 150, 4, temperature, guesses)
     rng = np.random.default_rng(seed)
     order = rng.permutation(4)
-    plain = quiet_fit(EnsembleTemperatureScaling(), logits, labels).predict_proba(logits)
-    moved = quiet_fit(EnsembleTemperatureScaling(), logits + rng.normal(size=(150, 1)), labels)
-    permuted = quiet_fit(EnsembleTemperatureScaling(), logits[:, order], np.argsort(order)[labels])
+    plain = quiet_fit(EnsembleTemperatureScaling(), logits, labels).predict_proba(
+        logits
+    )
+    moved = quiet_fit(
+        EnsembleTemperatureScaling(), logits + rng.normal(size=(150, 1)), labels
+    )
+    permuted = quiet_fit(
+        EnsembleTemperatureScaling(), logits[:, order], np.argsort(order)[labels]
+    )
     assert_allclose(moved.predict_proba(logits), plain, atol=1e-8)
-    assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-8)
+    assert_allclose(
+        permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-8
+    )
 
 
 def test_weights_are_repetitions():
@@ -127,7 +149,9 @@ def test_weights_are_repetitions():
         np.repeat(logits, counts, axis=0), np.repeat(labels, counts)
     )
     assert_allclose(weighted.loss_, repeated.loss_, rtol=1e-11)
-    assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-9)
+    assert_allclose(
+        weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-9
+    )
 
 
 def test_labels_stay_even_where_floats_tie():
@@ -158,7 +182,9 @@ def test_masked_classes_get_nothing_of_the_uniform_part():
     plain = EnsembleTemperatureScaling().fit(logits, labels)
     assert cal.weights_[2] > 0.05
     assert_allclose(cal.weights_, plain.weights_, atol=1e-8)
-    assert_allclose(cal.predict_proba(padded)[:, :5], plain.predict_proba(logits), atol=1e-8)
+    assert_allclose(
+        cal.predict_proba(padded)[:, :5], plain.predict_proba(logits), atol=1e-8
+    )
     assert_array_equal(cal.predict_proba(padded)[:, 5:], 0.0)
 
 
@@ -183,10 +209,14 @@ def test_a_file_gives_back_the_fit(tmp_path):
 @pytest.mark.peer
 @pytest.mark.parametrize("name", REAL)
 def test_at_least_as_good_as_probmetrics_on_real_logits(name):
-    """They fit one parameter after the other, so equality holds where that is no loss."""
+    """They fit one parameter after the other, so equality holds where that is no
+    loss.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("probmetrics", reason="the peer probmetrics is not installed")
+        pytest.importorskip(
+            "probmetrics", reason="the peer probmetrics is not installed"
+        )
         from probmetrics.calibrators.temperature_scaling import ETSCalibrator
 
         logits, labels = real_logits(name)

@@ -1,7 +1,7 @@
 """Files of this format, written once, are read for ever: same numbers, same answers.
 
-`python -m tests.calibrators.test_golden` writes files for methods without one. Files that are
-here already stay as they are.
+`python -m tests.calibrators.test_golden` writes files for methods without one. Files
+that are here already stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from hokical.calibrators import method_names
 from tests.conftest import quiet_fit, synthetic_logits
 
 #: Methods of this package, without those of hokical-paper.
-OWN = [name for name in method_names() if make(name).__module__.startswith("hokical.calibrators")]
+OWN = [
+    name
+    for name in method_names()
+    if make(name).__module__.startswith("hokical.calibrators")
+]
 FOLDER = Path(__file__).parent / "golden"
 #: Integrals may be computed in another way, within their stated errors.
 CLOSE = {"rtol": 0.0, "atol": 1e-8}
@@ -56,7 +60,9 @@ def test_files_of_every_method_are_read(case: str) -> None:
         np.testing.assert_allclose(
             calibrator.predict_confidence(data), answers["confidence"], **CLOSE
         )
-        np.testing.assert_allclose(calibrator.predict_proba(data), answers["proba"], **CLOSE)
+        np.testing.assert_allclose(
+            calibrator.predict_proba(data), answers["proba"], **CLOSE
+        )
     assert calibrator._stamp() == calibrator._stamp()
 
 
@@ -83,10 +89,14 @@ def test_the_default_predicts_as_before(kind: str, version: str) -> None:
         np.testing.assert_allclose(found, answers[name], **SAME)
     if own:
         return
-    np.testing.assert_array_equal(cal.predict_set(logits, coverage=0.9).members, answers["members"])
+    np.testing.assert_array_equal(
+        cal.predict_set(logits, coverage=0.9).members, answers["members"]
+    )
     accepted = cal.predict_or_abstain(logits, risk=0.3).accepted
     np.testing.assert_array_equal(accepted, answers["accepted"])
-    np.testing.assert_allclose(cal.predict_interval(logits), answers["interval"], **SAME)
+    np.testing.assert_allclose(
+        cal.predict_interval(logits), answers["interval"], **SAME
+    )
 
 
 @pytest.mark.parametrize("version", ["0_4", "0_5"])
@@ -95,12 +105,16 @@ def test_confidences_and_labels_predict_as_before(version: str) -> None:
     found = stated.predict(answers["stated"], groups={"topic": answers["topic"]})
     np.testing.assert_allclose(found, answers["confidence"], **SAME)
     several, answers = stored_answers(f"multilabel_{version}")
-    np.testing.assert_allclose(several.predict_proba(answers["scores"]), answers["proba"], **SAME)
+    np.testing.assert_allclose(
+        several.predict_proba(answers["scores"]), answers["proba"], **SAME
+    )
 
 
 @pytest.mark.parametrize("case", ["auto_0_3", "auto_groups_0_3"])
 def test_files_of_0_3_keep_labels(case: str) -> None:
-    """The default kept labels until 0.4; 0.3 wrote these files, with and without groups."""
+    """The default kept labels until 0.4; 0.3 wrote these files, with and without
+    groups.
+    """
     fitted = load(FOLDER / f"{case}.json")
     with np.load(FOLDER / f"{case}.npz") as stored:
         answers = dict(stored)
@@ -109,7 +123,9 @@ def test_files_of_0_3_keep_labels(case: str) -> None:
     assert (answers["labels"] != answers["proba"].argmax(axis=1)).any()
     for calibrator in (fitted, fitted):
         assert calibrator.rule_.preserves_labels
-        np.testing.assert_array_equal(calibrator.predict(logits, **own), answers["labels"])
+        np.testing.assert_array_equal(
+            calibrator.predict(logits, **own), answers["labels"]
+        )
         np.testing.assert_array_equal(answers["labels"], logits.argmax(axis=1))
         for name in ("confidence", "proba"):
             found = getattr(calibrator, f"predict_{name}")(logits, **own)

@@ -1,4 +1,6 @@
-"""Groups in the default: what they learn, that they do no harm, and how they are passed."""
+"""Groups in the default: what they learn, that they do no harm, and how they are
+passed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ import hokical
 from hokical.metrics import log_loss
 
 
-def world(n: int, seed: int, n_classes: int = 4, effect: float = 1.0) -> tuple[Any, Any, Any]:
+def world(
+    n: int, seed: int, n_classes: int = 4, effect: float = 1.0
+) -> tuple[Any, Any, Any]:
     """Logits, labels, and sites whose sharpness and class shares differ."""
     rng = np.random.default_rng(seed)
     site = rng.integers(0, 5, n)
@@ -48,11 +52,16 @@ def test_the_answer_is_what_the_rule_says(fitted: hokical.AutoCalibrator) -> Non
     assert rule.needed_groups is not None
     inner = hokical.AutoCalibrator().fit(*world(3000, 0)[:2]).predict_proba(logits)
     code = rule.coding.codes(site, 50)[:, 0]
-    expected = softmax((1 + rule.scale[code])[:, None] * np.log(inner) + rule.bias[code], axis=1)
+    expected = softmax(
+        (1 + rule.scale[code])[:, None] * np.log(inner) + rule.bias[code], axis=1
+    )
     found = fitted.predict_proba(logits, groups=site)
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert fitted.predict(logits, groups=site).tolist() == found.argmax(axis=1).tolist()
-    assert fitted.predict_confidence(logits, groups=site).tolist() == found.max(axis=1).tolist()
+    assert (
+        fitted.predict_confidence(logits, groups=site).tolist()
+        == found.max(axis=1).tolist()
+    )
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -61,7 +70,10 @@ def test_the_most_likely_class_is_predicted_unless_labels_are_kept(keep: bool) -
     options = {"keep_labels": True} if keep else {}
     cal = hokical.auto(logits, labels, groups=site, **options)
     assert cal.rule_.needed_groups is not None
-    found, proba = cal.predict(logits, groups=site), cal.predict_proba(logits, groups=site)
+    found, proba = (
+        cal.predict(logits, groups=site),
+        cal.predict_proba(logits, groups=site),
+    )
     own = logits.argmax(axis=1)
     np.testing.assert_array_equal(found, own if keep else proba.argmax(axis=1))
     assert (proba.argmax(axis=1) != own).any()
@@ -73,7 +85,9 @@ def test_unknown_groups_get_the_common_answer_and_are_counted(
     fitted: hokical.AutoCalibrator,
 ) -> None:
     logits = world(3, 3)[0]
-    with pytest.warns(UserWarning, match=r"of 3, .* not in the fit: 2 in 'group'\. They get"):
+    with pytest.warns(
+        UserWarning, match=r"of 3, .* not in the fit: 2 in 'group'\. They get"
+    ):
         mixed = fitted.predict_proba(logits, groups=["a", None, "elsewhere"])
     with pytest.warns(UserWarning, match="3 in 'group'"):
         none = fitted.predict_proba(logits, groups=[None, None, None])
@@ -84,7 +98,9 @@ def test_unknown_groups_get_the_common_answer_and_are_counted(
 def test_a_group_is_never_guessed(fitted: hokical.AutoCalibrator) -> None:
     logits, labels, site = world(10, 4)
     for call in (fitted.predict, fitted.predict_proba, fitted.predict_or_abstain):
-        with pytest.raises(ValueError, match="`groups` must be given, as in the fit: group"):
+        with pytest.raises(
+            ValueError, match="`groups` must be given, as in the fit: group"
+        ):
             call(logits)
     with pytest.raises(ValueError, match="`groups` must be given"):
         fitted.certify(logits, labels)
@@ -121,7 +137,11 @@ def test_columns_add_up_and_numbers_are_cut() -> None:
     rng = np.random.default_rng(7)
     logits, n = 2.0 * rng.normal(size=(4000, 3)), 4000
     age, sex = rng.integers(20, 80, n), rng.choice(["f", "m"], n)
-    scores = logits + 1.5 * np.outer(age > 50, [1, 0, 0]) + 1.5 * np.outer(sex == "f", [0, 1, 0])
+    scores = (
+        logits
+        + 1.5 * np.outer(age > 50, [1, 0, 0])
+        + 1.5 * np.outer(sex == "f", [0, 1, 0])
+    )
     labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
     cal = hokical.auto(logits, labels, groups={"age": age, "sex": sex})
     assert set(cal.groups_) == {"age", "sex"}
@@ -141,7 +161,9 @@ def test_many_classes_have_a_scale_by_group() -> None:
     assert cal.predict_proba(logits[:4], groups=site[:4]).shape == (4, 40)
 
 
-def test_a_file_and_what_it_answers(fitted: hokical.AutoCalibrator, tmp_path: Path) -> None:
+def test_a_file_and_what_it_answers(
+    fitted: hokical.AutoCalibrator, tmp_path: Path
+) -> None:
     logits, _, site = world(40, 10)
     fitted.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
@@ -152,7 +174,9 @@ def test_a_file_and_what_it_answers(fitted: hokical.AutoCalibrator, tmp_path: Pa
     assert loaded.groups_ == ["group"]
 
 
-def test_guarantees_go_by_the_groups(fitted: hokical.AutoCalibrator, tmp_path: Path) -> None:
+def test_guarantees_go_by_the_groups(
+    fitted: hokical.AutoCalibrator, tmp_path: Path
+) -> None:
     held, new = world(2000, 11), world(2000, 12)
     fitted.save(tmp_path / "cal.json")
     cal = hokical.load(tmp_path / "cal.json").certify(*held[:2], groups=held[2])
@@ -166,7 +190,9 @@ def test_guarantees_go_by_the_groups(fitted: hokical.AutoCalibrator, tmp_path: P
     chosen = cal.predict_or_abstain(logits, risk=0.3, groups=site)
     assert (chosen.labels != labels)[chosen.accepted].mean() < 0.33
     assert cal.predict_interval(logits, groups=site).shape == (2000, 2)
-    assert cal.predict_action(logits, 1 - np.eye(4), groups=site).actions.shape == (2000,)
+    assert cal.predict_action(logits, 1 - np.eye(4), groups=site).actions.shape == (
+        2000,
+    )
     assert cal.detect(logits, 1, recall=0.9, groups=site).flagged.shape == (2000,)
     assert cal.score(logits, labels, groups=site) < 0.0
 
@@ -175,7 +201,10 @@ def test_blocks_and_order_change_nothing(fitted: hokical.AutoCalibrator) -> None
     logits, _, site = world(700, 13)
     whole = fitted.predict_proba(logits, groups=site)
     order = np.random.default_rng(0).permutation(700)
-    parts = [fitted.predict_proba(logits[i : i + 1], groups=site[i : i + 1]) for i in range(9)]
+    parts = [
+        fitted.predict_proba(logits[i : i + 1], groups=site[i : i + 1])
+        for i in range(9)
+    ]
     np.testing.assert_array_equal(np.concatenate(parts), whole[:9])
     np.testing.assert_array_equal(
         fitted.predict_proba(logits[order], groups=site[order]), whole[order]
@@ -183,7 +212,9 @@ def test_blocks_and_order_change_nothing(fitted: hokical.AutoCalibrator) -> None
 
 
 @pytest.mark.parametrize("library", ["torch", "jax.numpy"])
-def test_arrays_of_other_libraries(fitted: hokical.AutoCalibrator, library: str) -> None:
+def test_arrays_of_other_libraries(
+    fitted: hokical.AutoCalibrator, library: str
+) -> None:
     xp = pytest.importorskip(library)
     logits, _, site = world(60, 14)
     given = xp.asarray(logits.astype(np.float32))
@@ -206,7 +237,9 @@ def test_the_best_classes_alone_are_refused() -> None:
     logits, labels, site = world(200, 16)
     best = np.argsort(-logits, axis=1)[:, :2]
     top = hokical.TopK(np.take_along_axis(logits, best, axis=1), best, 4)
-    with pytest.raises(TypeError, match=r"\(n, classes\) where there are `groups`; got a TopK"):
+    with pytest.raises(
+        TypeError, match=r"\(n, classes\) where there are `groups`; got a TopK"
+    ):
         hokical.auto(top, labels, groups=site)
 
 
@@ -228,7 +261,9 @@ def test_streams_go_by_the_groups_of_all_rows(
 
 def test_rows_of_weight_0_do_not_move_the_cuts() -> None:
     logits, labels, site = world(2000, 8)
-    number = np.searchsorted(["a", "b", "c", "d", "e"], site) + np.linspace(0.0, 0.9, 2000)
+    number = np.searchsorted(["a", "b", "c", "d", "e"], site) + np.linspace(
+        0.0, 0.9, 2000
+    )
     odd = np.arange(2000) % 2 == 1
     moved = np.where(odd, number, 100.0 + number)
     cal = hokical.auto(logits, labels, odd.astype(float), groups=moved)
@@ -252,7 +287,9 @@ def test_sets_by_group_know_a_number_by_its_text() -> None:
 def test_two_columns_of_thousands_of_groups_are_refused() -> None:
     rng = np.random.default_rng(0)
     right = rng.random(6000) < 0.5
-    groups = {name: rng.integers(0, 3000, 6000).astype(str) for name in ("user", "shop")}
+    groups = {
+        name: rng.integers(0, 3000, 6000).astype(str) for name in ("user", "shop")
+    }
     with pytest.raises(ValueError, match="one column of very many groups; got"):
         hokical.calibrate_confidence(rng.random(6000), right, groups=groups)
 
@@ -276,7 +313,10 @@ def test_pairs_of_groups_are_learned_where_they_matter(tmp_path: Path) -> None:
     assert "'sex' x 'site' was used" in cal.reason_
     assert "'sex' x 'odd' was left out" in cal.reason_
     loss = log_loss(cal.predict_proba(new, groups=theirs), truth)
-    alone = [hokical.auto(logits, labels, groups={name: groups[name]}) for name in ("sex", "site")]
+    alone = [
+        hokical.auto(logits, labels, groups={name: groups[name]})
+        for name in ("sex", "site")
+    ]
     for one in alone:
         assert loss < log_loss(one.predict_proba(new, groups=theirs), truth) - 0.005
     cal.save(tmp_path / "cal.json")
@@ -294,7 +334,9 @@ def test_pairs_that_do_not_matter_are_left_out() -> None:
 
 def test_a_pair_adds_to_its_columns() -> None:
     logits, labels, groups = paired(2000, 0, 3.0)
-    cal = hokical.auto(logits, labels, groups={name: groups[name] for name in ("sex", "site")})
+    cal = hokical.auto(
+        logits, labels, groups={name: groups[name] for name in ("sex", "site")}
+    )
     rule, row = cal.rule_, logits[:1]
     assert {len(term) for term in rule.terms} == {1, 2}
     sizes = [[rule.coding.sizes[k] for k in term] for term in rule.terms]
@@ -305,10 +347,17 @@ def test_a_pair_adds_to_its_columns() -> None:
     inner = np.log(hokical.auto(logits, labels).predict_proba(row))[0]
     for name in ({"sex": [s], "site": [t]} for s in "fm" for t in "ab"):
         code = rule.coding.codes(name, 1)[0]
-        own = [np.ravel_multi_index(code[[*t]], n) for t, n in zip(rule.terms, sizes, strict=True)]
+        own = [
+            np.ravel_multi_index(code[[*t]], n)
+            for t, n in zip(rule.terms, sizes, strict=True)
+        ]
         rows = firsts[:-1] + own
-        expected = softmax((1 + rule.scale[rows].sum()) * inner + rule.bias[rows].sum(axis=0))
-        np.testing.assert_allclose(cal.predict_proba(row, groups=name)[0], expected, atol=1e-9)
+        expected = softmax(
+            (1 + rule.scale[rows].sum()) * inner + rule.bias[rows].sum(axis=0)
+        )
+        np.testing.assert_allclose(
+            cal.predict_proba(row, groups=name)[0], expected, atol=1e-9
+        )
 
 
 def test_pairs_of_too_many_groups_are_left_out() -> None:
@@ -351,6 +400,12 @@ def test_names_of_groups_follow_the_columns_of_the_fit() -> None:
         return (proba.argmax(axis=1) != labels) & (proba.max(axis=1) >= threshold)
 
     found = cal.control_risk(
-        new_logits, new_labels, groups=swapped, loss=wrong, risk=0.5, delta=0.1, by="group"
+        new_logits,
+        new_labels,
+        groups=swapped,
+        loss=wrong,
+        risk=0.5,
+        delta=0.1,
+        by="group",
     )
     assert {name[0] for name in found.by_group} == {*"abcde"}

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("draws", [None, 300])
 @pytest.mark.parametrize("n_bins", [1, 4, 15, 40])
-def test_it_is_the_printed_algorithm(draws: int | None, n_bins: int, overconfident: Data) -> None:
+def test_it_is_the_printed_algorithm(
+    draws: int | None, n_bins: int, overconfident: Data
+) -> None:
     logits, labels = overconfident
     options = {"draws": draws, "n_bins": n_bins, "random_state": 1}
     cal = Hoki(noise=Gaussian(3.0), unseen="as_printed", **options).fit(logits, labels)
@@ -50,7 +52,9 @@ def test_stability_is_kept_to_two_to_the_minus_sixteen(overconfident: Data) -> N
     logits, labels = overconfident
     cal = Hoki(noise=Gaussian(3.0)).fit(logits, labels)
     exact = label_stability(logits, Gaussian(3.0))
-    np.testing.assert_allclose(cal.stability(logits), exact, atol=0.5 / cal.rule_.levels)
+    np.testing.assert_allclose(
+        cal.stability(logits), exact, atol=0.5 / cal.rule_.levels
+    )
 
 
 @given(
@@ -74,7 +78,8 @@ def test_validation_ece_is_zero_at_a_fixed_point(
     if cal.converged_:
         assert measured < 1e-9
         assert cal.ending_ == "converged"
-    # Certainty of a bin is cut by what one more example could do: one in 400, at most, per bin.
+    # Certainty of a bin is cut by what one more example could do: one in 400, at most,
+    # per bin.
     error = references.ece(smoothed.predict_confidence(logits), correct, n_bins)
     assert error <= cal.validation_ece_ + 2.0 * n_bins / 400.0
 
@@ -101,7 +106,9 @@ def test_parameters_changed_after_the_fit_change_nothing(overconfident: Data) ->
     cal.partial_fit(logits[:10], labels[:10])
 
 
-def test_a_fit_broken_off_is_no_fit(overconfident: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_broken_off_is_no_fit(
+    overconfident: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logits, labels = overconfident
     cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
 
@@ -134,7 +141,9 @@ def test_pickles_are_small(overconfident: Data) -> None:
         stored = pickle.dumps(cal)
         assert len(stored) < 260_000
         again = pickle.loads(stored)
-        np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
+        np.testing.assert_array_equal(
+            again.predict_confidence(overconfident[0]), expected
+        )
 
 
 @pytest.mark.slow
@@ -179,9 +188,13 @@ def test_a_calibrator_from_a_file_goes_on(
         np.testing.assert_array_equal(getattr(loaded, name), getattr(cal, name))
     rest = logits[2000:], labels[2000:]
     whole = cal.merge(Hoki(noise=Gaussian(2.0), draws=draws).fit(*rest))
-    np.testing.assert_array_equal(again.partial_fit(*rest).table_.weight, whole.table_.weight)
+    np.testing.assert_array_equal(
+        again.partial_fit(*rest).table_.weight, whole.table_.weight
+    )
     np.testing.assert_array_equal(again.alpha_, whole.alpha_)
-    np.testing.assert_array_equal(again.kept_.fit_scores.count, whole.kept_.fit_scores.count)
+    np.testing.assert_array_equal(
+        again.kept_.fit_scores.count, whole.kept_.fit_scores.count
+    )
 
 
 def test_a_table_of_another_fit_is_refused(overconfident: Data, tmp_path: Path) -> None:
@@ -212,7 +225,9 @@ def test_weights_are_repetitions(overconfident: Data) -> None:
     logits, labels = overconfident[0][:500], overconfident[1][:500]
     times = np.random.default_rng(0).integers(0, 4, size=500)
     weighted = Hoki(noise=Gaussian(2.0)).fit(logits, labels, sample_weight=times)
-    repeated = Hoki(noise=Gaussian(2.0)).fit(np.repeat(logits, times, 0), np.repeat(labels, times))
+    repeated = Hoki(noise=Gaussian(2.0)).fit(
+        np.repeat(logits, times, 0), np.repeat(labels, times)
+    )
     np.testing.assert_array_equal(weighted.alpha_, repeated.alpha_)
     auto = Hoki().fit(logits, labels, sample_weight=times)
     assert auto.accuracy_ == pytest.approx(repeated.accuracy_)
@@ -222,9 +237,13 @@ def test_the_same_seed_gives_the_same_draws(overconfident: Data) -> None:
     logits, labels = overconfident
     options = {"noise": Gaussian(2.0), "draws": 100}
     one, two = (Hoki(**options, random_state=3).fit(logits, labels) for _ in range(2))
-    np.testing.assert_array_equal(one.predict_confidence(logits), two.predict_confidence(logits))
+    np.testing.assert_array_equal(
+        one.predict_confidence(logits), two.predict_confidence(logits)
+    )
     other = Hoki(**options, random_state=4).fit(logits, labels)
-    assert not np.array_equal(one.predict_confidence(logits), other.predict_confidence(logits))
+    assert not np.array_equal(
+        one.predict_confidence(logits), other.predict_confidence(logits)
+    )
     np.random.seed(0)  # noqa: NPY002  the global state must not matter
     np.testing.assert_array_equal(
         Hoki(**options, random_state=3).fit(logits, labels).alpha_, one.alpha_
@@ -253,7 +272,9 @@ def test_masked_classes_get_nothing() -> None:
     assert np.isfinite(proba).all()
     np.testing.assert_array_equal(proba[:, 2], 0.0)
     np.testing.assert_array_equal(proba[7], [0.0, 1.0, 0.0, 0.0])
-    assert cal.predict_confidence(logits)[7] < 1.0  # what experience says; the mask says otherwise
+    assert (
+        cal.predict_confidence(logits)[7] < 1.0
+    )  # what experience says; the mask says otherwise
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
 
 
@@ -262,7 +283,9 @@ def test_all_right_or_all_wrong(right: bool) -> None:
     logits = np.random.default_rng(0).normal(size=(60, 3))
     labels = logits.argmax(axis=1) if right else logits.argmin(axis=1)
     cal = Hoki().fit(logits, labels)
-    np.testing.assert_allclose(cal.predict_confidence(logits), (61.0 if right else 1.0) / 62.0)
+    np.testing.assert_allclose(
+        cal.predict_confidence(logits), (61.0 if right else 1.0) / 62.0
+    )
     printed = Hoki(unseen="as_printed").fit(logits, labels)
     np.testing.assert_array_equal(printed.predict_confidence(logits), float(right))
 
@@ -295,7 +318,9 @@ def test_predicting_before_fitting_is_scikit_learns_error() -> None:
         ({"unseen": "guess"}, "`unseen` must be"),
     ],
 )
-def test_bad_parameters_are_named(options: dict, message: str, overconfident: Data) -> None:
+def test_bad_parameters_are_named(
+    options: dict, message: str, overconfident: Data
+) -> None:
     with pytest.raises(ValueError, match=message):
         Hoki(**options).fit(*overconfident)
 
@@ -308,7 +333,9 @@ def test_bad_noise_is_named(overconfident: Data) -> None:
 
 
 def test_too_few_iterations_are_said(overconfident: Data) -> None:
-    with pytest.warns(ConvergenceWarning, match=r"did not converge \(limit\): after 1 iter.*raise"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"did not converge \(limit\): after 1 iter.*raise"
+    ):
         cal = Hoki(noise=Gaussian(3.0), max_iter=1).fit(*overconfident)
     assert not cal.converged_
     assert cal.ending_ == "limit"
@@ -338,11 +365,18 @@ def test_both_algorithms_from_the_text(overconfident: Data) -> None:
     hoki.fit(logits, labels)
     new = overconfident[0][400:700]
     seen, unseen, steps = references.printed_hoki(
-        logits, labels, new, hoki.draws_.values,
-        n_bins=15, max_iter=200, from_confidence=False,
-    )  # fmt: skip
+        logits,
+        labels,
+        new,
+        hoki.draws_.values,
+        n_bins=15,
+        max_iter=200,
+        from_confidence=False,
+    )
     assert hoki.n_iter_ == steps
-    np.testing.assert_allclose(hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12
+    )
     np.testing.assert_allclose(hoki.predict_confidence(new), unseen, rtol=0, atol=1e-12)
 
 
@@ -387,5 +421,9 @@ def test_margins_that_overflow_leave_probabilities_that_sum_to_one(noise) -> Non
     labels = rng.integers(3, size=500)
     logits = rng.normal(size=(500, 3)) + 2 * np.eye(3)[labels]
     largest = np.finfo(np.float64).max
-    proba = Hoki(noise=noise).fit(logits, labels).predict_proba([[largest, -largest, -largest]])
+    proba = (
+        Hoki(noise=noise)
+        .fit(logits, labels)
+        .predict_proba([[largest, -largest, -largest]])
+    )
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)

@@ -1,4 +1,6 @@
-"""Pooled isotonic regression against scikit-learn's on all n x classes pairs, and its order."""
+"""Pooled isotonic regression against scikit-learn's on all n x classes pairs, and
+its order.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,17 @@ def pooled_twin(
     target = np.eye(logits.shape[1])[labels]
     counted = None if weights is None else np.repeat(weights, logits.shape[1])
     new_log_proba = log_softmax(new.astype(np.float64), axis=1)
-    fitted = references.isotonic_chance(log_proba.ravel(), target.ravel(), counted, new_log_proba)
+    fitted = references.isotonic_chance(
+        log_proba.ravel(), target.ravel(), counted, new_log_proba
+    )
     return (1.0 - IDENTITY_SHARE) * fitted + IDENTITY_SHARE * np.exp(new_log_proba)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("n", "n_classes"), [(30, 30), (400, 2), (500, 12)])
-def test_it_is_the_isotonic_regression_of_all_pairs(n: int, n_classes: int, weighted: bool) -> None:
+def test_it_is_the_isotonic_regression_of_all_pairs(
+    n: int, n_classes: int, weighted: bool
+) -> None:
     logits, labels = synthetic_logits(n, n_classes, seed=n)
     weights = np.random.default_rng(1).gamma(1.0, size=n) if weighted else None
     new, _ = synthetic_logits(300, n_classes, seed=5)
@@ -46,8 +52,9 @@ def test_it_is_the_isotonic_regression_of_all_pairs(n: int, n_classes: int, weig
     for rows in (logits, new):
         expected = pooled_twin(logits, labels, weights, rows)
         found = cal.predict_proba(rows)
-        # The twin can tie classes with the label; ours holds them a millionth below. Where two
-        # steps nearly touch, the slope between them makes more of the float32 rounding.
+        # The twin can tie classes with the label; ours holds them a millionth below.
+        # Where two steps nearly touch, the slope between them makes more of the float32
+        # rounding.
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=3e-5)
 
 
@@ -64,14 +71,17 @@ def test_it_agrees_on_real_logits(name: str, n: int) -> None:
     cal = unnormalised(IsotonicMulticlass().fit(logits, labels))
     expected = pooled_twin(logits, labels, None, logits)
     found = cal.predict_proba(logits)
-    # float32 keys can merge neighbours at a step's edge, so a handful may differ a little more.
+    # float32 keys can merge neighbours at a step's edge, so a handful may differ a
+    # little more.
     assert np.quantile(np.abs(found - expected), 1 - 1e-4) < 3e-6
     np.testing.assert_allclose(found, expected, atol=2e-3)
     _check_rows(IsotonicMulticlass().fit(logits, labels), logits)
 
 
 def _check_rows(cal: IsotonicMulticlass, logits: np.ndarray) -> None:
-    """Rows are probabilities, the label is on top, no order is reversed, confidence agrees."""
+    """Rows are probabilities, the label is on top, no order is reversed, confidence
+    agrees.
+    """
     proba = cal.predict_proba(logits)
     assert np.isfinite(proba).all()
     assert proba.min() >= 0.0
@@ -100,7 +110,9 @@ def _check_rows(cal: IsotonicMulticlass, logits: np.ndarray) -> None:
 def test_no_label_flips(
     seed: int, n: int, n_classes: int, dtype: str, grid: float, masked: float
 ) -> None:
-    """Coarse logits give ties within rows and between them; most fits are a few flat steps."""
+    """Coarse logits give ties within rows and between them; most fits are a few flat
+    steps.
+    """
     rng = np.random.default_rng(seed)
     logits = (grid * rng.integers(-3, 4, size=(n, n_classes))).astype(dtype)
     logits[rng.random(logits.shape) < masked] = -np.inf
@@ -110,7 +122,9 @@ def test_no_label_flips(
 
 
 def test_neighbouring_numbers_are_kept_apart() -> None:
-    """The two top logits differ by one unit in the last place, the later class first."""
+    """The two top logits differ by one unit in the last place, the later class
+    first.
+    """
     for dtype in (np.float16, np.float32, np.float64):
         top = np.array(1.0, dtype)
         logits = np.array([[np.nextafter(top, dtype(0)), top, 0.0]] * 4, dtype)
@@ -138,15 +152,22 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
 def test_shifted_rows_and_permuted_classes_change_nothing() -> None:
     logits, labels = synthetic_logits(400, 6, seed=4)
     rng = np.random.default_rng(0)
-    doubled, twice = np.vstack([logits, logits]), np.append(labels, rng.permutation(labels))
+    doubled, twice = (
+        np.vstack([logits, logits]),
+        np.append(labels, rng.permutation(labels)),
+    )
     cal = IsotonicMulticlass().fit(doubled, twice)
     shifted = doubled + rng.normal(size=(800, 1)) * 10
     other = IsotonicMulticlass().fit(shifted, twice)
-    np.testing.assert_allclose(other.predict_proba(logits), cal.predict_proba(logits), atol=1e-6)
+    np.testing.assert_allclose(
+        other.predict_proba(logits), cal.predict_proba(logits), atol=1e-6
+    )
     order = rng.permutation(6)
     permuted = IsotonicMulticlass().fit(doubled[:, order], np.argsort(order)[twice])
     np.testing.assert_allclose(
-        permuted.predict_proba(logits[:, order]), cal.predict_proba(logits)[:, order], atol=1e-6
+        permuted.predict_proba(logits[:, order]),
+        cal.predict_proba(logits)[:, order],
+        atol=1e-6,
     )
 
 
@@ -163,7 +184,9 @@ def test_threads_change_nothing_and_a_row_alone_gets_the_same() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*true class with logit:RuntimeWarning")
 def test_a_row_unlike_any_hit_is_nearly_even_and_keeps_its_order() -> None:
-    """Labels are right at 0.9 and nothing else ever is, so the function is lowest up to 0.1."""
+    """Labels are right at 0.9 and nothing else ever is, so the function is lowest up
+    to 0.1.
+    """
     logits = np.full((3, 20), -30.0)
     logits[:, :2] = np.log([0.9, 0.1])
     cal = IsotonicMulticlass().fit(logits, [0, 0, 0])
@@ -172,7 +195,9 @@ def test_a_row_unlike_any_hit_is_nearly_even_and_keeps_its_order() -> None:
     np.testing.assert_allclose(proba, 0.05, rtol=1e-5)
     assert proba.argmax() == 19
     nothing = IsotonicMulticlass().fit([[0.0, -np.inf], [0.0, -np.inf]], [1, 1])
-    np.testing.assert_allclose(nothing.predict_proba(np.log([[0.7, 0.3]])), 0.5, atol=1e-6)
+    np.testing.assert_allclose(
+        nothing.predict_proba(np.log([[0.7, 0.3]])), 0.5, atol=1e-6
+    )
 
 
 def test_unnormalised_entries_are_the_fitted_chances() -> None:
@@ -181,7 +206,9 @@ def test_unnormalised_entries_are_the_fitted_chances() -> None:
     assert plain.max() <= 1.0
     assert np.abs(plain.sum(axis=1) - 1.0).max() > 1e-3
     scaled = IsotonicMulticlass().fit(logits, labels).predict_proba(logits)
-    np.testing.assert_allclose(scaled, plain / plain.sum(axis=1, keepdims=True), atol=1e-15)
+    np.testing.assert_allclose(
+        scaled, plain / plain.sum(axis=1, keepdims=True), atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("target", ["right", "wrong"])
@@ -192,7 +219,9 @@ def test_all_right_or_all_wrong(target: str) -> None:
 
 
 def test_the_largest_and_smallest_logits_work() -> None:
-    logits = np.array([[3e38, -3e38, 0.0], [1e-38, 0.0, -1e-38], [1e4, -1e4, 0.0]], np.float32)
+    logits = np.array(
+        [[3e38, -3e38, 0.0], [1e-38, 0.0, -1e-38], [1e4, -1e4, 0.0]], np.float32
+    )
     _check_rows(IsotonicMulticlass().fit(logits, [0, 1, 2]), logits)
 
 
@@ -202,14 +231,18 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
     for twin in (loaded, loaded):
-        np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+        np.testing.assert_array_equal(
+            twin.predict_proba(logits), cal.predict_proba(logits)
+        )
         np.testing.assert_array_equal(twin.knots_, cal.knots_)
     assert loaded.get_params() == cal.get_params()
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 3.0, 1e300])
 def test_weights_are_relative(scale: float) -> None:
-    """Weights of very different sizes are counted in whole units, which changes no curve."""
+    """Weights of very different sizes are counted in whole units, which changes no
+    curve.
+    """
     logits, labels = synthetic_logits(300, 5, seed=3)
     weights = 10.0 ** np.random.default_rng(0).uniform(-6.0, 0.0, size=300)
     plain = IsotonicMulticlass().fit(logits, labels, weights)

@@ -46,7 +46,9 @@ def class_by_class_twin(
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("n", "n_classes"), [(40, 40), (300, 2), (500, 7)])
-def test_every_class_is_an_isotonic_regression(n: int, n_classes: int, weighted: bool) -> None:
+def test_every_class_is_an_isotonic_regression(
+    n: int, n_classes: int, weighted: bool
+) -> None:
     logits, labels = synthetic_logits(n, n_classes, seed=n)
     weights = np.random.default_rng(1).gamma(1.0, size=n) if weighted else None
     new, _ = synthetic_logits(200, n_classes, seed=5)
@@ -82,7 +84,9 @@ def test_labels_can_change_and_predict_says_so() -> None:
     logits[:, 0] += 5.0
     cal = IsotonicOneVsAllTS().fit(logits, labels)
     assert not cal.rule_.preserves_labels
-    assert (cal.predict(logits) == labels).mean() > (logits.argmax(axis=1) == labels).mean()
+    assert (cal.predict(logits) == labels).mean() > (
+        logits.argmax(axis=1) == labels
+    ).mean()
     proba = cal.predict_proba(logits)
     np.testing.assert_array_equal(cal.predict(logits), proba.argmax(axis=1))
     np.testing.assert_array_equal(cal.predict_confidence(logits), proba.max(axis=1))
@@ -104,7 +108,9 @@ def test_classes_without_a_hit_share_evenly_and_keep_their_order() -> None:
     kept = labels < 3
     cal = IsotonicOneVsAllTS().fit(logits[kept], labels[kept])
     row = np.array([[-np.inf, -np.inf, -np.inf, 0.5, 1.0]])
-    np.testing.assert_allclose(cal.predict_proba(row), [[0.0, 0.0, 0.0, 0.5, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(
+        cal.predict_proba(row), [[0.0, 0.0, 0.0, 0.5, 0.5]], atol=1e-6
+    )
     assert cal.predict(row)[0] == 4
 
 
@@ -136,7 +142,11 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
     weights = np.random.default_rng(0).integers(0, 4, size=300)
     repeated = np.repeat(np.arange(300), weights)
     left = IsotonicOneVsAllTS().fit(logits, labels, weights).predict_proba(logits)
-    right = IsotonicOneVsAllTS().fit(logits[repeated], labels[repeated]).predict_proba(logits)
+    right = (
+        IsotonicOneVsAllTS()
+        .fit(logits[repeated], labels[repeated])
+        .predict_proba(logits)
+    )
     np.testing.assert_allclose(left, right, atol=1e-5)
 
 
@@ -146,7 +156,9 @@ def test_permuted_classes_change_nothing() -> None:
     cal = IsotonicOneVsAllTS().fit(logits, labels)
     permuted = IsotonicOneVsAllTS().fit(logits[:, order], np.argsort(order)[labels])
     np.testing.assert_allclose(
-        permuted.predict_proba(logits[:, order]), cal.predict_proba(logits)[:, order], atol=1e-5
+        permuted.predict_proba(logits[:, order]),
+        cal.predict_proba(logits)[:, order],
+        atol=1e-5,
     )
 
 
@@ -163,7 +175,9 @@ def test_blocks_and_threads_change_nothing() -> None:
 def test_all_right_or_all_wrong_is_said_aloud(target: str) -> None:
     logits, _ = synthetic_logits(60, 5, seed=2)
     labels = logits.argmax(axis=1) if target == "right" else logits.argmin(axis=1)
-    with pytest.warns(ConvergenceWarning, match="OneVsAllTS did not converge: .* temperature"):
+    with pytest.warns(
+        ConvergenceWarning, match="OneVsAllTS did not converge: .* temperature"
+    ):
         cal = IsotonicOneVsAllTS().fit(logits, labels)
     assert not cal.converged_
     assert cal.message_
@@ -176,6 +190,8 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
     for twin in (loaded, loaded):
-        np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+        np.testing.assert_array_equal(
+            twin.predict_proba(logits), cal.predict_proba(logits)
+        )
         np.testing.assert_array_equal(twin.absent_classes_, cal.absent_classes_)
     assert loaded.get_params() == cal.get_params()

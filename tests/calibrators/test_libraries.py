@@ -1,4 +1,6 @@
-"""Every method answers every array library in kind, equal to NumPy: one walk over both lists."""
+"""Every method answers every array library in kind, equal to NumPy: one walk over
+both lists.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def test_every_method_answers_every_library_in_kind(
     calibrator, kind = fitted(case, n_classes), get_library(library)
     logits = hard_rows(calibrator.n_classes_)
     uniform = (
-        "uniform" in case or getattr(getattr(calibrator, "noise_", None), "low", None) is not None
+        "uniform" in case
+        or getattr(getattr(calibrator, "noise_", None), "low", None) is not None
     )
     for answer in ANSWERS:
         with kind.scope():
@@ -73,7 +76,9 @@ def test_every_method_answers_every_library_in_kind(
             expected = getattr(calibrator, answer)(logits)
             got = kind.read(found)
         assert got.dtype == expected.dtype
-        np.testing.assert_allclose(got, expected, rtol=0.0, atol=1e-6 if uniform else 1e-12)
+        np.testing.assert_allclose(
+            got, expected, rtol=0.0, atol=1e-6 if uniform else 1e-12
+        )
 
 
 @pytest.mark.parametrize("library", [name for name in NAMES if name != "numpy"])
@@ -91,7 +96,9 @@ def test_jax_proves_in_single_precision_what_numpy_does() -> None:
     logits, labels = synthetic_logits(600, 3, seed=5)
     logits, group = logits.astype(np.float32), np.arange(600) % 2
     given = jax.numpy.asarray(logits)
-    mine, other = (make("temps").fit(*synthetic_logits(400, 3, seed=3)) for _ in range(2))
+    mine, other = (
+        make("temps").fit(*synthetic_logits(400, 3, seed=3)) for _ in range(2)
+    )
     mine.certify(given, labels, groups=group)
     other.certify(logits, labels, groups=group)
     for by in ("all", "group"):
@@ -104,7 +111,9 @@ def test_jax_proves_in_single_precision_what_numpy_does() -> None:
     for label in (None, 1):
         ends = mine.predict_interval(given, label=label)
         assert isinstance(ends, jax.Array)
-        np.testing.assert_allclose(ends, other.predict_interval(logits, label=label), atol=1e-6)
+        np.testing.assert_allclose(
+            ends, other.predict_interval(logits, label=label), atol=1e-6
+        )
     assert mine.score(given, labels) == pytest.approx(other.score(logits, labels))
     members = mine.predict_set(given, coverage=0.9, by="group", groups=group).members
     expected = other.predict_set(logits, coverage=0.9, by="group", groups=group).members

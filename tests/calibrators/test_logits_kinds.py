@@ -1,4 +1,6 @@
-"""A method whose input is more than logits: a subclass of `Logits`, which it names itself."""
+"""A method whose input is more than logits: a subclass of `Logits`, which it names
+itself.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class TemperedRule(Rule):
     def proba(self, logits: Logits) -> Any:
         assert isinstance(logits, Tempered)
         scaled = logits.values / self.factor / logits.from_host(logits.own)[:, None]
-        return gumbel.distribution(Logits(scaled, logits.xp.max(scaled, axis=1), logits.backend), 1)
+        return gumbel.distribution(
+            Logits(scaled, logits.xp.max(scaled, axis=1), logits.backend), 1
+        )
 
 
 class TemperedScaling(Calibrator):
@@ -74,7 +78,9 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_it_is_fitted_saved_loaded_and_asked(data: Any, library: str, tmp_path: Path) -> None:
+def test_it_is_fitted_saved_loaded_and_asked(
+    data: Any, library: str, tmp_path: Path
+) -> None:
     kind = get_library(library)
     logits, labels, own = data
     given = Tempered.of(kind.make(logits), own)
@@ -93,9 +99,13 @@ def test_it_is_fitted_saved_loaded_and_asked(data: Any, library: str, tmp_path: 
 
 def test_each_method_gets_what_it_takes(data: Any) -> None:
     logits, labels, own = data
-    with pytest.raises(TypeError, match=r"must be logits \(n, classes\) for 'temps'.*\.Tempered`"):
+    with pytest.raises(
+        TypeError, match=r"must be logits \(n, classes\) for 'temps'.*\.Tempered`"
+    ):
         make("temps").fit(Tempered.of(logits, own), labels)
-    with pytest.raises(TypeError, match=r"\.Tempered` for 'tempered'; got logits \(n, classes\)"):
+    with pytest.raises(
+        TypeError, match=r"\.Tempered` for 'tempered'; got logits \(n, classes\)"
+    ):
         make("tempered").fit(logits, labels)
     assert "tempered" not in method_names(2)
 
@@ -132,8 +142,12 @@ def test_methods_of_another_package_name_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
     for name in (*catalog.IN_PAPER, "dirichlet"):
-        with pytest.raises(ValueError, match=r"It is in the package hokical-paper: `pip install"):
+        with pytest.raises(
+            ValueError, match=r"It is in the package hokical-paper: `pip install"
+        ):
             make(name)
     monkeypatch.setattr(catalog, "is_storable", lambda name: False)
-    with pytest.raises(ValueError, match=r"'recal', which is in the package hokical-paper"):
+    with pytest.raises(
+        ValueError, match=r"'recal', which is in the package hokical-paper"
+    ):
         catalog.find_rule("rule:recal")

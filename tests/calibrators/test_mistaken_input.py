@@ -1,4 +1,6 @@
-"""Input that is not what it should be is refused or named; real logits raise no false alarm."""
+"""Input that is not what it should be is refused or named; real logits raise no
+false alarm.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,19 @@ def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> Non
     cal = hokical.auto(frame(data[0]), data[1])
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
     for each in (cal, hokical.load(tmp_path / "cal.json")):
-        np.testing.assert_array_equal(each.predict(frame(data[0])), cal.predict(data[0]))
+        np.testing.assert_array_equal(
+            each.predict(frame(data[0])), cal.predict(data[0])
+        )
         swapped = frame(data[0])[["dog", "cat", "cow"]]
-        np.testing.assert_array_equal(each.predict_proba(swapped), cal.predict_proba(data[0]))
+        np.testing.assert_array_equal(
+            each.predict_proba(swapped), cal.predict_proba(data[0])
+        )
         found = hokical.evaluate(each, swapped, data[1]).score("brier")
         assert found == hokical.evaluate(cal, *data).score("brier")
         for ask in (each.predict_proba, each.predict_or_abstain, each.estimate_shift):
-            with pytest.raises(ValueError, match=r"the columns used in `fit`, cat, dog, cow; got"):
+            with pytest.raises(
+                ValueError, match=r"the columns used in `fit`, cat, dog, cow; got"
+            ):
                 ask(swapped.rename(columns={"dog": "wolf"}))
 
 
@@ -46,7 +54,10 @@ def test_files_keep_the_names_of_classes(data: Any, tmp_path: Path) -> None:
     cal = hokical.auto(*data, classes=("cat", "dog", "cow"))
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
     found = hokical.load(tmp_path / "cal.json")
-    assert (found.class_names, found.metadata_) == (("cat", "dog", "cow"), {"of": "animals"})
+    assert (found.class_names, found.metadata_) == (
+        ("cat", "dog", "cow"),
+        {"of": "animals"},
+    )
     assert found.detect(data[0], "dog").flagged.any()
 
 
@@ -59,7 +70,9 @@ def test_a_loaded_multilabel_calibrator_knows_its_columns(tmp_path: Path) -> Non
     for each in (cal, hokical.load(tmp_path / "cal.json")):
         swapped = each.predict_proba(scores[["cow", "dog", "cat"]])
         np.testing.assert_array_equal(swapped, cal.predict_proba(scores.to_numpy()))
-        with pytest.raises(ValueError, match="`scores` must have the columns used in `fit`"):
+        with pytest.raises(
+            ValueError, match="`scores` must have the columns used in `fit`"
+        ):
             each.predict_proba(scores.rename(columns={"dog": "wolf"}))
 
 
@@ -67,7 +80,9 @@ def test_more_examples_come_in_the_order_of_the_first(data: Any) -> None:
     logits, labels = frame(data[0]), data[1]
     cal = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(logits[:200], labels[:200])
     cal.partial_fit(logits[200:][["cow", "cat", "dog"]], labels[200:])
-    expected = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data).predict_proba(data[0])
+    expected = (
+        hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data).predict_proba(data[0])
+    )
     np.testing.assert_array_equal(cal.predict_proba(logits), expected)
 
 
@@ -81,11 +96,15 @@ def test_percentages_are_named(data: Any) -> None:
         MultilabelCalibrator().fit(percent, labels)
 
 
-def test_probabilities_after_a_fit_on_logits_are_named(data: Any, tmp_path: Path) -> None:
+def test_probabilities_after_a_fit_on_logits_are_named(
+    data: Any, tmp_path: Path
+) -> None:
     cal = make("temps").fit(3.0 * data[0], data[1])
     cal.save(tmp_path / "cal.json")
     for each in (cal, hokical.load(tmp_path / "cal.json")):
-        with pytest.warns(UserWarning, match="look like probabilities: all rows sum to 1"):
+        with pytest.warns(
+            UserWarning, match="look like probabilities: all rows sum to 1"
+        ):
             each.predict_proba(softmax(data[0], axis=1))
         with pytest.warns(UserWarning, match="look like percentages"):
             each.predict_confidence(100.0 * softmax(data[0], axis=1))
@@ -111,7 +130,9 @@ def test_logits_raise_no_alarm(data: Any) -> None:
 
 def test_an_id_among_the_logits_is_named(data: Any) -> None:
     with_id = np.column_stack([np.arange(1000.0, 1300.0), data[0]])
-    with pytest.warns(FitDataWarning, match="column, 0, that counts the rows from 1000"):
+    with pytest.warns(
+        FitDataWarning, match="column, 0, that counts the rows from 1000"
+    ):
         make("uncalibrated").fit(with_id, data[1])
 
 
@@ -123,15 +144,25 @@ def test_rows_in_another_order_are_refused(data: Any) -> None:
     shuffled = labels.sample(frac=1.0, random_state=1)
     cal = make("temps").fit(logits, labels)
     for ask in (make("temps").fit, cal.certify, cal.score):
-        with pytest.raises(ValueError, match=r"order of `logits`.*labels\.loc\[logits\.index\]"):
+        with pytest.raises(
+            ValueError, match=r"order of `logits`.*labels\.loc\[logits\.index\]"
+        ):
             ask(logits, shuffled)
-    with pytest.warns(FitDataWarning, match=r"`labels\.to_numpy\(\)` if the order is right"):
+    with pytest.warns(
+        FitDataWarning, match=r"`labels\.to_numpy\(\)` if the order is right"
+    ):
         make("temps").fit(frame(data[0]), labels.set_axis(rng.permutation(300)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make("temps").fit(frame(data[0]), labels)  # other values: pairs by place are meant
-    with pytest.raises(ValueError, match=r"`right` must have its rows in the order of `confid"):
-        ConfidenceCalibrator().fit(pd.Series(rng.random(300), index=index), shuffled > 0)
+        make("temps").fit(
+            frame(data[0]), labels
+        )  # other values: pairs by place are meant
+    with pytest.raises(
+        ValueError, match=r"`right` must have its rows in the order of `confid"
+    ):
+        ConfidenceCalibrator().fit(
+            pd.Series(rng.random(300), index=index), shuffled > 0
+        )
 
 
 def test_lists_of_two_columns_are_labels() -> None:
@@ -142,7 +173,9 @@ def test_lists_of_two_columns_are_labels() -> None:
     np.testing.assert_allclose(found, hokical.from_binary_probabilities(yes), rtol=1e-9)
     with pytest.raises(ValueError, match=r"got shape \(50, 1\) for label 1"):
         hokical.from_binary_probabilities([parts[0], np.ones((50, 1))])
-    with pytest.raises(ValueError, match=r"Pass the list of arrays .* `probabilities\[..., 1\].T`"):
+    with pytest.raises(
+        ValueError, match=r"Pass the list of arrays .* `probabilities\[..., 1\].T`"
+    ):
         hokical.from_binary_probabilities(np.array(parts))
     np.testing.assert_allclose(hokical.from_binary_probabilities([[0.5, 0.5]]), 0.0)
 
@@ -176,19 +209,27 @@ def test_percentages_mixed_with_fractions_are_named() -> None:
 def test_wrong_arguments_are_named_with_a_remedy(data: Any) -> None:
     cal = make("temps").fit(*data)
     scores, right = np.zeros((50, 2)), np.arange(50) % 2 == 0
-    several = MultilabelCalibrator().fit(scores + right[:, None], np.stack([right, right], axis=1))
-    with pytest.raises(TypeError, match="must be one of logits; got MultilabelCalibrator"):
+    several = MultilabelCalibrator().fit(
+        scores + right[:, None], np.stack([right, right], axis=1)
+    )
+    with pytest.raises(
+        TypeError, match="must be one of logits; got MultilabelCalibrator"
+    ):
         hokical.calibrators.with_sets(several, coverage=0.9)
     cal.certify(*synthetic_logits(50, 3, seed=5))
     for call in (cal.predict_set, hokical.Dense(cal).predict_set):
-        with pytest.raises(TypeError, match=r"`predict_set` must get `coverage`.*`coverage=1 - al"):
+        with pytest.raises(
+            TypeError, match=r"`predict_set` must get `coverage`.*`coverage=1 - al"
+        ):
             call(data[0], coverage=0.9, alpha=0.1)
     with pytest.raises(TypeError, match=r"may get delta, by.*; got none"):
         hokical.calibrators.with_sets(cal)
     for fit in (make("temps").fit, hokical.Dense("temps").fit):
         with pytest.raises(TypeError, match=r"`labels` must be integers.*got .*bool"):
             fit(data[0], data[1] == 1)
-    make("temps").fit(data[0][:, :2], data[1] == 1)  # of two classes they are the classes
+    make("temps").fit(
+        data[0][:, :2], data[1] == 1
+    )  # of two classes they are the classes
     for label in (7, -1, "cat"):
         with pytest.raises(ValueError, match=r"column from 0 to 2; got .* Choose one"):
             cal.detect(data[0], label)
@@ -197,16 +238,22 @@ def test_wrong_arguments_are_named_with_a_remedy(data: Any) -> None:
         named.predict_interval(frame(data[0]), label="lion")
     with pytest.raises(ValueError, match="`groups` must be given with"):
         cal.predict_or_abstain(data[0], by="group")
-    with pytest.raises(ValueError, match=r"2-D \(n, labels\); got shape \(50,\).*\[:, None\]"):
+    with pytest.raises(
+        ValueError, match=r"2-D \(n, labels\); got shape \(50,\).*\[:, None\]"
+    ):
         MultilabelCalibrator().fit(scores[:, 0], right)
     stated = ConfidenceCalibrator().fit(np.linspace(0.1, 0.9, 50), right)
-    with pytest.raises(ValueError, match="need a calibrator of logits, which this monitor"):
+    with pytest.raises(
+        ValueError, match="need a calibrator of logits, which this monitor"
+    ):
         hokical.CalibrationMonitor(stated).update_logits(*data)
 
 
 def test_a_number_is_no_network(data: Any) -> None:
     pytest.importorskip("torch")
-    with pytest.raises(TypeError, match=r"`model` must be a network, .*; got int.*hokical.auto"):
+    with pytest.raises(
+        TypeError, match=r"`model` must be a network, .*; got int.*hokical.auto"
+    ):
         hokical.calibrate(3, *data)  # type: ignore[arg-type]
 
 
@@ -234,18 +281,24 @@ def test_a_failed_refit_leaves_no_half_fitted_state(kind: str, data: Any) -> Non
     with pytest.raises(ValueError, match="not fitted"):
         cal.predict(given[["cow", "dog", "cat"]])
     cal.fit(given, truth)
-    np.testing.assert_array_equal(cal.predict(given[["cow", "dog", "cat"]]), cal.predict(given))
+    np.testing.assert_array_equal(
+        cal.predict(given[["cow", "dog", "cat"]]), cal.predict(given)
+    )
 
 
 def test_merged_calibrators_know_their_columns(data: Any) -> None:
     logits, names = frame(data[0]), np.array(["cat", "dog", "cow"])[data[1]]
     one, two, turned = (hokical.Hoki(noise=hokical.Gaussian(2.0)) for _ in range(3))
     one.fit(logits[:200], names[:200], classes=["cat", "dog", "cow"])
-    merged = one.merge(two.fit(logits[200:], names[200:], classes=["cat", "dog", "cow"]))
+    merged = one.merge(
+        two.fit(logits[200:], names[200:], classes=["cat", "dog", "cow"])
+    )
     turned.fit(logits[["cow", "dog", "cat"]], 2 - data[1])
     expected = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data)
     swapped = logits[["cow", "dog", "cat"]]
-    np.testing.assert_array_equal(merged.predict_proba(swapped), expected.predict_proba(data[0]))
+    np.testing.assert_array_equal(
+        merged.predict_proba(swapped), expected.predict_proba(data[0])
+    )
     assert merged.class_names == ("cat", "dog", "cow")
     assert one.table_.total == 200
     with pytest.raises(ValueError, match=r"must agree to be merged.*and columns"):
@@ -253,13 +306,18 @@ def test_merged_calibrators_know_their_columns(data: Any) -> None:
     unnamed = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(
         np.asarray(data[0])[200:], data[1][200:]
     )
-    for merged in (one.merge(unnamed), unnamed.merge(one)):  # arrays have no names to disagree
+    for merged in (
+        one.merge(unnamed),
+        unnamed.merge(one),
+    ):  # arrays have no names to disagree
         assert merged._columns == one._columns
 
 
 def test_more_examples_keep_what_the_table_was() -> None:
     logits, labels = synthetic_logits(300, 3, seed=4)
-    table = pd.DataFrame(softmax(logits, axis=1), columns=["prob_a", "prob_b", "prob_c"])
+    table = pd.DataFrame(
+        softmax(logits, axis=1), columns=["prob_a", "prob_b", "prob_c"]
+    )
     table["label"] = np.array(["a", "b", "c"])[labels]
     cal = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(table[:200], "label")
     before = dict(cal.metadata_)

@@ -16,7 +16,9 @@ N_LABELS = 12
 
 
 def tags(n: int, seed: int = 0, *, calibrated: bool = False) -> tuple[Any, Any]:
-    """Scores and labels; the curves of labels are alike but not equal, and some are rare."""
+    """Scores and labels; the curves of labels are alike but not equal, and some are
+    rare.
+    """
     rng = np.random.default_rng(seed)
     base = np.linspace(-5.0, 0.0, N_LABELS)
     odds = base + 2.0 * rng.normal(size=(n, N_LABELS))
@@ -50,7 +52,9 @@ def test_rare_labels_borrow_strength(fitted: Any) -> None:
     assert pooled < log_loss(alone, truth) < log_loss(own, truth)
     ideal = log_loss(1.0 / (1.0 + np.exp(-tags(20_000, 1, calibrated=True)[0])), truth)
     assert pooled - ideal < 0.35 * (log_loss(alone, truth) - ideal) + 1e-3
-    assert fitted.reason_.startswith("log-odds were averaged: 0% uncalibrated, 100% curves")
+    assert fitted.reason_.startswith(
+        "log-odds were averaged: 0% uncalibrated, 100% curves"
+    )
 
 
 def test_calibrated_scores_are_hardly_changed() -> None:
@@ -69,9 +73,12 @@ def test_few_examples_are_enough_and_do_little_harm(n_labels: int) -> None:
     gains, harm = [], []
     for seed in range(15):
         for kind, calibrated in ((gains, False), (harm, True)):
-            scores, labels = (part[:, -n_labels:] for part in tags(40, seed, calibrated=calibrated))
+            scores, labels = (
+                part[:, -n_labels:] for part in tags(40, seed, calibrated=calibrated)
+            )
             test, truth = (
-                part[:, -n_labels:] for part in tags(4000, 50 + seed, calibrated=calibrated)
+                part[:, -n_labels:]
+                for part in tags(4000, 50 + seed, calibrated=calibrated)
             )
             proba = MultilabelCalibrator().fit(scores, labels).predict_proba(test)
             own = 1.0 / (1.0 + np.exp(-test))
@@ -102,11 +109,15 @@ def test_a_label_without_positives_stays_modest() -> None:
 
 def test_few_examples_keep_the_probabilities_and_none_is_certain() -> None:
     scores, labels = tags(9)
-    with pytest.warns(hokical.FitDataWarning, match=r"9 examples are too few \(at least 10"):
+    with pytest.warns(
+        hokical.FitDataWarning, match=r"9 examples are too few \(at least 10"
+    ):
         cal = MultilabelCalibrator().fit(scores, labels)
     assert cal.reason_.startswith("the probabilities were kept")
     np.testing.assert_allclose(cal.predict_proba(scores), 1.0 / (1.0 + np.exp(-scores)))
-    proba = MultilabelCalibrator().fit(scores.repeat(9, axis=0), (scores > 0).repeat(9, axis=0))
+    proba = MultilabelCalibrator().fit(
+        scores.repeat(9, axis=0), (scores > 0).repeat(9, axis=0)
+    )
     extreme = proba.predict_proba(np.where(scores > 0, np.inf, -np.inf))
     assert ((extreme > 0.0) & (extreme < 1.0)).all()
 
@@ -123,24 +134,32 @@ def test_rounded_probabilities_are_as_sure_as_their_examples(digits: int) -> Non
     new, truth = rounded(20_000, 2)
     proba = cal.predict_proba(from_binary_probabilities(new))
     np.testing.assert_array_equal(
-        cal.predict_proba(np.where(new == 0, -np.inf, np.where(new == 1, np.inf, 0.0)))[new == 1],
+        cal.predict_proba(np.where(new == 0, -np.inf, np.where(new == 1, np.inf, 0.0)))[
+            new == 1
+        ],
         proba[new == 1],
     )
     for value in (0.0, 1.0):
         pile, known = new == value, (given == value).sum()
         share = truth[pile].mean()
-        assert abs(proba[pile].mean() - share) < 4.0 * np.sqrt(share * (1.0 - share) / known)
+        assert abs(proba[pile].mean() - share) < 4.0 * np.sqrt(
+            share * (1.0 - share) / known
+        )
     ideal = np.empty(proba.shape)  # knows how often each value is there, for each label
     for k in range(N_LABELS):
         place = np.unique(new[:, k], return_inverse=True)[1]
         ideal[:, k] = (np.bincount(place, truth[:, k]) / np.bincount(place))[place]
     ideal = np.clip(ideal, 1e-9, 1.0 - 1e-9)
-    flattered = 0.5 * (10**digits + 1) / len(new)  # as it knows them from the same examples
+    flattered = (
+        0.5 * (10**digits + 1) / len(new)
+    )  # as it knows them from the same examples
     assert log_loss(proba, truth) - log_loss(ideal, truth) < 0.001 + flattered
 
 
 def test_no_score_is_surer_than_the_fit_bears_out(fitted: Any) -> None:
-    extreme = fitted.predict_proba(np.array([[-np.inf], [np.inf]]).repeat(N_LABELS, axis=1))
+    extreme = fitted.predict_proba(
+        np.array([[-np.inf], [np.inf]]).repeat(N_LABELS, axis=1)
+    )
     seen = tags(600)[0]
     assert extreme[0].min() > 1e-6
     assert extreme[1].max() < 1.0 - 1e-6
@@ -184,7 +203,9 @@ def test_least_cost(fitted: Any) -> None:
     scores = tags(200, 4)[0]
     proba = fitted.predict_proba(scores)
     np.testing.assert_array_equal(fitted.predict(scores), proba >= 0.5)
-    np.testing.assert_array_equal(fitted.predict(scores, costs=(1.0, 9.0)), proba >= 0.1)
+    np.testing.assert_array_equal(
+        fitted.predict(scores, costs=(1.0, 9.0)), proba >= 0.1
+    )
     by_label = np.ones((N_LABELS, 2))
     by_label[3, 1] = 4.0
     found = fitted.predict(scores, costs=by_label)
@@ -212,7 +233,9 @@ def test_recall_keeps_its_guarantee() -> None:
 
 @pytest.mark.slow
 def test_sets_keep_their_guarantee() -> None:
-    """Over draws of the certified examples: three standard errors below what is guaranteed."""
+    """Over draws of the certified examples: three standard errors below what is
+    guaranteed.
+    """
     cal = MultilabelCalibrator().fit(*tags(600))
     test, truth = tags(20_000, 5)
     there = truth == 1
@@ -220,16 +243,23 @@ def test_sets_keep_their_guarantee() -> None:
     for seed in range(60):
         cal.certify(*tags(300, 1000 + seed))
         sets = cal.predict_set(test, coverage=0.8)
-        rows.append((sets.possible | ~there).all(axis=1) & (~sets.inside | there).all(axis=1))
+        rows.append(
+            (sets.possible | ~there).all(axis=1) & (~sets.inside | there).all(axis=1)
+        )
         sets = cal.predict_set(test, coverage=0.8, by="label")
-        kept = [np.where(there, sets.possible, np.nan), np.where(there, np.nan, ~sets.inside)]
+        kept = [
+            np.where(there, sets.possible, np.nan),
+            np.where(there, np.nan, ~sets.inside),
+        ]
         labels.append([np.nanmean(part, axis=0) for part in kept])
         sets = cal.predict_set(test, coverage=0.8, by="label", delta=0.2)
         sure.append([np.nanmean(np.where(there, sets.possible, np.nan), axis=0) >= 0.8])
     kept = np.mean(rows, axis=1)
     assert 0.8 - 3.0 * kept.std() / np.sqrt(60) <= kept.mean() <= 0.8 + 1.0 / 301 + 0.01
     found = np.array(labels)
-    assert (found.mean(axis=0) >= 0.8 - 3.0 * found.std(axis=0) / np.sqrt(60) - 1e-9).all()
+    assert (
+        found.mean(axis=0) >= 0.8 - 3.0 * found.std(axis=0) / np.sqrt(60) - 1e-9
+    ).all()
     assert np.mean(sure, axis=0).min() >= 0.8 - 3.0 * np.sqrt(0.8 * 0.2 / 60)
 
 
@@ -252,12 +282,19 @@ def test_sets_by_hand(fitted: Any, tmp_path: Path) -> None:
     few = MultilabelCalibrator().fit(*tags(600)).certify(scores[:4], labels[:4])
     for by in ("row", "label"):
         assert few.predict_set(new, coverage=0.9, by=by).open.all()
-    assert "12 are never out and 12 are never in" in few.predict_set(new, coverage=0.9).guarantee
+    assert (
+        "12 are never out and 12 are never in"
+        in few.predict_set(new, coverage=0.9).guarantee
+    )
     cal.save(tmp_path / "cal.json")
-    twin = hokical.load(tmp_path / "cal.json").predict_set(new, coverage=0.9, by="label")
+    twin = hokical.load(tmp_path / "cal.json").predict_set(
+        new, coverage=0.9, by="label"
+    )
     np.testing.assert_array_equal(twin.open, sets.open)
     torch = pytest.importorskip("torch")
-    found = cal.predict_set(torch.tensor(new, dtype=torch.float32), coverage=0.9, by="label")
+    found = cal.predict_set(
+        torch.tensor(new, dtype=torch.float32), coverage=0.9, by="label"
+    )
     np.testing.assert_array_equal(found.open.numpy(), sets.open)
     with pytest.raises(
         ValueError,
@@ -272,7 +309,9 @@ def test_files(fitted: Any, tmp_path: Path) -> None:
     twin = hokical.load(tmp_path / "cal.json")
     scores = tags(20, 9)[0]
     np.testing.assert_array_equal(twin.predict_proba(scores), cal.predict_proba(scores))
-    np.testing.assert_array_equal(twin.recall_thresholds(0.8), cal.recall_thresholds(0.8))
+    np.testing.assert_array_equal(
+        twin.recall_thresholds(0.8), cal.recall_thresholds(0.8)
+    )
     assert twin.reason_ == cal.reason_
 
 
@@ -282,11 +321,15 @@ def test_errors(fitted: Any) -> None:
         fitted.predict_proba(scores[:, :3])
     with pytest.raises(ValueError, match=r"For one class per row use `hokical\.auto`"):
         MultilabelCalibrator().fit(scores, labels[:, 0])
-    with pytest.raises(ValueError, match=r"must be 0, 1 or NaN \(not known\); got 2 in row 0"):
+    with pytest.raises(
+        ValueError, match=r"must be 0, 1 or NaN \(not known\); got 2 in row 0"
+    ):
         MultilabelCalibrator().fit(scores, labels * 0 + 2)
     bad = scores.copy()
     bad[2, 1] = np.nan
-    with pytest.raises(ValueError, match="must not hold NaN; got nan in row 2, column 1"):
+    with pytest.raises(
+        ValueError, match="must not hold NaN; got nan in row 2, column 1"
+    ):
         fitted.predict_proba(bad)
     with pytest.raises(ValueError, match="Call `certify"):
         fitted.recall_thresholds(0.9)
@@ -294,7 +337,9 @@ def test_errors(fitted: Any) -> None:
         MultilabelCalibrator().fit(scores, labels * np.nan)
     with pytest.raises(ValueError, match="not fitted"):
         MultilabelCalibrator().predict_proba(scores)
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got 1.5 in row 0, column 1"):
+    with pytest.raises(
+        ValueError, match=r"must lie in \[0, 1\]; got 1.5 in row 0, column 1"
+    ):
         from_binary_probabilities([[0.5, 1.5]])
 
 
@@ -337,7 +382,9 @@ def test_what_looks_wrong_is_said(fitted: Any) -> None:
         MultilabelCalibrator().fit(1.0 / (1.0 + np.exp(-scores)), labels)
     with pytest.raises(ValueError, match=r"shape \(2,\) or \(12, 2\); got \(1, 2, 3\)"):
         fitted.predict(scores, costs=(1, 2, 3))
-    with pytest.warns(hokical.FitDataWarning, match="all 2400 labels are 0; the probabilities are"):
+    with pytest.warns(
+        hokical.FitDataWarning, match="all 2400 labels are 0; the probabilities are"
+    ):
         none = MultilabelCalibrator().fit(scores, 0 * labels)
     assert "all 2400 labels are 0" in none.reason_
 
@@ -349,7 +396,9 @@ def test_rows_of_the_fit_cannot_certify_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`scores` must be of .* got rows of the fit"):
         cal.certify(scores[::-2].astype(np.float32), labels[::-2])
     assert cal.certify(scores, labels, reused="ignore").held_out_ is not None
-    with pytest.raises(ValueError, match=r"`reused` must be one of \['refuse', 'ignore'\]"):
+    with pytest.raises(
+        ValueError, match=r"`reused` must be one of \['refuse', 'ignore'\]"
+    ):
         cal.certify(scores, labels, reused="yes")
     assert cal.certify(*tags(300, 8)).held_out_ is not None
 

@@ -1,4 +1,6 @@
-"""One calibrator, fitted or loaded: the same class, members, parameters and predictions."""
+"""One calibrator, fitted or loaded: the same class, members, parameters and
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def members(kind: Any) -> set[str]:
 def test_an_estimator_has_at_most_thirty_public_members() -> None:
     kinds = [type(make(name)) for name in NAMES]
     kinds += [hokical.ConfidenceCalibrator, hokical.MultilabelCalibrator]
-    assert {kind.__name__: len(members(kind)) for kind in kinds if len(members(kind)) > 30} == {}
+    assert {
+        kind.__name__: len(members(kind)) for kind in kinds if len(members(kind)) > 30
+    } == {}
 
 
 def test_names_are_few_and_listed() -> None:
@@ -51,7 +55,9 @@ def test_loading_gives_what_was_saved(name: str, tmp_path: Path) -> None:
     fitted_attributes = {key for key in vars(cal) if key.endswith("_")}
     assert fitted_attributes == {key for key in vars(found) if key.endswith("_")}
     for what in ("predict", "predict_confidence", "predict_proba"):
-        np.testing.assert_array_equal(getattr(found, what)(logits), getattr(cal, what)(logits))
+        np.testing.assert_array_equal(
+            getattr(found, what)(logits), getattr(cal, what)(logits)
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,13 +68,21 @@ def test_fitted_attributes_are_declared(name: str) -> None:
     for kind in type(cal).__mro__:
         declared |= set(getattr(kind, "__annotations__", {}))
     if type(cal).__module__.startswith("hokical.calibrators"):
-        own = {key for key in vars(cal) if key.endswith("_") and not key.startswith("_")}
-        # Fields of a rule that another method chose, such as the temperature of the default.
+        own = {
+            key for key in vars(cal) if key.endswith("_") and not key.startswith("_")
+        }
+        # Fields of a rule that another method chose, such as the temperature of the
+        # default.
         assert own - declared <= set(vars(cal.rule_.core)) | {
             f"{field}_" for field in cal.rule_.own_fields()
         }
     missing = {key for key in declared if key.endswith("_") and not hasattr(cal, key)}
-    assert missing <= {"log_loss_", "n_iter_", "converged_", "message_"}  # of a search, if any
+    assert missing <= {
+        "log_loss_",
+        "n_iter_",
+        "converged_",
+        "message_",
+    }  # of a search, if any
 
 
 def test_a_loaded_calibrator_can_be_fitted_again(tmp_path: Path) -> None:
@@ -82,9 +96,17 @@ def test_a_loaded_calibrator_can_be_fitted_again(tmp_path: Path) -> None:
 
 def test_a_method_that_is_not_known_is_named(tmp_path: Path) -> None:
     cal, _ = fitted("temps")
-    body = {"method": "unheard", "rule": cal.rule_, "parameters": {}, "report": {}, "beside": {}}
+    body = {
+        "method": "unheard",
+        "rule": cal.rule_,
+        "parameters": {},
+        "report": {},
+        "beside": {},
+    }
     hokical._core.storage.write_document(tmp_path / "cal.json", body)
-    with pytest.raises(hokical.CalibratorFileError, match=r"another package or version.*unheard"):
+    with pytest.raises(
+        hokical.CalibratorFileError, match=r"another package or version.*unheard"
+    ):
         hokical.load(tmp_path / "cal.json")
 
 
@@ -96,5 +118,7 @@ def test_other_files_are_refused(kind: str, tmp_path: Path) -> None:
     else:
         with path.open("wb") as stream:
             np.savez(stream, logits=np.eye(3))
-    with pytest.raises(hokical.CalibratorFileError, match=r"not a hokical .* JSON that `save"):
+    with pytest.raises(
+        hokical.CalibratorFileError, match=r"not a hokical .* JSON that `save"
+    ):
         hokical.load(path)

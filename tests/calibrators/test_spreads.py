@@ -1,4 +1,6 @@
-"""Logits whose differences exceed the largest number: every method answers, without overflow."""
+"""Logits whose differences exceed the largest number: every method answers, without
+overflow.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ LOGITS = np.array([[1e308, -1e308, 0.0], [-1.7e308, 1.7e308, 1.0]] * 20)
 LABELS = np.array([0, 1] * 19 + [1, 0])
 
 
-@pytest.mark.parametrize("name", [name for name in method_names(2) if "odir" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in method_names(2) if "odir" not in name]
+)
 def test_spreads_above_the_largest_number(name: str) -> None:
     calibrator = make(name)
     columns = slice(2) if calibrator.method.binary_only else slice(3)

@@ -1,4 +1,6 @@
-"""Structured scaling: its optimum against SciPy's, what it corrects, and data that is awkward."""
+"""Structured scaling: its optimum against SciPy's, what it corrects, and data that
+is awkward.
+"""
 
 from __future__ import annotations
 
@@ -39,25 +41,37 @@ def mean_log_loss(calibrator: Any, logits: np.ndarray, labels: np.ndarray) -> fl
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("cross", [True, False])
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: bool) -> None:
+def test_the_coefficients_are_those_of_a_general_solver(
+    n_classes: int, cross: bool
+) -> None:
     """The objective of the documentation, written anew and left to L-BFGS."""
     logits, labels = synthetic_logits(150, n_classes, seed=5, signal=1.0)
     weights = np.random.default_rng(0).integers(0, 3, 150).astype(float)
     found = quiet(logits, labels, 3.0 * weights, cross=cross, strength=0.7)
-    weights *= weights.sum() / (weights @ weights)  # they count by their effective number
+    weights *= weights.sum() / (
+        weights @ weights
+    )  # they count by their effective number
     rule, rows = found.rule_, as_logits(logits)
-    z, *shapes = shape_features(floored_margins(rows, rule.floor), rows, rule.temperature)
+    z, *shapes = shape_features(
+        floored_margins(rows, rule.floor), rows, rule.temperature
+    )
     sizes = [2, n_classes, n_classes, n_classes**2 if cross else 0]
-    penalty = 0.7 * np.repeat([1, n_classes, n_classes, n_classes * (n_classes - 1)], sizes)
+    penalty = 0.7 * np.repeat(
+        [1, n_classes, n_classes, n_classes * (n_classes - 1)], sizes
+    )
 
     def loss(x: np.ndarray) -> float:
         w, v, b, m = np.split(x, np.cumsum(sizes)[:-1])
-        scores = z * (1.0 + v) + b + sum(c * part for c, part in zip(w, shapes, strict=True))
+        scores = (
+            z * (1.0 + v) + b + sum(c * part for c, part in zip(w, shapes, strict=True))
+        )
         scores = scores + z @ m.reshape(n_classes, -1).T if cross else scores
         own = log_softmax(scores, axis=1)[np.arange(150), labels]
         return float(-weights @ own + 0.5 * penalty @ (x * x))
 
-    best = minimize(loss, np.zeros(sum(sizes)), method="L-BFGS-B", options={"maxfun": 100_000})
+    best = minimize(
+        loss, np.zeros(sum(sizes)), method="L-BFGS-B", options={"maxfun": 100_000}
+    )
     ours = np.concatenate([rule.shape, rule.scale - 1.0, rule.bias, rule.cross.ravel()])
     assert loss(ours) <= best.fun + 1e-6
     np.testing.assert_allclose(ours, best.x, atol=1e-2)  # its slopes are differences
@@ -81,7 +95,9 @@ def test_equal_weights_are_no_weights() -> None:
     logits, labels = synthetic_logits(150, 3, seed=1, signal=1.0)
     for name in ("structured", "auto"):
         expected = quiet(logits, labels, name=name).predict_proba(logits)
-        found = quiet(logits, labels, np.full(150, 7.0), name=name).predict_proba(logits)
+        found = quiet(logits, labels, np.full(150, 7.0), name=name).predict_proba(
+            logits
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
@@ -99,7 +115,9 @@ def test_a_changed_class_balance_is_corrected() -> None:
 
 
 def test_probabilities_of_nothing_are_smoothed() -> None:
-    """A model that is now and then certain and wrong: the floor says how often that is."""
+    """A model that is now and then certain and wrong: the floor says how often that
+    is.
+    """
     logits, labels = synthetic_logits(2000, 3, seed=2, stretch=1.0)
     logits[::50] = np.where(np.arange(3) == labels[::50, None], -690.0, 0.0)
     found = quiet(logits, labels)
@@ -134,13 +152,17 @@ def test_cross_terms_by_the_number_of_classes() -> None:
 
 @max_examples(12)
 @given(seed=st.integers(0, 999), n_classes=st.integers(2, 5), data=st.data())
-def test_no_possible_class_gets_nothing(seed: int, n_classes: int, data: st.DataObject) -> None:
+def test_no_possible_class_gets_nothing(
+    seed: int, n_classes: int, data: st.DataObject
+) -> None:
     """Whatever the examples are, weights on one class among them."""
     n = data.draw(st.integers(1, 30))
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, n_classes)) * 10.0 ** rng.uniform(-3, 3)
     labels = rng.integers(n_classes, size=n)
-    masked = (rng.random(logits.shape) < 0.2) & (np.arange(n_classes) != labels[:, None])
+    masked = (rng.random(logits.shape) < 0.2) & (
+        np.arange(n_classes) != labels[:, None]
+    )
     logits = np.where(masked, -np.inf, logits)
     weights = (labels == labels[0]).astype(float) if data.draw(st.booleans()) else None
     proba = quiet(logits, labels, weights).predict_proba(logits)
@@ -150,7 +172,10 @@ def test_no_possible_class_gets_nothing(seed: int, n_classes: int, data: st.Data
 
 @pytest.mark.parametrize(
     ("case", "match"),
-    [("one class", "every validation example is of class 2"), ("all right", "no temperature")],
+    [
+        ("one class", "every validation example is of class 2"),
+        ("all right", "no temperature"),
+    ],
 )
 def test_what_the_examples_do_not_tell_is_said(case: str, match: str) -> None:
     logits, _ = synthetic_logits(60, 3, seed=9)

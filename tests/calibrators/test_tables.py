@@ -56,7 +56,9 @@ def test_a_table_gives_what_arrays_give(engine: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.members, sets.members)
     expected = hokical.evaluate(twin, LOGITS[rest], LABELS[rest])
     for each in (cal, loaded):
-        assert hokical.evaluate(each, second, "truth").score("ece") == expected.score("ece")
+        assert hokical.evaluate(each, second, "truth").score("ece") == expected.score(
+            "ece"
+        )
 
 
 def test_groups_and_weights_by_name() -> None:
@@ -72,16 +74,25 @@ def test_columns_of_a_table_in_another_order_are_put_in_order() -> None:
     cal = hokical.TemperatureScaling().fit(table, "truth")
     turned = table.select(["cow", "cat", "dog"])
     np.testing.assert_array_equal(cal.predict_proba(turned), cal.predict_proba(LOGITS))
-    with pytest.raises(ValueError, match="the columns used in `fit`, cat, dog, cow; got cat, wolf"):
-        cal.predict(table.select(["cat", "dog", "cow"]).rename_columns(["cat", "wolf", "cow"]))
+    with pytest.raises(
+        ValueError, match="the columns used in `fit`, cat, dog, cow; got cat, wolf"
+    ):
+        cal.predict(
+            table.select(["cat", "dog", "cow"]).rename_columns(["cat", "wolf", "cow"])
+        )
 
 
 def test_a_column_of_lists_holds_the_logits() -> None:
     table = pa.table({"logits": list(LOGITS), "age": np.arange(600), "y": LABELS})
     found = hokical.TemperatureScaling().fit(table, "y")
-    assert found.temperature_ == hokical.TemperatureScaling().fit(LOGITS, LABELS).temperature_
+    assert (
+        found.temperature_
+        == hokical.TemperatureScaling().fit(LOGITS, LABELS).temperature_
+    )
 
 
 def test_unknown_columns_are_named() -> None:
-    with pytest.raises(ValueError, match=r"expected a column .*`label`, named by `labels`; found"):
+    with pytest.raises(
+        ValueError, match=r"expected a column .*`label`, named by `labels`; found"
+    ):
         hokical.auto(pa.table(columns(slice(None))), labels="label")

@@ -1,4 +1,6 @@
-"""Temperature scaling: the right answer on any scale, and an honest word where there is none."""
+"""Temperature scaling: the right answer on any scale, and an honest word where there
+is none.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_recovers_temperatures_of_any_size_from_float32(true):
     assert cal.converged_
     assert_allclose(cal.temperature_, slow_temperature(logits, labels, true), rtol=1e-6)
     assert_allclose(cal.temperature_, true, rtol=0.05)
-    assert_allclose(cal.log_loss_, mean_log_loss(logits, labels, cal.temperature_), rtol=1e-12)
+    assert_allclose(
+        cal.log_loss_, mean_log_loss(logits, labels, cal.temperature_), rtol=1e-12
+    )
 
 
 @max_examples(30)
@@ -78,8 +82,12 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, shift):
     rng = np.random.default_rng(seed)
     order = rng.permutation(6)
     plain = quiet_fit(TemperatureScaling(), logits, labels)
-    moved = quiet_fit(TemperatureScaling(), logits + shift * rng.normal(size=(200, 1)), labels)
-    permuted = quiet_fit(TemperatureScaling(), logits[:, order], np.argsort(order)[labels])
+    moved = quiet_fit(
+        TemperatureScaling(), logits + shift * rng.normal(size=(200, 1)), labels
+    )
+    permuted = quiet_fit(
+        TemperatureScaling(), logits[:, order], np.argsort(order)[labels]
+    )
     assert_allclose(moved.temperature_, plain.temperature_, rtol=1e-9)
     assert_allclose(permuted.temperature_, plain.temperature_, rtol=1e-12)
 
@@ -118,7 +126,9 @@ def test_predictions_are_the_softmax():
     cal = TemperatureScaling().fit(3 * logits, labels)
     expected = softmax(3 * logits / cal.temperature_, axis=1)
     assert_allclose(cal.predict_proba(3 * logits), expected, rtol=1e-12)
-    assert_allclose(cal.predict_confidence(3 * logits), expected.max(axis=1), rtol=1e-12)
+    assert_allclose(
+        cal.predict_confidence(3 * logits), expected.max(axis=1), rtol=1e-12
+    )
     assert_array_equal(cal.predict(3 * logits), logits.argmax(axis=1))
 
 
@@ -177,7 +187,9 @@ def test_masked_classes_are_as_if_absent():
     logits, labels = simulated(8, 400, 5)
     padded = np.hstack([logits, np.full((400, 2), -np.inf)])
     cal = TemperatureScaling().fit(padded, labels)
-    assert_allclose(cal.temperature_, TemperatureScaling().fit(logits, labels).temperature_)
+    assert_allclose(
+        cal.temperature_, TemperatureScaling().fit(logits, labels).temperature_
+    )
     assert_array_equal(cal.predict_proba(padded)[:, 5:], 0.0)
 
 
@@ -188,7 +200,8 @@ def test_impossible_truths_are_left_out_with_a_word():
     with pytest.warns(RuntimeWarning, match="10 of 400 examples are left out"):
         cal = TemperatureScaling().fit(broken, labels)
     assert_allclose(
-        cal.temperature_, TemperatureScaling().fit(logits[10:], labels[10:]).temperature_
+        cal.temperature_,
+        TemperatureScaling().fit(logits[10:], labels[10:]).temperature_,
     )
     with pytest.raises(ValueError, match="must name a possible class"):
         TemperatureScaling().fit(broken[:10], labels[:10])
@@ -218,7 +231,8 @@ def test_agrees_with_scikit_learn_on_real_logits(name):
     if not hasattr(calibration, "_TemperatureScaling"):
         pytest.skip("this scikit-learn has no temperature scaling (it came with 1.8)")
     logits, labels = real_logits(name)
-    # Its search is only as fine as its input's dtype, and probabilities would be taken as such.
+    # Its search is only as fine as its input's dtype, and probabilities would be taken
+    # as such.
     theirs = calibration._TemperatureScaling().fit(logits.astype(np.float64), labels)
     ours = TemperatureScaling().fit(logits, labels)
     assert ours.converged_

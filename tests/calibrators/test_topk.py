@@ -18,7 +18,8 @@ from tests.conftest import real_logits, synthetic_logits
 ACCEPTING = [
     name
     for name in method_names()
-    if make(name).method.accepts_top_k and type(make(name)).__module__.startswith("hokical.")
+    if make(name).method.accepts_top_k
+    and type(make(name)).__module__.startswith("hokical.")
 ]
 
 
@@ -43,16 +44,23 @@ def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) ->
     for attribute in ("temperature_", "weights_", "log_loss_", "loss_"):
         if hasattr(twin, attribute):
             want = getattr(twin, attribute)
-            np.testing.assert_allclose(getattr(cal, attribute), want, rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(
+                getattr(cal, attribute), want, rtol=1e-6, atol=1e-7
+            )
     np.testing.assert_allclose(
-        cal.predict_proba(seen), twin.predict_proba(seen.to_dense()), rtol=1e-5, atol=1e-9
+        cal.predict_proba(seen),
+        twin.predict_proba(seen.to_dense()),
+        rtol=1e-5,
+        atol=1e-9,
     )
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ACCEPTING)
 @pytest.mark.parametrize("keep_rest", [True, False])
-def test_calibrators_keep_their_guarantees(name: str, keep_rest: bool, tmp_path: Path) -> None:
+def test_calibrators_keep_their_guarantees(
+    name: str, keep_rest: bool, tmp_path: Path
+) -> None:
     dense, labels = synthetic_logits(1500, 30, seed=6)
     seen = TopK.from_logits(dense, 5, keep_rest=keep_rest)
     cal = make(name).fit(seen, labels)
@@ -61,11 +69,17 @@ def test_calibrators_keep_their_guarantees(name: str, keep_rest: bool, tmp_path:
     proba = cal.predict_proba(seen)
     assert proba.shape == dense.shape
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
-    np.testing.assert_allclose(proba[np.arange(1500), seen.labels], confidence, atol=1e-12)
+    np.testing.assert_allclose(
+        proba[np.arange(1500), seen.labels], confidence, atol=1e-12
+    )
     np.put_along_axis(proba, seen.indices, np.nan, axis=1)
-    np.testing.assert_allclose(np.nanmin(proba, axis=1), np.nanmax(proba, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        np.nanmin(proba, axis=1), np.nanmax(proba, axis=1), rtol=1e-9
+    )
     cal.save(tmp_path / "cal.json")
-    assert np.array_equal(load(tmp_path / "cal.json").predict_confidence(seen), confidence)
+    assert np.array_equal(
+        load(tmp_path / "cal.json").predict_confidence(seen), confidence
+    )
 
 
 @pytest.mark.slow
@@ -74,9 +88,13 @@ def test_a_million_classes_need_no_column_each() -> None:
     n, n_classes = 400, 10**6
     indices = np.argsort(rng.random((n, 60)), axis=1)[:, :20] * 15_000
     values = np.log(rng.dirichlet(np.full(21, 0.3), size=n)[:, :20] + 1e-6)
-    labels = np.where(rng.random(n) < 0.6, indices[np.arange(n), values.argmax(axis=1)], 7)
+    labels = np.where(
+        rng.random(n) < 0.6, indices[np.arange(n), values.argmax(axis=1)], 7
+    )
     seen = TopK(values, indices, n_classes)
-    for name in ACCEPTING:  # what is compiled or kept for good, which takes long under a trace
+    for (
+        name
+    ) in ACCEPTING:  # what is compiled or kept for good, which takes long under a trace
         make(name).fit(seen, labels).predict_confidence(seen)
     tracemalloc.start()
     seen = TopK(values, indices, n_classes)
@@ -124,11 +142,15 @@ def test_methods_that_accept_are_the_default_of_compare() -> None:
 
 @pytest.mark.slow
 def test_little_is_lost_on_real_logits() -> None:
-    """1000 classes cut to 20, or to 5 and their rest: Brier scores stay within 0.002."""
+    """1000 classes cut to 20, or to 5 and their rest: Brier scores stay within
+    0.002.
+    """
     dense, labels = real_logits("imagenet_efficientnet_lite0_val", limit=3000)
     data = {"all": as_logits(dense.astype(np.float32))}
     for k, keep_rest in ((20, False), (20, True), (5, True)):
-        data[f"{k}, {keep_rest}"] = TopK.from_logits(data["all"], k, keep_rest=keep_rest)
+        data[f"{k}, {keep_rest}"] = TopK.from_logits(
+            data["all"], k, keep_rest=keep_rest
+        )
     val, test = slice(0, 1500), slice(1500, 3000)
     right = data["all"].labels[test] == labels[test]
     for cal in (make("temps"), make("ets"), Hoki(noise=Gaussian(1.2))):
@@ -140,7 +162,9 @@ def test_little_is_lost_on_real_logits() -> None:
 
 
 def test_impossible_classes_get_nothing() -> None:
-    seen = TopK([[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9)
+    seen = TopK(
+        [[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9
+    )
     proba = make("uncalibrated").fit(np.zeros((1, 9)), [0]).predict_proba(seen)
     assert proba[:, 2:].sum() == 0.0
     assert proba[1, 0] == 1.0
@@ -148,5 +172,7 @@ def test_impossible_classes_get_nothing() -> None:
 
 def test_the_number_of_classes_must_be_that_of_the_fit() -> None:
     fitted = make("uncalibrated").fit(np.zeros((1, 6)), [0])
-    with pytest.raises(ValueError, match="X has 5 features, but Uncalibrated is expecting 6"):
+    with pytest.raises(
+        ValueError, match="X has 5 features, but Uncalibrated is expecting 6"
+    ):
         fitted.predict(TopK([[1.0]], [[0]], 5))

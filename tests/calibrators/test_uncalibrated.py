@@ -19,13 +19,17 @@ def test_it_is_the_softmax(dtype: str) -> None:
     cal = Uncalibrated().fit(logits, labels)
     expected = softmax(logits.astype(np.float64), axis=1)
     np.testing.assert_allclose(cal.predict_proba(logits), expected, atol=1e-14)
-    np.testing.assert_allclose(cal.predict_confidence(logits), expected.max(axis=1), atol=1e-14)
+    np.testing.assert_allclose(
+        cal.predict_confidence(logits), expected.max(axis=1), atol=1e-14
+    )
     np.testing.assert_array_equal(cal.predict(logits), logits.argmax(axis=1))
 
 
 def test_masked_classes_get_nothing() -> None:
     cal = Uncalibrated().fit([[0.0, -np.inf, 0.0]], [0])
-    np.testing.assert_array_equal(cal.predict_proba([[1.0, -np.inf, 1.0]]), [[0.5, 0.0, 0.5]])
+    np.testing.assert_array_equal(
+        cal.predict_proba([[1.0, -np.inf, 1.0]]), [[0.5, 0.0, 0.5]]
+    )
 
 
 def test_the_number_of_classes_is_all_it_learns(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Nothing is invented where nothing was seen: extrapolation, certainty, and intervals."""
+"""Nothing is invented where nothing was seen: extrapolation, certainty, and
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_a_curve_is_held_by_what_was_seen(seed: int, n_classes: int) -> None:
     guess = np.minimum(below[-1], np.maximum(stability, chance))
     assert (below[stability >= chance] >= guess[stability >= chance] - 1e-9).all()
     if stability[-1] > chance:
-        np.testing.assert_allclose(below[stability <= chance], min(below[-1], chance), atol=1e-9)
+        np.testing.assert_allclose(
+            below[stability <= chance], min(below[-1], chance), atol=1e-9
+        )
 
 
 @pytest.mark.sample(2)
@@ -50,7 +54,9 @@ def test_flat_rows_of_real_networks_are_guesses(name: str) -> None:
     n_classes = pair["val_logits"].shape[1]
     options: dict[str, Any] = {"noise": Gaussian(2.0)}
     cal = Hoki(**options).fit(pair["val_logits"], pair["val_labels"])
-    printed = Hoki(unseen="as_printed", **options).fit(pair["val_logits"], pair["val_labels"])
+    printed = Hoki(unseen="as_printed", **options).fit(
+        pair["val_logits"], pair["val_labels"]
+    )
     flat = np.zeros((1, n_classes))
     assert cal.predict_confidence(flat)[0] < 2.0 / n_classes
     assert printed.predict_confidence(flat)[0] > 3.0 / n_classes
@@ -60,12 +66,16 @@ def test_flat_rows_of_real_networks_are_guesses(name: str) -> None:
     assert faint[-1] < 3.0 / n_classes
     seen = cal.predict_support(rows)
     np.testing.assert_allclose(
-        cal.predict_confidence(rows)[seen], printed.predict_confidence(rows)[seen], atol=0.05
+        cal.predict_confidence(rows)[seen],
+        printed.predict_confidence(rows)[seen],
+        atol=0.05,
     )
 
 
 def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarray]:
-    """On data that tempt a method to be certain: classes that never occur, labels never wrong."""
+    """On data that tempt a method to be certain: classes that never occur, labels
+    never wrong.
+    """
     calibrator = make(name)
     n_classes = 2 if calibrator.method.binary_only else 4
     logits, labels = synthetic_logits(n, n_classes, seed=seed)
@@ -77,16 +87,29 @@ def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarr
 @pytest.mark.sample(14)
 @pytest.mark.parametrize("name", method_names(2))
 @pytest.mark.parametrize(("n", "separable"), [(80, False), (80, True), (3, False)])
-def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: bool) -> None:
+def test_no_possible_class_is_certain_or_excluded(
+    name: str, n: int, separable: bool
+) -> None:
     calibrator, logits = fitted(name, 3, n, separable)
     rng = np.random.default_rng(0)
-    rows = np.concatenate([logits, 5.0 * rng.normal(size=(40, logits.shape[1])), 0.0 * logits[:1]])
+    rows = np.concatenate(
+        [logits, 5.0 * rng.normal(size=(40, logits.shape[1])), 0.0 * logits[:1]]
+    )
     confidence = calibrator.predict_confidence(rows)
     proba = calibrator.predict_proba(rows)
     for found in (confidence, proba):
         assert found.min() > 0.0
-        # A fit without a mistake has no finite temperature: softmax methods end at its bound.
-        softmax = name in ("temps", "adaptive", "vecs", "ets", "structured", "ms_odir", "dir_odir")
+        # A fit without a mistake has no finite temperature: softmax methods end at its
+        # bound.
+        softmax = name in (
+            "temps",
+            "adaptive",
+            "vecs",
+            "ets",
+            "structured",
+            "ms_odir",
+            "dir_odir",
+        )
         assert found.max() < 1.0 or (softmax and separable) or n == 3
 
 
@@ -106,7 +129,9 @@ def test_an_interval_holds_its_confidence(name: str) -> None:
 
 @max_examples(20)
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 20.0))
-def test_hoki_never_gains_confidence_below_the_least_stable(seed: int, width: float) -> None:
+def test_hoki_never_gains_confidence_below_the_least_stable(
+    seed: int, width: float
+) -> None:
     logits, labels = synthetic_logits(60, 5, seed=seed % 1000)
     cal = quiet_fit(Hoki(noise=Gaussian(width)), logits, labels)
     row = logits[[np.argmin(cal.stability(logits))]]

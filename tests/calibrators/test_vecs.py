@@ -53,7 +53,10 @@ def test_finds_what_a_general_optimiser_finds(ridge):
     cal = VectorScaling(ridge=ridge).fit(logits, labels)
     temperature = TemperatureScaling().fit(logits, labels).temperature_
     slow = minimize(
-        penalised_loss, np.zeros(10), args=(logits, labels, ridge, temperature), tol=1e-10
+        penalised_loss,
+        np.zeros(10),
+        args=(logits, labels, ridge, temperature),
+        tol=1e-10,
     )
     deviation = unit_of(logits, temperature) * (cal.scale_ - 1 / temperature)
     theta = np.concatenate([deviation, cal.bias_])
@@ -61,7 +64,9 @@ def test_finds_what_a_general_optimiser_finds(ridge):
     assert cal.converged_
     assert ours <= slow.fun + 1e-12
     assert_allclose(theta, slow.x, atol=1e-4)
-    assert_allclose(cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-10)
+    assert_allclose(
+        cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-10
+    )
 
 
 @max_examples(20)
@@ -71,12 +76,14 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, n, classes):
     rng = np.random.default_rng(seed)
     order = rng.permutation(classes)
     plain = quiet_fit(VectorScaling(), logits, labels).predict_proba(logits)
-    moved = quiet_fit(VectorScaling(), logits + 5 * rng.normal(size=(n, 1)), labels).predict_proba(
-        logits
-    )
+    moved = quiet_fit(
+        VectorScaling(), logits + 5 * rng.normal(size=(n, 1)), labels
+    ).predict_proba(logits)
     permuted = quiet_fit(VectorScaling(), logits[:, order], np.argsort(order)[labels])
     assert_allclose(moved, plain, atol=1e-9)
-    assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-9)
+    assert_allclose(
+        permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-9
+    )
 
 
 @max_examples(20)
@@ -93,7 +100,9 @@ def test_weights_are_repetitions():
     logits, labels = simulated(2)
     weights = np.random.default_rng(2).integers(0, 4, size=labels.size)
     weighted = VectorScaling().fit(logits, labels, weights)
-    repeated = VectorScaling().fit(np.repeat(logits, weights, axis=0), np.repeat(labels, weights))
+    repeated = VectorScaling().fit(
+        np.repeat(logits, weights, axis=0), np.repeat(labels, weights)
+    )
     assert_allclose(weighted.scale_, repeated.scale_, rtol=1e-8)
     assert_allclose(weighted.bias_, repeated.bias_, atol=1e-8)
 
@@ -133,7 +142,9 @@ def test_one_wild_example_neither_breaks_the_fit_nor_lends_the_ridge_power(big):
 
     start = np.concatenate([cal.scale_, cal.bias_])
     slow = min(
-        minimize(loss, start + shift, method="Nelder-Mead", options={"maxiter": 3000}).fun
+        minimize(
+            loss, start + shift, method="Nelder-Mead", options={"maxiter": 3000}
+        ).fun
         for shift in (0.0, 0.1 * np.r_[1, 0, 1, 1, 1, np.zeros(5)])
     )
     assert cal.converged_
@@ -148,9 +159,13 @@ def test_an_absurd_example_is_survived_and_the_ending_true(big):
     logits = np.vstack([logits, [[big, 0, 0, 0, 0]]])
     labels = np.r_[labels, 1]
     cal = quiet_fit(VectorScaling(), logits, labels)
-    assert cal.converged_ == (big < 1e20)  # beyond, float64 does not hold what is needed
+    assert cal.converged_ == (
+        big < 1e20
+    )  # beyond, float64 does not hold what is needed
     assert cal.log_loss_ <= np.log(5) + 1e-6
-    assert_allclose(cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-6)
+    assert_allclose(
+        cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e24, 1e90])
@@ -216,14 +231,18 @@ def test_impossible_truths_are_left_out_with_a_word():
     broken[np.arange(10), labels[:10]] = -np.inf
     with pytest.warns(RuntimeWarning, match="10 of 600 examples are left out"):
         cal = VectorScaling().fit(broken, labels)
-    assert_allclose(cal.scale_, VectorScaling().fit(logits[10:], labels[10:]).scale_, rtol=1e-8)
+    assert_allclose(
+        cal.scale_, VectorScaling().fit(logits[10:], labels[10:]).scale_, rtol=1e-8
+    )
 
 
 @pytest.mark.parametrize("ridge", [np.float32(1e-3), np.float64(1e-3), 1, np.int64(1)])
 def test_any_real_number_is_a_ridge(ridge):
     logits, labels = simulated(0, 100)
     twin = VectorScaling(ridge=float(ridge)).fit(logits, labels)
-    assert_array_equal(VectorScaling(ridge=ridge).fit(logits, labels).scale_, twin.scale_)
+    assert_array_equal(
+        VectorScaling(ridge=ridge).fit(logits, labels).scale_, twin.scale_
+    )
 
 
 @pytest.mark.parametrize("ridge", [0.0, -1.0, np.inf, np.nan, "1", True, None])
@@ -286,7 +305,9 @@ def test_predictions_are_the_scaled_softmax():
 def test_agrees_with_probmetrics_on_real_logits(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("probmetrics", reason="the peer probmetrics is not installed")
+        pytest.importorskip(
+            "probmetrics", reason="the peer probmetrics is not installed"
+        )
         from probmetrics.calibrators.logistic import VectorScalingCalibrator
 
         logits, labels = real_logits(name, 3000)
@@ -305,6 +326,8 @@ def test_a_constant_far_from_zero_changes_nothing(offset: float) -> None:
     logits = 2.0 * rng.integers(-8, 9, size=(300, 4))  # sums with the offset are exact
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     cal = VectorScaling().fit(logits, labels)
-    np.testing.assert_array_equal(cal.predict_proba(logits + offset), cal.predict_proba(logits))
+    np.testing.assert_array_equal(
+        cal.predict_proba(logits + offset), cal.predict_proba(logits)
+    )
     shifted = VectorScaling().fit(logits + offset, labels)
     np.testing.assert_array_equal(shifted.scale_, cal.scale_)

@@ -1,4 +1,6 @@
-"""Probabilities of exactly 0: very unlikely unless said to be impossible, in every method."""
+"""Probabilities of exactly 0: very unlikely unless said to be impossible, in every
+method.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
 
 CASES = [(name, 4) for name in method_names(4)]
-CASES += [(name, 2) for name in method_names(2) if (name, 4) not in CASES] + [("auto", 4)]
+CASES += [(name, 2) for name in method_names(2) if (name, 4) not in CASES] + [
+    ("auto", 4)
+]
 #: These learn nothing about how likely a 0 is.
 WITHOUT = ("uncalibrated", "hoki", "hoki_from_p0")
 Data = tuple[np.ndarray, np.ndarray]
@@ -28,7 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def votes(n_classes: int, n: int = 600, n_voters: int = 6) -> Data:
-    """Shares of a few voters: many zeros, some of them for the true class; and labels."""
+    """Shares of a few voters: many zeros, some of them for the true class; and
+    labels.
+    """
     logits, labels = synthetic_logits(n, n_classes, seed=4, stretch=1.0)
     drawn = np.random.default_rng(1).multinomial(n_voters, softmax(logits, axis=1))
     return drawn / n_voters, labels
@@ -40,7 +46,9 @@ def log_loss(proba: np.ndarray, labels: np.ndarray) -> float:
 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
-def test_no_method_takes_a_zero_for_certain(name: str, n_classes: int, tmp_path: Path) -> None:
+def test_no_method_takes_a_zero_for_certain(
+    name: str, n_classes: int, tmp_path: Path
+) -> None:
     proba, labels = votes(n_classes)
     logits = from_probabilities(proba)
     assert (proba[np.arange(300, 600), labels[300:]] == 0.0).any()
@@ -73,13 +81,21 @@ def test_a_floor_is_fitted_for_zeros_alone() -> None:
     proba, labels = votes(4)
     smooth = 0.99 * proba + 0.0025
     far = from_probabilities(smooth) * 1000.0  # decision scores, say
-    for logits in (from_probabilities(smooth), far, from_probabilities(proba, zeros="impossible")):
-        kept = np.where(np.isfinite(logits[np.arange(600), labels]), labels, logits.argmax(axis=1))
+    for logits in (
+        from_probabilities(smooth),
+        far,
+        from_probabilities(proba, zeros="impossible"),
+    ):
+        kept = np.where(
+            np.isfinite(logits[np.arange(600), labels]), labels, logits.argmax(axis=1)
+        )
         assert not isinstance(make("temps").fit(logits, kept).rule_, FlooredRule)
     cal = make("temps").fit(from_probabilities(proba), labels)
     assert isinstance(cal.rule_, FlooredRule)
     assert cal.temperature_ == cal.rule_.rule.temperature
-    moved = from_probabilities(proba) + 30.0  # logits are what they are up to a constant
+    moved = (
+        from_probabilities(proba) + 30.0
+    )  # logits are what they are up to a constant
     assert make("temps").fit(moved, labels).floor_ == cal.floor_
     with pytest.raises(ValueError, match="needs the logit of every class"):
         cal.predict(TopK([[2.0, 1.0]], [[3, 1]], n_classes=4))
@@ -90,11 +106,16 @@ def test_a_zero_that_was_not_in_the_fit_is_not_certain() -> None:
     cal = make("temps").fit(from_probabilities(0.9 * proba + 0.025), labels)
     assert cal.predict_proba(from_probabilities([[1.0, 0.0, 0.0, 0.0]])).min() > 0.0
     sharp = make("temps").fit(from_probabilities(proba), labels)
-    sharp = sharp._with_rule(replace(sharp.rule_, rule=replace(sharp.rule_.rule, temperature=2e-3)))
+    sharp = sharp._with_rule(
+        replace(sharp.rule_, rule=replace(sharp.rule_.rule, temperature=2e-3))
+    )
     torch = pytest.importorskip("torch")
     zeros = torch.tensor(from_probabilities(np.eye(4)), dtype=torch.float32)
     for fitted in (cal, sharp):
-        for given in (zeros, zeros.clone().requires_grad_()):  # as an array, and as a tensor
+        for given in (
+            zeros,
+            zeros.clone().requires_grad_(),
+        ):  # as an array, and as a tensor
             single = fitted.predict_proba(given).detach()
             assert single.dtype == torch.float32
             assert float(single.min()) > 0.0
@@ -121,11 +142,15 @@ def test_fits_in_passes_have_the_floor_too(name: str) -> None:
     logits = np.tile(from_probabilities(proba), (40, 1))
     truth = np.tile(labels, 40)
     whole = make(name).fit(logits, truth)
-    chunks = [(logits[a : a + 4999], truth[a : a + 4999]) for a in range(0, 12_000, 4999)]
+    chunks = [
+        (logits[a : a + 4999], truth[a : a + 4999]) for a in range(0, 12_000, 4999)
+    ]
     streamed = fit_stream(make(name), chunks)
     assert streamed.floor_ == whole.floor_ > 0.0
     np.testing.assert_allclose(
-        streamed.predict_proba(logits[:300]), whole.predict_proba(logits[:300]), atol=1e-7
+        streamed.predict_proba(logits[:300]),
+        whole.predict_proba(logits[:300]),
+        atol=1e-7,
     )
 
 
@@ -141,9 +166,14 @@ def test_a_rare_zero_of_the_truth_is_not_overlooked() -> None:
 
 
 def test_zeros_among_the_best_are_hidden() -> None:
-    values, classes = np.array([[0.0, 0.7, 0.3], [0.4, 0.2, 0.4]]), [[5, 4, 1], [3, 2, 0]]
+    values, classes = (
+        np.array([[0.0, 0.7, 0.3], [0.4, 0.2, 0.4]]),
+        [[5, 4, 1], [3, 2, 0]],
+    )
     known = np.where(values > 0.0, classes, -1)
-    top = TopK.from_log_probabilities(np.log(np.maximum(values, 1e-300)), known, n_classes=6)
+    top = TopK.from_log_probabilities(
+        np.log(np.maximum(values, 1e-300)), known, n_classes=6
+    )
     np.testing.assert_array_equal(top.labels, [4, 0])  # ties: the first class
     np.testing.assert_array_equal(top.hidden, [4, 3])
     proba = make("uncalibrated").fit(np.eye(6), np.arange(6)).predict_proba(top)
@@ -155,7 +185,9 @@ def test_readers_are_told_what_zeros_mean(tmp_path: Path) -> None:
     np.savez(tmp_path / "p.npz", probs=proba, labels=[0, 1])
     for zeros in ("unlikely", "impossible"):
         rows = read_examples(tmp_path / "p.npz", zeros=zeros).scores
-        np.testing.assert_array_equal(rows.values, from_probabilities(proba, zeros=zeros))
+        np.testing.assert_array_equal(
+            rows.values, from_probabilities(proba, zeros=zeros)
+        )
         np.testing.assert_array_equal(rows.labels, [0, 0])
 
 

@@ -40,7 +40,9 @@ class Result:
 
 def hokical_command(*arguments: object, columns: int = 120) -> Result:
     words = [str(argument) for argument in arguments]
-    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, words, prog_name="hokical")
+    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(
+        app, words, prog_name="hokical"
+    )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Result(done.exit_code, done.stdout, done.stderr)
@@ -62,10 +64,14 @@ def process(*arguments: object, code: str | None = None, **options: Any) -> Resu
 
 
 def one_line(result: Result) -> str:
-    """The error of a command that ended in exit code 2: one line, no traceback, no result."""
+    """The error of a command that ended in exit code 2: one line, no traceback, no
+    result.
+    """
     assert result.code == 2, result.err
     assert result.out == ""
-    errors = [line for line in result.err.splitlines() if not line.startswith("Using the")]
+    errors = [
+        line for line in result.err.splitlines() if not line.startswith("Using the")
+    ]
     assert len(errors) == 1, result.err
     assert errors[0].startswith("Error: ")
     return errors[0]

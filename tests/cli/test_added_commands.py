@@ -1,4 +1,6 @@
-"""Commands that other distributions add: found where they are installed, explained where not."""
+"""Commands that other distributions add: found where they are installed, explained
+where not.
+"""
 
 from __future__ import annotations
 
@@ -25,5 +27,7 @@ def test_an_installed_one_is_listed_and_loaded_only_when_used() -> None:
     pytest.importorskip("hokical_paper")
     assert " paper " in CliRunner().invoke(app, ["--help"]).stdout
     code = "import hokical.cli, sys; print('hokical_paper' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"

@@ -1,4 +1,6 @@
-"""Tables in, tables out; what is inside a calibrator; how many examples; names; help."""
+"""Tables in, tables out; what is inside a calibrator; how many examples; names;
+help.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ NAMES = ("cat", "dog", "bird")
 
 
 def write(path: Path, seed: int, *, columns: tuple[str, ...] = NAMES) -> Path:
-    """A table with ids, a place, a column per class (in the given order), labels by name."""
+    """A table with ids, a place, a column per class (in the given order), labels by
+    name.
+    """
     logits, labels = synthetic_logits(150, 3, seed=seed)
     order = [NAMES.index(name) for name in columns]
     rows = [
@@ -28,7 +32,10 @@ def write(path: Path, seed: int, *, columns: tuple[str, ...] = NAMES) -> Path:
         for row, (scores, label) in enumerate(zip(logits, labels, strict=True))
     ]
     header = ["id", "place", *columns, "label"]
-    quoted = ([f'"{cell}"' if "," in cell else cell for cell in line] for line in (header, *rows))
+    quoted = (
+        [f'"{cell}"' if "," in cell else cell for cell in line]
+        for line in (header, *rows)
+    )
     path.write_text("\n".join(",".join(line) for line in quoted))
     return path
 
@@ -45,7 +52,9 @@ def fitted(tmp_path: Path) -> Path:
 
 def test_apply_writes_a_row_per_row(tmp_path: Path, fitted: Path) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
-    found = hokical_command("apply", fitted, new, "-o", out, "--proba", "--keep", "id,place")
+    found = hokical_command(
+        "apply", fitted, new, "-o", out, "--proba", "--keep", "id,place"
+    )
     assert found.code == 0, found.err
     lines = out.read_text().splitlines()
     assert lines[0] == (
@@ -60,12 +69,20 @@ def test_apply_writes_a_row_per_row(tmp_path: Path, fitted: Path) -> None:
         assert float(line.split(",")[4]) == pytest.approx(confidence[row])
 
 
-def test_columns_to_keep_may_have_none_in_their_names(tmp_path: Path, fitted: Path) -> None:
+def test_columns_to_keep_may_have_none_in_their_names(
+    tmp_path: Path, fitted: Path
+) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
     new.write_text(new.read_text().replace("place", "nonempty"))
     for keep, kept in (("nonempty", ["nonempty"]), ("none", [])):
-        assert hokical_command("apply", fitted, new, "-o", out, "--keep", keep).code == 0
-        assert out.read_text().splitlines()[0].split(",") == [*kept, "label", "confidence"]
+        assert (
+            hokical_command("apply", fitted, new, "-o", out, "--keep", keep).code == 0
+        )
+        assert out.read_text().splitlines()[0].split(",") == [
+            *kept,
+            "label",
+            "confidence",
+        ]
 
 
 @pytest.mark.parametrize("suffix", ["csv.gz", "parquet", "npz"])
@@ -84,11 +101,19 @@ def test_apply_to_other_formats(tmp_path: Path, fitted: Path, suffix: str) -> No
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
         table = parquet.read_table(out)
-        assert table.column_names == ["id", "place", "input_label", "label", "confidence"]
+        assert table.column_names == [
+            "id",
+            "place",
+            "input_label",
+            "label",
+            "confidence",
+        ]
         assert table.column("id")[7].as_py() == "0007"
 
 
-def test_columns_are_found_in_the_order_of_the_fit(tmp_path: Path, fitted: Path) -> None:
+def test_columns_are_found_in_the_order_of_the_fit(
+    tmp_path: Path, fitted: Path
+) -> None:
     outs = []
     for order in (NAMES, ("bird", "cat", "dog")):
         new = write(tmp_path / "new.csv", 2, columns=order)
@@ -126,7 +151,9 @@ def test_bad_options_of_apply(
     tmp_path: Path, fitted: Path, options: tuple[str, ...], message: str
 ) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
-    assert message in one_line(hokical_command("apply", fitted, new, "-o", out, *options))
+    assert message in one_line(
+        hokical_command("apply", fitted, new, "-o", out, *options)
+    )
     assert not out.exists()
 
 
@@ -208,7 +235,10 @@ def test_names_of_methods_complete() -> None:
 @pytest.mark.slow
 def test_the_shell_completes_methods() -> None:
     """As bash asks: `hokical fit --method te<TAB>`."""
-    shell = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical fit --method te"}
+    shell = {
+        "_HOKICAL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "hokical fit --method te",
+    }
     found = process(env={**os.environ, **shell, "COMP_CWORD": "3"})
     assert found.out.split() == ["temps"], found.err
 
@@ -222,9 +252,13 @@ def test_the_shell_completes_methods() -> None:
         ("odirr", "Did you mean ms_odir"),
     ],
 )
-def test_unknown_methods_are_answered_with_a_question(tmp_path: Path, name: str, hint: str) -> None:
+def test_unknown_methods_are_answered_with_a_question(
+    tmp_path: Path, name: str, hint: str
+) -> None:
     val = write(tmp_path / "val.csv", 1)
-    error = one_line(hokical_command("fit", val, "--method", name, "-o", tmp_path / "cal.json"))
+    error = one_line(
+        hokical_command("fit", val, "--method", name, "-o", tmp_path / "cal.json")
+    )
     assert hint in error
     with pytest.raises(ValueError, match=hint):
         hokical.make(name)
@@ -252,7 +286,15 @@ def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> No
     found = hokical_command("evaluate", fitted, new, *options).methods
     assert found["temps"]["n"] == 150
     val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))
-    words = ("compare", val, new, *classes, "--methods=temps", "--report", tmp_path / "r.html")
+    words = (
+        "compare",
+        val,
+        new,
+        *classes,
+        "--methods=temps",
+        "--report",
+        tmp_path / "r.html",
+    )
     found = hokical_command(*words, *options).json
     assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps"]
     page = (tmp_path / "r.html").read_text("utf-8")

@@ -1,4 +1,6 @@
-"""Every command, through typer's runner and, for what only a process shows, the entry point."""
+"""Every command, through typer's runner and, for what only a process shows, the
+entry point.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,18 @@ from tests.cli.running import hokical_command, one_line, process
 from tests.conftest import synthetic_logits
 
 COMMANDS = (
-    "fit", "apply", "evaluate", "compare", "monitor", "export", "demo", "methods", "show",
-    "certify", "shift",
-)  # fmt: skip
+    "fit",
+    "apply",
+    "evaluate",
+    "compare",
+    "monitor",
+    "export",
+    "demo",
+    "methods",
+    "show",
+    "certify",
+    "shift",
+)
 HOKI = ("--method", "hoki", "--set", "noise=gaussian:2.5")
 
 
@@ -28,7 +39,13 @@ def data(tmp_path: Path) -> Path:
     """A file with both parts, 400 examples each of 4 classes."""
     val, test = (synthetic_logits(400, 4, seed=seed) for seed in (1, 2))
     path = tmp_path / "data.npz"
-    np.savez(path, val_logits=val[0], val_labels=val[1], test_logits=test[0], test_labels=test[1])
+    np.savez(
+        path,
+        val_logits=val[0],
+        val_labels=val[1],
+        test_logits=test[0],
+        test_labels=test[1],
+    )
     return path
 
 
@@ -48,7 +65,9 @@ def test_fit_then_apply_equals_the_library(tmp_path: Path, data: Path) -> None:
     assert fitted.code == 0
     assert "400 examples, accuracy " in fitted.out
     assert "val part" in fitted.err
-    applied = hokical_command("apply", path, data, "-o", tmp_path / "out.npz", "--proba")
+    applied = hokical_command(
+        "apply", path, data, "-o", tmp_path / "out.npz", "--proba"
+    )
     assert applied.code == 0
     with np.load(data) as raw, np.load(tmp_path / "out.npz") as out:
         twin = hokical.Hoki().fit(raw["val_logits"], raw["val_labels"])
@@ -70,9 +89,13 @@ def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [n for n in method_names(3) if n != "hoki"])
-def test_every_method_can_be_fitted_and_applied(tmp_path: Path, data: Path, name: str) -> None:
+def test_every_method_can_be_fitted_and_applied(
+    tmp_path: Path, data: Path, name: str
+) -> None:
     path, out = tmp_path / "cal.json", tmp_path / "out.npz"
-    assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json["method"]
+    assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json[
+        "method"
+    ]
     found = hokical_command("apply", path, data, "-o", out, "--json").json
     assert found["examples"] == 400
     assert found["arrays"] == ["labels", "confidence"]
@@ -80,7 +103,9 @@ def test_every_method_can_be_fitted_and_applied(tmp_path: Path, data: Path, name
 
 def test_fit_passes_warnings_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", logits=np.eye(3) * 9.0, labels=np.arange(3))
-    found = hokical_command("fit", tmp_path / "a.npz", "-o", tmp_path / "c.json", "--method=temps")
+    found = hokical_command(
+        "fit", tmp_path / "a.npz", "-o", tmp_path / "c.json", "--method=temps"
+    )
     assert found.code == 0
     assert "Warning: " in found.err
     assert "Warning" not in found.out
@@ -128,7 +153,11 @@ def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
 
 def test_compare_of_one_file_with_two_parts(data: Path) -> None:
     found = hokical_command("compare", data, "--methods", "temps, hoki", "--json").json
-    assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps", "hoki"]
+    assert [row["method"] for row in found["methods"]] == [
+        "uncalibrated",
+        "temps",
+        "hoki",
+    ]
     assert found["report"] is None
     assert found["validation"]["n_rows"] == 400
 
@@ -145,7 +174,9 @@ def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
 
 def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:
     report = tmp_path / "report.html"
-    found = hokical_command("compare", data, "--methods=temps", "--report", report, "--json")
+    found = hokical_command(
+        "compare", data, "--methods=temps", "--report", report, "--json"
+    )
     assert found.json["report"] == str(report)
     assert str(report) in found.err
     assert "<html" in report.read_text(encoding="utf-8")
@@ -158,7 +189,9 @@ def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
     path = tmp_path / "a_logits.npy"
     found = hokical_command("compare", path, path, "--methods=temps")
     assert found.code == 0
-    assert "a_logits.npy holds the examples that the calibrator was fitted on" in found.err
+    assert (
+        "a_logits.npy holds the examples that the calibrator was fitted on" in found.err
+    )
 
 
 def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
@@ -167,7 +200,9 @@ def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
     other = tmp_path / "other.npz"
     assert "pass TEST" in one_line(hokical_command("compare", other))
     assert "one column per class" in one_line(hokical_command("compare", data, other))
-    assert "at least one" in one_line(hokical_command("compare", data, "--methods", ","))
+    assert "at least one" in one_line(
+        hokical_command("compare", data, "--methods", ",")
+    )
 
 
 @pytest.mark.slow
@@ -177,7 +212,9 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
         "import hokical.demo as shipped; all_of = shipped.demo_logits\n"
         "shipped.demo_logits = lambda: tuple((x[:800], y[:800]) for x, y in all_of())"
     )
-    found = process("demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer)
+    found = process(
+        "demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer
+    )
     assert found.code == 0, found.err
     for name in method_names():
         assert (name in found.out) == (name in method_names(10))
@@ -217,14 +254,21 @@ def test_help_documents_exit_codes_and_completion() -> None:
 
 def test_version_and_help_load_nothing_heavy() -> None:
     heavy = ("sklearn", "scipy", "numba", "pyarrow", "matplotlib")
-    after = f"import atexit, sys; atexit.register(lambda: print([m for m in {heavy} if m in "
+    after = (
+        f"import atexit, sys; atexit.register(lambda: print([m for m in {heavy} if m "
+        "in "
+    )
     found = process("--version", code=after + "sys.modules]))")
     assert found.out.splitlines() == [f"hokical {hokical.__version__}", "[]"]
 
 
 @pytest.mark.slow
 def test_shell_completion_knows_the_commands() -> None:
-    asked = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical e", "COMP_CWORD": "1"}
+    asked = {
+        "_HOKICAL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "hokical e",
+        "COMP_CWORD": "1",
+    }
     assert process(env=os.environ | asked).out.split() == ["evaluate", "export"]
 
 
@@ -295,12 +339,22 @@ def test_bad_files_end_in_one_line_and_touch_no_output(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_outputs_are_checked_before_the_work(tmp_path: Path, data: Path, calibrator: Path) -> None:
-    assert "no folder" in one_line(hokical_command("fit", data, "-o", tmp_path / "no" / "c.json"))
+def test_outputs_are_checked_before_the_work(
+    tmp_path: Path, data: Path, calibrator: Path
+) -> None:
+    assert "no folder" in one_line(
+        hokical_command("fit", data, "-o", tmp_path / "no" / "c.json")
+    )
     assert "not a file" in one_line(hokical_command("fit", data, "-o", tmp_path))
-    assert "input too" in one_line(hokical_command("apply", calibrator, data, "-o", data))
-    assert "ends in .npz" in one_line(hokical_command("apply", calibrator, data, "-o", "out.xls"))
-    assert "no folder" in one_line(hokical_command("demo", "--report", tmp_path / "no" / "r.html"))
+    assert "input too" in one_line(
+        hokical_command("apply", calibrator, data, "-o", data)
+    )
+    assert "ends in .npz" in one_line(
+        hokical_command("apply", calibrator, data, "-o", "out.xls")
+    )
+    assert "no folder" in one_line(
+        hokical_command("demo", "--report", tmp_path / "no" / "r.html")
+    )
     for words in (("demo",), ("evaluate", data), ("compare", data)):
         refused = one_line(hokical_command(*words, "--report", tmp_path / "r.pdf"))
         assert "ends in .html or .htm" in refused
@@ -309,7 +363,9 @@ def test_outputs_are_checked_before_the_work(tmp_path: Path, data: Path, calibra
 def test_classes_must_match_the_calibrator(tmp_path: Path, calibrator: Path) -> None:
     logits, labels = synthetic_logits(50, 7, seed=3)
     np.savez(tmp_path / "seven.npz", logits=logits, labels=labels)
-    found = hokical_command("apply", calibrator, tmp_path / "seven.npz", "-o", tmp_path / "o.npz")
+    found = hokical_command(
+        "apply", calibrator, tmp_path / "seven.npz", "-o", tmp_path / "o.npz"
+    )
     assert "expecting 4" in one_line(found)
 
 
@@ -329,7 +385,9 @@ def test_unexpected_failures_end_in_exit_code_1(
         raise MemoryError("too much")
 
     monkeypatch.setattr(hokical.Hoki, "fit", fail)
-    found = hokical_command("fit", data, "-o", tmp_path / "cal.json", "--method", "hoki")
+    found = hokical_command(
+        "fit", data, "-o", tmp_path / "cal.json", "--method", "hoki"
+    )
     assert found.code == 1
     assert "Error: too much. (MemoryError; --debug shows where)" in found.err
     assert "Traceback" not in found.err
@@ -366,7 +424,9 @@ def test_installed_command_is_the_entry_point() -> None:
 
 def test_the_package_is_the_command() -> None:
     asked = [sys.executable, "-m", "hokical", "--version"]
-    assert subprocess.run(asked, capture_output=True, text=True).stdout.startswith("hokical ")
+    assert subprocess.run(asked, capture_output=True, text=True).stdout.startswith(
+        "hokical "
+    )
 
 
 # narrow terminals, closed pipes, odd numbers
@@ -374,7 +434,9 @@ def test_the_package_is_the_command() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", [20, 40, 60])
-def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int) -> None:
+def test_narrow_terminals_cut_nothing(
+    data: Path, calibrator: Path, columns: int
+) -> None:
     for command in (
         ("evaluate", calibrator, data),
         ("compare", data, "--methods=temps"),
@@ -383,11 +445,15 @@ def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int
         narrow = hokical_command(*command, columns=columns)
         assert narrow.code == 0, narrow.err
         assert "…" not in narrow.out
-        if command[0] != "compare":  # which has more columns where there is room, and times
+        if (
+            command[0] != "compare"
+        ):  # which has more columns where there is room, and times
             wide = hokical_command(*command, columns=200)
             assert narrow.out.split() == wide.out.split() or command[0] == "methods"
         else:
-            assert re.search(r"\nuncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4}", narrow.out)
+            assert re.search(
+                r"\nuncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4}", narrow.out
+            )
 
 
 @pytest.mark.sample(1)
@@ -395,7 +461,14 @@ def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int
 def test_a_closed_pipe_ends_in_exit_code_0(words: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    script = [sys.executable, "-c", "from hokical.cli import main\nmain()", *words.split()]
-    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    script = [
+        sys.executable,
+        "-c",
+        "from hokical.cli import main\nmain()",
+        *words.split(),
+    ]
+    done = subprocess.run(
+        script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,13 +14,19 @@ from tests.conftest import synthetic_logits
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve classes, of which one is far too sure of itself."""
-    logits, labels = synthetic_logits(2400, 12, seed=5, signal=3.0)  # calibrated, but for one
+    logits, labels = synthetic_logits(
+        2400, 12, seed=5, signal=3.0
+    )  # calibrated, but for one
     given = logits.argmax(axis=1) == 3
     labels[given] = np.where(np.arange(given.sum()) % 3, 4, 3)
     path = tmp_path_factory.mktemp("data") / "data.npz"
     parts = {"val": slice(0, 800), "test": slice(800, None)}
     arrays = {f"{name}_logits": logits[rows] for name, rows in parts.items()}
-    np.savez(path, **arrays, **{f"{name}_labels": labels[rows] for name, rows in parts.items()})
+    np.savez(
+        path,
+        **arrays,
+        **{f"{name}_labels": labels[rows] for name, rows in parts.items()},
+    )
     return path
 
 
@@ -41,7 +47,9 @@ def test_differences_from_the_subject_are_in_words(data: Path) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
 def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None:
-    found = hokical_command(command, data, *(["--methods=temps"] * (command == "compare")))
+    found = hokical_command(
+        command, data, *(["--methods=temps"] * (command == "compare"))
+    )
     assert "hides class 3" in found.err
     lines = found.out.split("By predicted label")[1].splitlines()
     assert lines[3].startswith("3 ")  # the worst first
@@ -58,11 +66,15 @@ def test_evaluate_scores_all_classes(data: Path) -> None:
 def test_classes_have_their_names_and_methods_their_reasons(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(300, 3, seed=6)
     names = np.array(["cat", "dog", "[bold]"])[labels]
-    rows = [f"{a},{b},{c},{name}" for (a, b, c), name in zip(logits, names, strict=True)]
+    rows = [
+        f"{a},{b},{c},{name}" for (a, b, c), name in zip(logits, names, strict=True)
+    ]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["cat,dog,[bold],label", *rows]))
     words = ("compare", path, path, "--methods=temps,platt", "--classes=cat,dog,[bold]")
     found = hokical_command(*words)
     assert found.code == 0, found.err
-    assert [f"\n{name} " in found.out for name in ("cat", "dog", "[bold]")] == [True] * 3
+    assert [f"\n{name} " in found.out for name in ("cat", "dog", "[bold]")] == [
+        True
+    ] * 3
     assert "Left out: platt (for two classes, and there are 3)." in found.err

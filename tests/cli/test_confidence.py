@@ -33,11 +33,20 @@ def run(*arguments: object) -> Result:
 
 
 def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
     told = run("fit", table, "-o", saved, *columns, *SCALE, "--json")
     stated, right, subject = answers(800)
-    cal = hokical.calibrate_confidence(100 * stated, right, groups={"subject": subject}, scale=100)
+    cal = hokical.calibrate_confidence(
+        100 * stated, right, groups={"subject": subject}, scale=100
+    )
     assert told.json["reason"] == cal.reason_
     said = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)
@@ -51,7 +60,16 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
 
 def test_options_of_the_calibrator(table: Path, tmp_path: Path) -> None:
     columns = ["--confidence", "stated", "--label-column", "right"]
-    run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE, "--set", "monotone=true")
+    run(
+        "fit",
+        table,
+        "-o",
+        tmp_path / "cal.json",
+        *columns,
+        *SCALE,
+        "--set",
+        "monotone=true",
+    )
     cal = hokical.load(tmp_path / "cal.json")
     assert cal.get_params() == {"scale": 100.0, "monotone": True}
     bad = hokical_command("fit", table, "-o", "cal.json", *columns, "--set", "n_bins=3")
@@ -61,7 +79,14 @@ def test_options_of_the_calibrator(table: Path, tmp_path: Path) -> None:
 def test_export(table: Path, tmp_path: Path) -> None:
     pytest.importorskip("ndonnx")
     pytest.importorskip("onnxruntime")
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
     said = run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--json")
     told = said.json
@@ -73,11 +98,20 @@ def test_export(table: Path, tmp_path: Path) -> None:
 
 
 def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
     frame = pd.read_csv(table).assign(subject="chess")
     frame.to_csv(tmp_path / "new.csv", index=False)
-    said = run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    said = run(
+        "apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv"
+    )
     assert "missing or was not in the fit: 800 in 'subject'" in said.words
 
 
@@ -85,7 +119,9 @@ def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     table: Path, tmp_path: Path
 ) -> None:
     stated, right, subject = answers(800, 1)
-    cal = hokical.calibrate_confidence(100 * stated, right, groups={"subject": subject}, scale=100)
+    cal = hokical.calibrate_confidence(
+        100 * stated, right, groups={"subject": subject}, scale=100
+    )
     cal.save(tmp_path / "cal.json")
     column = ["--score-columns", "stated"]
     run("certify", tmp_path / "cal.json", table, *column)
@@ -97,15 +133,21 @@ def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     )
 
 
-def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Path) -> None:
+def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(
+    tmp_path: Path,
+) -> None:
     stated, right, subject = answers(800)
-    code = pd.Series(subject).map({"law": "1", "maths": "02", "music": "x", "physics": "3"})
+    code = pd.Series(subject).map(
+        {"law": "1", "maths": "02", "music": "x", "physics": "3"}
+    )
     frame = pd.DataFrame({"stated": stated, "right": right, "site": code})
     frame.to_csv(tmp_path / "fit.csv", index=False)
     frame[code != "x"].to_csv(tmp_path / "new.csv", index=False)
     columns = ["--confidence", "stated", "--label-column", "right", "--groups", "site"]
     run("fit", tmp_path / "fit.csv", "-o", tmp_path / "cal.json", *columns)
-    run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    run(
+        "apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv"
+    )
     cal = hokical.calibrate_confidence(stated, right, groups=code)
     expected = cal.predict(stated[code != "x"], groups=code[code != "x"])
     written = pd.read_csv(tmp_path / "out.csv").confidence
@@ -133,12 +175,27 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     columns = ["--confidence", "stated", "--label-column", "right"]
     run("fit", table, "-o", saved, *columns, *SCALE)
     for command, words in (
-        (["monitor", saved, table, "--coverage", "0.9"], "needs a calibrator of logits"),
-        (["apply", saved, table, "-o", "out.csv", "--proba"], "needs a calibrator of logits"),
-        (["apply", saved, table, "-o", "out.csv", "--coverage", "0.8"], "--coverage: needs a"),
-        (["apply", saved, table, "-o", "out.csv", "--positive", "yes"], "--positive: needs a"),
+        (
+            ["monitor", saved, table, "--coverage", "0.9"],
+            "needs a calibrator of logits",
+        ),
+        (
+            ["apply", saved, table, "-o", "out.csv", "--proba"],
+            "needs a calibrator of logits",
+        ),
+        (
+            ["apply", saved, table, "-o", "out.csv", "--coverage", "0.8"],
+            "--coverage: needs a",
+        ),
+        (
+            ["apply", saved, table, "-o", "out.csv", "--positive", "yes"],
+            "--positive: needs a",
+        ),
         (["shift", saved, table], "needs a calibrator of logits"),
-        (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
+        (
+            ["fit", table, "-o", saved, *columns, "--method", "temps"],
+            "does not go with",
+        ),
     ):
         found = hokical_command(*command)
         assert found.code == 2
@@ -147,7 +204,14 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
 
 def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     saved, page = tmp_path / "cal.json", tmp_path / "page.html"
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     run("fit", table, "-o", saved, *columns, *SCALE)
     stated, right, subject = answers(900, 3)
     frame = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
@@ -164,31 +228,54 @@ def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     assert "law" in page.read_text()
     frame.assign(stated=stated).to_csv(tmp_path / "shares.csv", index=False)
     alone = run("evaluate", tmp_path / "shares.csv", *columns, *few, "--json").methods
-    values = [one["uncalibrated"]["estimates"]["ece"]["value"] for one in (alone, found)]
+    values = [
+        one["uncalibrated"]["estimates"]["ece"]["value"] for one in (alone, found)
+    ]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
 
 
 def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     run("fit", table, "-o", saved, *columns, *SCALE)
     assert '"certified": "no"' in run("show", saved, "--json").out
     stated, right, subject = answers(900, 3)
-    held_out = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
+    held_out = pd.DataFrame(
+        {"stated": 100 * stated, "right": right, "subject": subject}
+    )
     held_out.to_csv(tmp_path / "held_out.csv", index=False)
-    assert run("certify", saved, tmp_path / "held_out.csv", "--json").json["examples"] == 900
+    assert (
+        run("certify", saved, tmp_path / "held_out.csv", "--json").json["examples"]
+        == 900
+    )
     run("apply", saved, table, "-o", out, "--risk", "0.35")
     given, _, names = answers(800)
     cal = hokical.load(saved)
     wanted = cal.predict_or_abstain(100 * given, groups=names, risk=0.35).accepted
     assert 0.1 < wanted.mean() < 1.0
     np.testing.assert_array_equal(pd.read_csv(out).accepted, wanted)
-    with pytest.raises(hokical.CalibratorFileError, match="must hold a calibrator of logits"):
+    with pytest.raises(
+        hokical.CalibratorFileError, match="must hold a calibrator of logits"
+    ):
         hokical.Dense.load(saved)
 
 
 def test_monitor(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    columns = [
+        "--confidence",
+        "stated",
+        "--label-column",
+        "right",
+        "--groups",
+        "subject",
+    ]
     saved, state = tmp_path / "cal.json", tmp_path / "state.json"
     run("fit", table, "-o", saved, *columns, *SCALE)
 
@@ -211,5 +298,7 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
     assert alarmed.code == 3, alarmed.err
     assert json.loads(alarmed.out)["verdict"]["kind"] == "over-confident"
     run("fit", table, "-o", tmp_path / "other.json", *columns[:4], *SCALE)
-    refused = hokical_command("monitor", tmp_path / "other.json", batch("c.csv", 3), *given)
+    refused = hokical_command(
+        "monitor", tmp_path / "other.json", batch("c.csv", 3), *given
+    )
     assert "must be the one that this monitor was made with" in refused.words

@@ -15,13 +15,18 @@ from tests.cli.running import hokical_command, run
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Scores of loans and what became of them, and calibrators, the second one certified."""
+    """Scores of loans and what became of them, and calibrators, the second one
+    certified.
+    """
     folder, rng = tmp_path_factory.mktemp("loans"), np.random.default_rng(0)
     found = {name: folder / f"{name}.csv" for name in ("val", "held", "test")}
     for path in found.values():
         score = rng.normal(-1.6, 1.1, 700)
         default = rng.uniform(size=700) < 1.0 / (1.0 + np.exp(-0.5 - score))
-        rows = [(0.0, x, "default" if y else "paid") for x, y in zip(score, default, strict=True)]
+        rows = [
+            (0.0, x, "default" if y else "paid")
+            for x, y in zip(score, default, strict=True)
+        ]
         with path.open("w", newline="") as file:
             csv.writer(file).writerows([("paid", "default", "label"), *rows])
     found |= {name: folder / f"{name}.json" for name in ("cal", "sure")}
@@ -36,15 +41,23 @@ def as_json(*arguments: Any) -> Any:
 
 def test_evaluate_prints_the_event_first(files: dict[str, Path]) -> None:
     text = run("evaluate", files["cal"], files["test"])
-    words = ["events (default)", "O:E ratio", "By band of probability", "Predicted label", "ECE",
-             "Observed events are"]  # fmt: skip
+    words = [
+        "events (default)",
+        "O:E ratio",
+        "By band of probability",
+        "Predicted label",
+        "ECE",
+        "Observed events are",
+    ]
     places = [text.index(each) for each in words]
     assert places == sorted(places)
     values = as_json("evaluate", files["cal"], files["test"])
     assert values["methods"][0]["binary"]["estimates"]["oe_ratio"]["low"] > 1.0
     other = as_json("evaluate", files["cal"], files["test"], "--positive", "paid")
-    shares = [each["methods"][1]["binary"]["estimates"]["prevalence"]["value"]
-              for each in (values, other)]  # fmt: skip
+    shares = [
+        each["methods"][1]["binary"]["estimates"]["prevalence"]["value"]
+        for each in (values, other)
+    ]
     assert sum(shares) == pytest.approx(1.0)
 
 
@@ -58,11 +71,14 @@ def test_apply_writes_the_probability_of_the_event_with_its_ends(
     scores, _ = _read(files["test"])
     known = cal.predict_interval(scores, label=1)
     low, p, high = (
-        np.array([float(row[k]) for row in rows]) for k in ("low", "probability", "high")
+        np.array([float(row[k]) for row in rows])
+        for k in ("low", "probability", "high")
     )
     np.testing.assert_allclose(np.column_stack([low, high]), known)
     np.testing.assert_allclose(p, cal.predict_proba(scores)[:, 1])
-    assert "certify" in run("apply", files["cal"], files["test"], "-o", out, "--interval", code=2)
+    assert "certify" in run(
+        "apply", files["cal"], files["test"], "-o", out, "--interval", code=2
+    )
     for option in (("--interval", "--positive", "late"), ("--positive", "paid")):
         run("apply", files["sure"], files["test"], "-o", out, *option, code=2)
 
@@ -72,11 +88,15 @@ def test_shift_and_monitor_speak_of_the_event(files: dict[str, Path]) -> None:
     text = run("monitor", files["cal"], files["test"])
     found = as_json("monitor", files["cal"], files["test"])["event"]
     p = hokical.evaluate(
-        hokical.load(files["cal"]), *_read(files["test"]), class_names=("paid", "default")
+        hokical.load(files["cal"]),
+        *_read(files["test"]),
+        class_names=("paid", "default"),
     ).binary
     assert found["predicted"] == pytest.approx(p["mean_probability"].value)
     assert found["observed"] == pytest.approx(p["prevalence"].value)
-    assert f"predicted {found['predicted']:.1%}, observed {found['observed']:.1%}" in text
+    assert (
+        f"predicted {found['predicted']:.1%}, observed {found['observed']:.1%}" in text
+    )
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,6 @@
-"""Commands read what Python reads: ids, labels in other files, names of classes, wrong orders."""
+"""Commands read what Python reads: ids, labels in other files, names of classes,
+wrong orders.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ WORDS = np.array(NAMES)[LABELS]
 
 def frame(rows: slice, **more: Any) -> Any:
     scores = {f"logit_{name}": LOGITS[rows, k] for k, name in enumerate(NAMES)}
-    return pd.DataFrame({"id": np.arange(900)[rows], **scores, "label": WORDS[rows], **more})
+    return pd.DataFrame(
+        {"id": np.arange(900)[rows], **scores, "label": WORDS[rows], **more}
+    )
 
 
 @pytest.fixture
@@ -39,7 +43,9 @@ def files(tmp_path: Path) -> Path:
 
 def accuracy(*words: object) -> float:
     return float(
-        hokical_command(*words, "--json").methods["temps"]["estimates"]["accuracy"]["value"]
+        hokical_command(*words, "--json").methods["temps"]["estimates"]["accuracy"][
+            "value"
+        ]
     )
 
 
@@ -50,35 +56,60 @@ def test_labels_of_another_file_are_joined_by_id(files: Path) -> None:
     assert accuracy(*scores, files / "labels.csv") == known
     refused = hokical_command(*scores, files / "others.csv")
     assert refused.code != 0
-    assert "expected a label for each `id` of scores.csv; found none for '400'" in one_line(refused)
+    assert (
+        "expected a label for each `id` of scores.csv; found none for '400'"
+        in one_line(refused)
+    )
     twice = pd.read_csv(files / "labels.csv")
     pd.concat([twice, twice[:1]]).to_csv(files / "twice.csv", index=False)
-    assert "expected each `id` once" in one_line(hokical_command(*scores, files / "twice.csv"))
+    assert "expected each `id` once" in one_line(
+        hokical_command(*scores, files / "twice.csv")
+    )
 
 
 def test_compare_takes_labels_of_other_files(files: Path) -> None:
     every = pd.concat([pd.read_csv(files / f"{name}.csv") for name in ("val", "test")])
-    every[["id", "label"]].sample(frac=1.0, random_state=2).to_csv(files / "all.csv", index=False)
+    every[["id", "label"]].sample(frac=1.0, random_state=2).to_csv(
+        files / "all.csv", index=False
+    )
     every[:400].drop(columns="label").to_csv(files / "bare.csv", index=False)
     plain = ("compare", files / "val.csv", files / "test.csv", "--methods", "temps")
-    joined = ("compare", files / "bare.csv", files / "scores.csv", "--methods", "temps", "--labels")
+    joined = (
+        "compare",
+        files / "bare.csv",
+        files / "scores.csv",
+        "--methods",
+        "temps",
+        "--labels",
+    )
     assert accuracy(*joined, files / "all.csv") == accuracy(*plain)
     both = (files / "all.csv", "--test-labels", files / "labels.csv")
     assert accuracy(*joined, *both) == accuracy(*plain)
 
 
 @pytest.mark.parametrize("label", ["label", "outcome"])
-def test_a_monitor_takes_a_file_of_ids_and_labels_alone(files: Path, label: str) -> None:
+def test_a_monitor_takes_a_file_of_ids_and_labels_alone(
+    files: Path, label: str
+) -> None:
     labels = pd.read_csv(files / "labels.csv").rename(columns={"label": label})
     labels.to_csv(files / "late.csv", index=False)
     state = ("--state", files / "m.json", "--id-column", "id", "--json")
     first = hokical_command(
-        "monitor", files / "cal.json", files / "scores.csv", *state, "--label-column", "outcome"
+        "monitor",
+        files / "cal.json",
+        files / "scores.csv",
+        *state,
+        "--label-column",
+        "outcome",
     ).json
     assert (first["n"], first["n_waiting"]) == (0, 500)
-    second = hokical_command("monitor", files / "cal.json", files / "late.csv", *state).json
+    second = hokical_command(
+        "monitor", files / "cal.json", files / "late.csv", *state
+    ).json
     assert (second["n"], second["n_waiting"]) == (500, 0)
-    once = hokical_command("monitor", files / "cal.json", files / "test.csv", "--json").json
+    once = hokical_command(
+        "monitor", files / "cal.json", files / "test.csv", "--json"
+    ).json
     assert second["accuracy"] == once["accuracy"]
     again = hokical_command("monitor", files / "cal.json", files / "late.csv", *state)
     assert again.code != 0
@@ -94,25 +125,46 @@ def test_names_given_in_python_are_known_to_commands(files: Path) -> None:
     assert "bee" in run("evaluate", files / "named.json", files / "new.npz")
     words = np.savez(files / "words.npz", logits=LOGITS[400:], labels=WORDS[400:])
     assert words is None
-    found = hokical_command("evaluate", files / "named.json", files / "words.npz", "--json")
+    found = hokical_command(
+        "evaluate", files / "named.json", files / "words.npz", "--json"
+    )
     assert found.code == 0, found.err
 
 
 def test_swapped_classes_are_told_of(files: Path) -> None:
     two = LOGITS[:, :2]
     right = np.argmax(two + np.random.default_rng(1).gumbel(size=two.shape), axis=1)
-    table = pd.DataFrame({"z0": two[:, 0], "z1": two[:, 1], "y": np.array(["no", "yes"])[right]})
+    table = pd.DataFrame(
+        {"z0": two[:, 0], "z1": two[:, 1], "y": np.array(["no", "yes"])[right]}
+    )
     table.to_csv(files / "two.csv", index=False)
-    words = ("fit", files / "two.csv", "-o", files / "two.json", "--method", "temps", "--classes")
+    words = (
+        "fit",
+        files / "two.csv",
+        "-o",
+        files / "two.json",
+        "--method",
+        "temps",
+        "--classes",
+    )
     assert "contradict" not in hokical_command(*words, "no,yes").words
     assert "`labels` contradict the scores" in hokical_command(*words, "yes,no").words
 
 
 def test_percentages_are_reported_as_they_stand_in_the_file(files: Path) -> None:
     share = np.round(100.0 / (1.0 + np.exp(-LOGITS[:, 0])), 1)
-    table = pd.DataFrame({"p": share, "label": (rng.random(900) < share / 100).astype(int)})
+    table = pd.DataFrame(
+        {"p": share, "label": (rng.random(900) < share / 100).astype(int)}
+    )
     table.to_csv(files / "percent.csv", index=False)
-    words = ("fit", files / "percent.csv", "--score-columns", "p", "-o", files / "x.json")
+    words = (
+        "fit",
+        files / "percent.csv",
+        "--score-columns",
+        "p",
+        "-o",
+        files / "x.json",
+    )
     found = one_line(hokical_command(*words, "--probabilities"))
     assert f"got {share[0]:g} in line 2" in found
     assert "divide by 100" in found
@@ -120,5 +172,7 @@ def test_percentages_are_reported_as_they_stand_in_the_file(files: Path) -> None
 
 def test_columns_that_are_not_used_are_named(files: Path) -> None:
     frame(slice(0, 400), amount=1.0).to_csv(files / "more.csv", index=False)
-    found = hokical_command("fit", files / "more.csv", "-o", files / "x.json", "--method", "temps")
+    found = hokical_command(
+        "fit", files / "more.csv", "-o", files / "x.json", "--method", "temps"
+    )
     assert "not used: amount" in found.words

@@ -45,7 +45,9 @@ def test_compare_says_which_groups_are_miscalibrated(files: Path) -> None:
     assert "site=west" in page.read_text()
     shown = json.loads(run(*args, "--json"))
     groups = shown["methods"][0]["groups"]
-    assert {"site=west", "site=north", "age=74 or more"} & {row["name"] for row in groups["rows"]}
+    assert {"site=west", "site=north", "age=74 or more"} & {
+        row["name"] for row in groups["rows"]
+    }
     assert "groups are miscalibrated, most clearly" in groups["verdict"]
 
 
@@ -70,15 +72,27 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     logits = np.array([[float(row[f"logit_{k}"]) for k in range(3)] for row in table])
     site = [row["site"] for row in table]
     expected = load(cal).predict_confidence(logits, groups=site)
-    np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        [float(row["confidence"]) for row in rows], expected, atol=1e-6
+    )
     run("apply", cal, files / "test.csv", "-o", output, "--groups", "age", code=2)
     wrong = run(
-        "fit", files / "val.csv", "-o", cal, "--groups", "site", "--method", "temps", code=2
+        "fit",
+        files / "val.csv",
+        "-o",
+        cal,
+        "--groups",
+        "site",
+        "--method",
+        "temps",
+        code=2,
     )
     assert "only auto learns from groups" in " ".join(wrong.split())
     args = ("evaluate", cal, files / "test.csv", "--groups", "site")
     shown = hokical_command(*args, "--json").methods
-    worst = [min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()]
+    worst = [
+        min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()
+    ]
     assert worst[0] < 1e-4 < 0.001 < worst[1]
     assert "never guessed" not in run("show", cal)
     run("certify", cal, files / "test.csv")
@@ -98,16 +112,27 @@ def test_monitor_watches_groups(files: Path) -> None:
 
 
 def test_rows_that_belong_together(files: Path) -> None:
-    """With --cluster age, 60 clusters: intervals are wider, and certified examples one of each."""
+    """With --cluster age, 60 clusters: intervals are wider, and certified examples
+    one of each.
+    """
     both = ("--cluster", "age", "--json")
     compare = ("compare", files / "val.csv", files / "test.csv", "--methods", "temps")
     values = hokical_command(*compare, *both).json
-    assert {method["method"] for method in values["methods"]} == {"uncalibrated", "temps"}
+    assert {method["method"] for method in values["methods"]} == {
+        "uncalibrated",
+        "temps",
+    }
     run("fit", files / "val.csv", "-o", files / "cal.json", "--method", "temps")
     evaluate = ("evaluate", files / "cal.json", files / "test.csv")
     assert hokical_command(*evaluate, *both).json["data"]["n_clusters"] == 60
     assert "600 examples of 60 clusters" in run(*evaluate, "--cluster", "age")
-    certify = ("certify", files / "cal.json", files / "test.csv", "-o", files / "sure.json")
+    certify = (
+        "certify",
+        files / "cal.json",
+        files / "test.csv",
+        "-o",
+        files / "sure.json",
+    )
     values = hokical_command(*certify, *both).json
     assert values["clusters"] == values["examples"] == 60
     assert "one of each cluster" in run(*certify, "--cluster", "age")
@@ -117,7 +142,9 @@ def test_rows_that_belong_together(files: Path) -> None:
 
 
 def test_cross_fitting(files: Path) -> None:
-    found = hokical_command("evaluate", files / "val.csv", "--folds", 5, "--method", "temps")
+    found = hokical_command(
+        "evaluate", files / "val.csv", "--folds", 5, "--method", "temps"
+    )
     assert "intervals are conditional on these fits" in found.words
     values = hokical_command("evaluate", files / "val.csv", "--folds", 5, "--json").json
     assert "Cross-fitted in 5 folds" in values["headline"]

@@ -19,14 +19,25 @@ def files(tmp_path: Path) -> Path:
     np.savez(tmp_path / "data.npz", val_logits=val[0], val_labels=val[1], **parts)
     for name in ("hoki", "temps"):
         made = hokical_command(
-            "fit", tmp_path / "data.npz", "-o", tmp_path / f"{name}.json", "--method", name
+            "fit",
+            tmp_path / "data.npz",
+            "-o",
+            tmp_path / f"{name}.json",
+            "--method",
+            name,
         )
         assert made.code == 0
     return tmp_path
 
 
 def test_it_goes_on_between_runs(files: Path) -> None:
-    words = ("monitor", files / "hoki.json", files / "data.npz", "--state", files / "s.json")
+    words = (
+        "monitor",
+        files / "hoki.json",
+        files / "data.npz",
+        "--state",
+        files / "s.json",
+    )
     first = hokical_command(*words)
     assert first.code == 0, first.err
     assert "calibrated: confidence" in first.out
@@ -74,8 +85,13 @@ def test_late_labels_without_ids_are_refused(files: Path) -> None:
     np.savez(files / "new.npz", logits=logits)
     np.savez(files / "later.npz", logits=logits, labels=labels)
     state = ("--state", files / "s.json")
-    assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
-    refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
+    assert (
+        hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code
+        == 0
+    )
+    refused = hokical_command(
+        "monitor", files / "temps.json", files / "later.npz", *state
+    )
     assert "If only their labels are new, name --id-column" in one_line(refused)
 
 
@@ -94,9 +110,13 @@ def test_bad_options_and_files_are_refused(files: Path) -> None:
     assert "`delta` must lie" in one_line(hokical_command(*words, "--delta", 2))
     assert "--window" in one_line(hokical_command(*words, "--window", 0))
     (files / "bad.json").write_text("{")
-    assert "cut short" in one_line(hokical_command(*words, "--state", files / "bad.json"))
+    assert "cut short" in one_line(
+        hokical_command(*words, "--state", files / "bad.json")
+    )
     assert (files / "bad.json").read_text() == "{"
-    assert "input too" in one_line(hokical_command(*words, "--state", files / "data.npz"))
+    assert "input too" in one_line(
+        hokical_command(*words, "--state", files / "data.npz")
+    )
 
 
 def test_an_alarm_ends_with_3_and_shows_the_classes(files: Path) -> None:
@@ -113,10 +133,19 @@ def test_an_alarm_ends_with_3_and_shows_the_classes(files: Path) -> None:
 def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
     logits, labels = synthetic_logits(600, 4, seed=2)
     lines = ["logit_0,logit_1,logit_2,logit_3,label"]
-    for row, (scores, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+    for row, (scores, label) in enumerate(
+        zip(logits.tolist(), labels.tolist(), strict=True)
+    ):
         lines.append(",".join([*map(str, scores), "" if row % 3 else str(label)]))
     (files / "new.csv").write_text("\n".join(lines))
-    words = ("monitor", files / "hoki.json", files / "new.csv", "--window", 40, "--json")
+    words = (
+        "monitor",
+        files / "hoki.json",
+        files / "new.csv",
+        "--window",
+        40,
+        "--json",
+    )
     found = hokical_command(*words).json
     assert (found["n"], found["n_observed"], found["n_window"]) == (200, 600, 40)
     np.savez(files / "bare.npz", logits=logits)
@@ -128,4 +157,6 @@ def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
 def test_a_bad_option_is_named(files: Path) -> None:
     words = ("monitor", files / "hoki.json", files / "data.npz")
     text = one_line(hokical_command(*words, "--coverage", "1.5"))
-    assert text.startswith("Error: `coverage` must lie strictly between 0 and 1; got 1.5.")
+    assert text.startswith(
+        "Error: `coverage` must lie strictly between 0 and 1; got 1.5."
+    )

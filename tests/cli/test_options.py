@@ -41,13 +41,18 @@ def test_an_option_means_the_same_everywhere() -> None:
 
 
 def test_errors_of_the_library_are_told_in_words_of_the_command_line() -> None:
-    """`apply --coverage 0.9 --by group` before a `certify` with groups, and rows of the fit."""
+    """`apply --coverage 0.9 --by group` before a `certify` with groups, and rows of
+    the fit.
+    """
     logits, labels = synthetic_logits(200, 3, seed=0)
     cal = hokical.make("temps").fit(logits, labels)
     with pytest.raises(ValueError, match="certify") as error:
         cal.predict_set(logits, coverage=0.9, by="group")
     said = in_words(str(error.value))
-    assert "--by 'group' has no groups to go by. Run `hokical certify --groups COLUMN`" in said
+    assert (
+        "--by 'group' has no groups to go by. Run `hokical certify --groups COLUMN`"
+        in said
+    )
     with pytest.raises(ValueError, match="--look-alike") as error:
         cal.certify(logits, labels)
     assert "pass --look-alike." in in_words(str(error.value))

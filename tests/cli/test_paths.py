@@ -1,4 +1,6 @@
-"""Outputs never destroy inputs, whatever the command; names cannot speak to the terminal."""
+"""Outputs never destroy inputs, whatever the command; names cannot speak to the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,17 @@ from tests.conftest import synthetic_logits
 LOGITS, LABELS = synthetic_logits(200, 3, seed=1)
 #: Paths that commands read; a new one of any command belongs here or into OUTPUTS.
 INPUTS = {
-    "val", "test", "data", "first", "second", "calibrator", "labels", "test_labels",
-    "reference", "attach",
-}  # fmt: skip
+    "val",
+    "test",
+    "data",
+    "first",
+    "second",
+    "calibrator",
+    "labels",
+    "test_labels",
+    "reference",
+    "attach",
+}
 
 
 @pytest.fixture

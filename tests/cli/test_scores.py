@@ -1,4 +1,6 @@
-"""The kind of scores that a calibrator knows, its own examples, rows that were counted before."""
+"""The kind of scores that a calibrator knows, its own examples, rows that were
+counted before.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ OWN = "holds the examples that the calibrator was fitted on"
 
 
 def table(path: Path, seed: int, *, n_classes: int = 3) -> Path:
-    """Probabilities by column, or the probability of class 1 of two in a column `risk`."""
+    """Probabilities by column, or the probability of class 1 of two in a column
+    `risk`.
+    """
     logits, labels = synthetic_logits(120, n_classes, seed=seed)
     proba = softmax(logits, axis=1)
     names = ["risk"] if n_classes == 2 else [f"prob_{k}" for k in range(n_classes)]
@@ -34,7 +38,10 @@ def table(path: Path, seed: int, *, n_classes: int = 3) -> Path:
 
 
 def fit(tmp_path: Path, *options: object, n_classes: int = 3) -> Path:
-    val, path = table(tmp_path / "val.csv", 1, n_classes=n_classes), tmp_path / "cal.json"
+    val, path = (
+        table(tmp_path / "val.csv", 1, n_classes=n_classes),
+        tmp_path / "cal.json",
+    )
     done = hokical_command("fit", val, "--method", "temps", "-o", path, *options)
     assert done.code == 0, done.err
     return path
@@ -43,7 +50,9 @@ def fit(tmp_path: Path, *options: object, n_classes: int = 3) -> Path:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("command", ["apply", "evaluate", "monitor"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_classes: int) -> None:
+def test_commands_read_scores_as_the_fit_did(
+    tmp_path: Path, command: str, n_classes: int
+) -> None:
     binary = ["--score-columns", "risk"] if n_classes == 2 else []
     cal = fit(tmp_path, "--probabilities", *binary, n_classes=n_classes)
     new, out = table(tmp_path / "new.csv", 2, n_classes=n_classes), tmp_path / "out.npz"
@@ -63,14 +72,19 @@ def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_cla
             expected = hokical.load(cal).predict_confidence(logits)
             np.testing.assert_allclose(found["confidence"], expected, rtol=1e-9)
         wrong = hokical_command(*words, "--logits", "--strict")
-        assert wrong.code == (1 if n_classes == 2 else 2)  # columns prob_0, ... are no logits
+        assert wrong.code == (
+            1 if n_classes == 2 else 2
+        )  # columns prob_0, ... are no logits
         assert "logits do not match the fit" in wrong.err
 
 
 def test_export_says_what_the_model_takes(tmp_path: Path) -> None:
     pytest.importorskip("ndonnx")
     cal, out = fit(tmp_path, "--probabilities"), tmp_path / "cal.onnx"
-    assert "takes their logarithms" in hokical_command("export", cal, "-o", out, "--no-check").err
+    assert (
+        "takes their logarithms"
+        in hokical_command("export", cal, "-o", out, "--no-check").err
+    )
 
 
 def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
@@ -83,7 +97,9 @@ def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
     assert (found.code, found.err) == (0, "")
 
 
-@pytest.mark.parametrize("about", [{"classes": 3}, {"classes": [1]}, {"scores": "odds"}])
+@pytest.mark.parametrize(
+    "about", [{"classes": 3}, {"classes": [1]}, {"scores": "odds"}]
+)
 def test_forged_facts_are_refused(tmp_path: Path, about: dict[str, object]) -> None:
     logits, labels = synthetic_logits(120, 3, seed=1)
     path = tmp_path / "cal.json"
@@ -102,7 +118,16 @@ def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -
         pq.write_table(pa.table(columns), folder / "a.parquet")
         cal = tmp_path / "cal.json"
         if not found:
-            fit = ("fit", folder, "-o", cal, "--method", "vecs", "--classes", ",".join(names))
+            fit = (
+                "fit",
+                folder,
+                "-o",
+                cal,
+                "--method",
+                "vecs",
+                "--classes",
+                ",".join(names),
+            )
             assert hokical_command(*fit).code == 0
         out = tmp_path / f"out{order[0]}"
         assert hokical_command("apply", cal, folder, "-o", out).code == 0
@@ -113,7 +138,13 @@ def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -
 
 
 def monitor(tmp_path: Path, *words: object) -> Result:
-    state = ("--state", tmp_path / "m.json", "--reference", tmp_path / "val.npz", "--json")
+    state = (
+        "--state",
+        tmp_path / "m.json",
+        "--reference",
+        tmp_path / "val.npz",
+        "--json",
+    )
     return hokical_command("monitor", tmp_path / "cal.json", *words, *state)
 
 
@@ -123,10 +154,13 @@ def watched(tmp_path: Path) -> Path:
         logits, labels = synthetic_logits(300, 3, seed=seed)
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
         np.save(tmp_path / f"{name}_logits.npy", logits)
-    hokical_command("fit", tmp_path / "val.npz", "-o", tmp_path / "cal.json", "--method", "temps")
+    hokical_command(
+        "fit", tmp_path / "val.npz", "-o", tmp_path / "cal.json", "--method", "temps"
+    )
     np.save(tmp_path / "later.npy", labels)
     lines = (
-        ",".join(map(repr, [*row, int(y)])) for row, y in zip(logits.tolist(), labels, strict=True)
+        ",".join(map(repr, [*row, int(y)]))
+        for row, y in zip(logits.tolist(), labels, strict=True)
     )
     (tmp_path / "new.csv").write_text("\n".join(["z0,z1,z2,label", *lines]))
     return tmp_path / "new_logits.npy"
@@ -152,9 +186,23 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
     shutil.copy(tmp_path / "val.npz", tmp_path / "copy.npz")
     np.save(tmp_path / "val_labels.npy", np.load(tmp_path / "val.npz")["labels"])
     for words in (
-        ("monitor", tmp_path / "cal.json", tmp_path / name, "--reference", tmp_path / "val.npz"),
+        (
+            "monitor",
+            tmp_path / "cal.json",
+            tmp_path / name,
+            "--reference",
+            tmp_path / "val.npz",
+        ),
         ("evaluate", tmp_path / "cal.json", tmp_path / name),
-        ("apply", tmp_path / "cal.json", tmp_path / name, "-o", tmp_path / "o.npz", "--risk", 0.2),
+        (
+            "apply",
+            tmp_path / "cal.json",
+            tmp_path / name,
+            "-o",
+            tmp_path / "o.npz",
+            "--risk",
+            0.2,
+        ),
     ):
         found = hokical_command(*words, "--strict")
         assert found.code == 1
@@ -167,7 +215,9 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
 def test_the_verdict_names_the_class(tmp_path: Path) -> None:
     labels = np.arange(900) % 3
     logits = np.where(np.eye(3)[labels] > 0, 3.0, 0.0)
-    wrong = np.where((labels == 1) & (np.arange(900) % 2 > 0), 0, labels)  # half of the dogs
+    wrong = np.where(
+        (labels == 1) & (np.arange(900) % 2 > 0), 0, labels
+    )  # half of the dogs
     np.savez(tmp_path / "val.npz", logits=logits, labels=np.roll(labels, 1))
     np.savez(tmp_path / "new.npz", logits=logits, labels=wrong)
     names, cal = ["--classes", "cat,dog,bird"], tmp_path / "cal.json"
@@ -186,7 +236,9 @@ def test_a_wrong_name_of_a_class_is_named(tmp_path: Path) -> None:
     text = "id,cat,dog,age,label\n1,2.0,1.0,7,cat\n2,0.5,1.5,8,dog\n"
     (tmp_path / "a.csv").write_text(text)
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--method", "temps")
-    assert "not used: age" in hokical_command(*fit).words  # columns named like the labels
+    assert (
+        "not used: age" in hokical_command(*fit).words
+    )  # columns named like the labels
     (tmp_path / "a.csv").write_text(text.replace(",dog\n", ",wolf\n"))
     assert "--score-columns cat,dog,age" in one_line(hokical_command(*fit))
     (tmp_path / "a.csv").write_text(text)
@@ -203,7 +255,9 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
         pytest.importorskip("pyarrow")
     logits, labels = synthetic_logits(120, 3, seed=1)
     names, path = ("en", "de", "id"), tmp_path / f"lang.{suffix}"
-    columns = dict(zip(names, logits.T, strict=True)) | {"label": np.array(names)[labels]}
+    columns = dict(zip(names, logits.T, strict=True)) | {
+        "label": np.array(names)[labels]
+    }
     hokical.io.write_table(path, columns)
     cal, out = tmp_path / "cal.json", tmp_path / "out.csv"
     fit = ("fit", path, "-o", cal, "--method", "temps", "--classes")
@@ -214,7 +268,9 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     assert hokical_command("apply", cal, path, "-o", out).code == 0
     lines = out.read_text().splitlines()
     assert lines[0] == "label,confidence"
-    assert [line.split(",")[0] for line in lines[1:]] == [names[k] for k in logits.argmax(axis=1)]
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        names[k] for k in logits.argmax(axis=1)
+    ]
     assert hokical_command("evaluate", cal, path).code == 0
     assert hokical_command("monitor", cal, path, "--reference", path).code == 0
     again = hokical_command("apply", cal, path, "-o", out, "--keep", "id")
@@ -224,15 +280,26 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
 
 def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
-    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--score-columns", "risk")
-    assert "Name the classes, class 0 first: --classes" in one_line(hokical_command(*fit))
+    fit = (
+        "fit",
+        tmp_path / "a.csv",
+        "-o",
+        tmp_path / "cal.json",
+        "--score-columns",
+        "risk",
+    )
+    assert "Name the classes, class 0 first: --classes" in one_line(
+        hokical_command(*fit)
+    )
 
 
 def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     folder = tmp_path / "folder"
     folder.mkdir()
-    none = {name: pa.array([], pa.float64()) for name in ("logit_0", "logit_1", "label")}
+    none = {
+        name: pa.array([], pa.float64()) for name in ("logit_0", "logit_1", "label")
+    }
     pq.write_table(pa.table(none), folder / "a.parquet")
     said = one_line(hokical_command("fit", folder, "-o", tmp_path / "cal.json"))
     assert f"{folder}: a source must have at least one row" in said
@@ -270,13 +337,19 @@ def test_probabilities_given_to_a_calibrator_of_logits_are_noticed(
     np.savez(test, logits=softmax(logits, axis=1), labels=labels)
     assert hokical_command("fit", val, "--method", "temps", "-o", path).code == 0
     words = [command, path, test]
-    words += ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]
+    words += (
+        ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]
+    )
     assert "look like probabilities" in hokical_command(*words).words
-    assert hokical_command(*words, "--strict").code == (1 if command == "apply" else 3)  # an alarm
+    assert hokical_command(*words, "--strict").code == (
+        1 if command == "apply" else 3
+    )  # an alarm
 
 
 def test_a_method_for_two_classes_is_refused_with_more(tmp_path: Path) -> None:
     val, output = table(tmp_path / "val.csv", 1), tmp_path / "cal.json"
-    done = hokical_command("fit", val, "--probabilities", "--method", "platt", "-o", output)
+    done = hokical_command(
+        "fit", val, "--probabilities", "--method", "platt", "-o", output
+    )
     assert "`platt` takes two classes; got 3" in one_line(done)
     assert not output.exists()

@@ -19,13 +19,29 @@ def files(tmp_path: Path) -> Path:
         logits, labels = world(500, 3, seed=seed)
         np.savez(tmp_path / f"{part}.npz", logits=logits, labels=labels)
     names = "--classes", "cat,dog,bird"
-    run("fit", tmp_path / "val.npz", "--method", "temps", "-o", tmp_path / "cal.json", *names)
+    run(
+        "fit",
+        tmp_path / "val.npz",
+        "--method",
+        "temps",
+        "-o",
+        tmp_path / "cal.json",
+        *names,
+    )
     return tmp_path
 
 
 def test_apply_writes_the_names(files: Path) -> None:
     output = files / "out.csv"
-    text = run("apply", files / "cal.json", files / "test.npz", "-o", output, "--coverage", "0.9")
+    text = run(
+        "apply",
+        files / "cal.json",
+        files / "test.npz",
+        "-o",
+        output,
+        "--coverage",
+        "0.9",
+    )
     assert "Coverage at least 90%" in " ".join(text.split())
     rows = list(csv.DictReader(output.read_text().splitlines()))
     found = load(files / "cal.json").predict_set(
@@ -35,10 +51,25 @@ def test_apply_writes_the_names(files: Path) -> None:
     assert rows[0]["set"] == "|".join(names[found.members[0]])
     assert [int(row["set_size"]) for row in rows] == found.sizes.tolist()
     arrays = files / "out.npz"
-    run("apply", files / "cal.json", files / "test.npz", "-o", arrays, "--coverage", "0.9")
+    run(
+        "apply",
+        files / "cal.json",
+        files / "test.npz",
+        "-o",
+        arrays,
+        "--coverage",
+        "0.9",
+    )
     np.testing.assert_array_equal(np.load(arrays)["members"], found.members)
     wrong = run(
-        "apply", files / "cal.json", files / "test.npz", "-o", output, "--coverage", "2", code=2
+        "apply",
+        files / "cal.json",
+        files / "test.npz",
+        "-o",
+        output,
+        "--coverage",
+        "2",
+        code=2,
     )
     assert "--coverage" in wrong
 
@@ -74,7 +105,9 @@ def test_certify_and_what_apply_then_guarantees(files: Path) -> None:
         text = run("apply", cal, more, "-o", output, *words)
         found = known.predict_set(logits, **options)
         rows = list(csv.DictReader(output.read_text().splitlines()))
-        assert [row["set"] for row in rows] == ["|".join(names[own]) for own in found.members]
+        assert [row["set"] for row in rows] == [
+            "|".join(names[own]) for own in found.members
+        ]
         assert found.guarantee in " ".join(text.split())
     assert "--by" in run("apply", cal, more, "-o", output, "--by", "class", code=2)
     by_group = ("--coverage", "0.9", "--by", "group")
@@ -90,7 +123,9 @@ def test_certify_streams(tmp_path: Path) -> None:
     for part in range(2):
         logits, labels = world(300, 3, seed=10 + part)
         columns = {f"logit_{k}": logits[:, k] for k in range(3)}
-        parquet.write_table(table(columns | {"label": labels}), folder / f"{part}.parquet")
+        parquet.write_table(
+            table(columns | {"label": labels}), folder / f"{part}.parquet"
+        )
     logits, labels = world(500, 3, seed=1)
     np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
     cal = tmp_path / "cal.json"

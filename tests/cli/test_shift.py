@@ -20,12 +20,22 @@ def files(tmp_path: Path) -> Path:
     np.savez(tmp_path / "new.npz", logits=world(2000, NEW, seed=1)[0])
     np.savez(tmp_path / "odd.npz", logits=0.5 * world(2000, seed=2)[0])
     names = ("--classes", "a,b,c,d,e")
-    run("fit", tmp_path / "val.npz", "--method", "temps", "-o", tmp_path / "cal.json", *names)
+    run(
+        "fit",
+        tmp_path / "val.npz",
+        "--method",
+        "temps",
+        "-o",
+        tmp_path / "cal.json",
+        *names,
+    )
     return tmp_path
 
 
 def test_shift_says_what_python_says(files: Path) -> None:
-    found = load(files / "cal.json").estimate_shift(np.load(files / "new.npz")["logits"])
+    found = load(files / "cal.json").estimate_shift(
+        np.load(files / "new.npz")["logits"]
+    )
     words = ("shift", files / "cal.json", files / "new.npz")
     told = json.loads(run(*words, "--json"))
     assert told["accuracy"] == found.accuracy
@@ -37,9 +47,13 @@ def test_shift_says_what_python_says(files: Path) -> None:
     assert "not label shift" in odd
     assert "Label some hundred" in " ".join(odd.split())
     assert "%" not in odd, "no number that may be wrong"
-    told = json.loads(run("shift", files / "cal.json", files / "odd.npz", "--json", code=3))
+    told = json.loads(
+        run("shift", files / "cal.json", files / "odd.npz", "--json", code=3)
+    )
     assert not told["holds"]
-    assert told["accuracy"] is told["class_frequencies"] is None, "no number that is wrong"
+    assert told["accuracy"] is told["class_frequencies"] is None, (
+        "no number that is wrong"
+    )
     labels = load(files / "cal.json").predict(np.load(files / "odd.npz")["logits"])
     np.testing.assert_allclose(told["label_shares"], np.bincount(labels) / labels.size)
 
@@ -66,7 +80,9 @@ def test_what_learned_from_groups(files: Path) -> None:
     run("fit", files / "grouped.npz", "-o", cal, "--groups", "site")
     words = ("apply", cal, files / "grouped.npz", "-o", out, "--adapt", "--proba")
     run(*words, "--groups", "site")
-    adapted = load(cal).estimate_shift(logits).adapt().predict_proba(logits, groups=site)
+    adapted = (
+        load(cal).estimate_shift(logits).adapt().predict_proba(logits, groups=site)
+    )
     np.testing.assert_array_equal(np.load(out)["probabilities"], adapted)
     run(*words)  # the columns of the fit are found by their names
     np.testing.assert_array_equal(np.load(out)["probabilities"], adapted)
@@ -74,7 +90,9 @@ def test_what_learned_from_groups(files: Path) -> None:
     for name in ("grouped", "without"):  # estimates are without them
         told = json.loads(run("shift", cal, files / f"{name}.npz", "--json"))
         assert told["accuracy"] == load(cal).estimate_shift(logits).accuracy
-    told = json.loads(run("shift", cal, files / "grouped.npz", "--groups", "site", "--json"))
+    told = json.loads(
+        run("shift", cal, files / "grouped.npz", "--groups", "site", "--json")
+    )
     assert {name: part["holds"] for name, part in told["by_group"].items()} == {
         "a": True,
         "b": True,

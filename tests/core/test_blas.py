@@ -13,7 +13,11 @@ from hokical._core.runtime import one_blas_thread
 
 def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
     def blas_threads() -> list[int]:
-        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+        return [
+            each["num_threads"]
+            for each in threadpool_info()
+            if each["user_api"] == "blas"
+        ]
 
     before, first, second = blas_threads(), one_blas_thread(), one_blas_thread()
     with one_blas_thread():
@@ -37,5 +41,7 @@ def test_the_library_of_scipy_is_limited_too() -> None:
         "    import scipy.linalg\n"
         "    print({each['num_threads'] for each in threadpool_info()})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "{1}\n"

@@ -13,14 +13,23 @@ from threading import Thread
 
 import pytest
 
-from hokical._core.storage import lock_file, printable, replace_file, write_text_atomically
+from hokical._core.storage import (
+    lock_file,
+    printable,
+    replace_file,
+    write_text_atomically,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks and locks")
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The exit status of a child process that does the work; 0 if nothing was raised."""
-    with warnings.catch_warnings():  # about forks beside threads: the child only touches files
+    """The exit status of a child process that does the work; 0 if nothing was
+    raised.
+    """
+    with (
+        warnings.catch_warnings()
+    ):  # about forks beside threads: the child only touches files
         warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
@@ -60,7 +69,9 @@ def test_saves_may_overlap(tmp_path: Path) -> None:
 def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     texts = [str(k) * 20_000 for k in range(8)]
-    threads = [Thread(target=write_text_atomically, args=(path, text)) for text in texts * 5]
+    threads = [
+        Thread(target=write_text_atomically, args=(path, text)) for text in texts * 5
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""Kernels are compiled when they are first called, and only for more than a few classes."""
+"""Kernels are compiled when they are first called, and only for more than a few
+classes.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ from hokical.rules import as_logits
 
 
 @pytest.mark.parametrize("n_rows", [1, 200_000])
-def test_the_number_of_classes_alone_decides(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = (as_logits(np.zeros((n_rows, runtime.FEW_CLASSES + more))) for more in (0, 1))
+def test_the_number_of_classes_alone_decides(
+    n_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = (
+        as_logits(np.zeros((n_rows, runtime.FEW_CLASSES + more))) for more in (0, 1)
+    )
     monkeypatch.setattr(runtime, "has_compiler", lambda: True)
     assert not runtime.has_kernels(few)
     assert runtime.has_kernels(many)
@@ -47,7 +53,9 @@ print("numba" in {name for name, module in sys.modules.items() if module is not 
 
 @pytest.mark.slow
 def test_a_read_only_home_does_not_matter(tmp_path: Path) -> None:
-    """No place for a cache, as in a locked-down container: compiled for this process alone."""
+    """No place for a cache, as in a locked-down container: compiled for this process
+    alone.
+    """
     pytest.importorskip("numba")
     module = tmp_path / "locked" / "doubling.py"
     module.parent.mkdir()
@@ -69,7 +77,9 @@ assert doubling.double(4.0) == 8.0
 def test_a_numba_that_cannot_be_imported_is_done_without(tmp_path: Path) -> None:
     package = tmp_path / "numba"
     package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('Numba needs another NumPy')")
+    (package / "__init__.py").write_text(
+        "raise ImportError('Numba needs another NumPy')"
+    )
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import numpy as np, hokical; "
         "rng = np.random.default_rng(0); logits = 2 * rng.normal(size=(300, 40)); "

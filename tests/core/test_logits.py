@@ -65,7 +65,9 @@ def test_torch_tensors_are_read_where_they_lie() -> None:
     assert read.is_numpy
     assert np.shares_memory(read.values, plain.numpy())
     assert torch.is_tensor(as_logits(torch.tensor(GOOD, requires_grad=True)).values)
-    np.testing.assert_array_equal(to_numpy(torch.tensor(GOOD).bfloat16(), "logits"), GOOD)
+    np.testing.assert_array_equal(
+        to_numpy(torch.tensor(GOOD).bfloat16(), "logits"), GOOD
+    )
 
 
 def awkward_rows() -> np.ndarray:
@@ -134,7 +136,9 @@ def test_kernels_read_any_order_and_type() -> None:
     wide = np.round(8.0 * np.random.default_rng(0).normal(size=(30, 40))) / 8.0
     expected = label_stability(wide, Gaussian(1.0))
     for same in (wide.astype(">f8"), np.asfortranarray(wide), wide.astype(np.float16)):
-        np.testing.assert_allclose(label_stability(same, Gaussian(1.0)), expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            label_stability(same, Gaussian(1.0)), expected, rtol=1e-12
+        )
 
 
 def test_checked_logits_are_not_checked_again() -> None:
@@ -169,8 +173,16 @@ def with_entry(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("bad", "kind", "message"),
     [
-        (np.zeros(512), ValueError, r"must be 2-D \(n, classes\); got shape \(512,\).*from_binary"),
-        (np.zeros((2, 3, 4)), ValueError, r"got shape \(2, 3, 4\).*reshape\(-1, n_classes\)"),
+        (
+            np.zeros(512),
+            ValueError,
+            r"must be 2-D \(n, classes\); got shape \(512,\).*from_binary",
+        ),
+        (
+            np.zeros((2, 3, 4)),
+            ValueError,
+            r"got shape \(2, 3, 4\).*reshape\(-1, n_classes\)",
+        ),
         (np.zeros((0, 3)), ValueError, "at least one row"),
         (np.zeros((5, 1)), ValueError, "at least two columns"),
         (with_entry(np.nan), ValueError, "got NaN in row 4, column 1"),
@@ -180,7 +192,11 @@ def with_entry(value: float) -> np.ndarray:
         (GOOD.astype(str), TypeError, "must be floating point"),
         (GOOD.astype(complex), ValueError, "must be real"),
         (np.array([["a", "b"]], dtype=object), TypeError, "must be numbers"),
-        (np.ma.masked_array(GOOD, GOOD > 2), TypeError, r"masked array.*filled\(-np.inf\)"),
+        (
+            np.ma.masked_array(GOOD, GOOD > 2),
+            TypeError,
+            r"masked array.*filled\(-np.inf\)",
+        ),
         (None, TypeError, "got None"),
         (scipy.sparse.csr_array(GOOD), TypeError, "must be dense"),
     ],
@@ -196,7 +212,11 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
         ([0, 1], ValueError, r"one entry per row \(4\); got shape \(2,\)"),
         ([0, 1, 3, 0], ValueError, r"must lie in \[0, 2\].*got 3 in row 2"),
         ([0, -1, 2, 0], ValueError, "got -1 in row 1"),
-        ([0.0, 1.0, 2.0, 0.0], TypeError, r"must be integers.*got 0\.0 in row 0 \(dtype float64\)"),
+        (
+            [0.0, 1.0, 2.0, 0.0],
+            TypeError,
+            r"must be integers.*got 0\.0 in row 0 \(dtype float64\)",
+        ),
         ([0.0, np.nan, 2.0, 0.0], TypeError, "nan in row 1.*Drop rows without a label"),
         (["a", "b", "a", "b"], TypeError, "must be integers.*classes="),
         (np.array([0, None, 1, 2], dtype=object), TypeError, "got None in row 1"),
@@ -236,14 +256,18 @@ def test_binary_scores_become_two_columns() -> None:
     scores = np.array([-3.0, 0.0, 2.0])
     logits = from_binary_scores(scores)
     np.testing.assert_array_equal(logits.argmax(axis=1), scores > 0)
-    with pytest.raises(ValueError, match=r"`scores` must be 1-D \(n,\); got shape \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"`scores` must be 1-D \(n,\); got shape \(2, 3\)"
+    ):
         from_binary_scores(GOOD)
     with pytest.raises(ValueError, match="got nan in row 1"):
         from_binary_scores([0.0, np.nan])
 
 
 def test_one_column_is_told_of_both_conversions() -> None:
-    with pytest.raises(ValueError, match=r"`from_probabilities`, for its scores.*`from_binary_sc"):
+    with pytest.raises(
+        ValueError, match=r"`from_probabilities`, for its scores.*`from_binary_sc"
+    ):
         Hoki().fit([0.2, 0.8, 0.7], [0, 1, 1])
 
 
@@ -254,7 +278,9 @@ def test_probabilities_become_logits() -> None:
     kept = from_probabilities(proba)
     np.testing.assert_array_equal(kept < -744.0, proba == 0.0)
     np.testing.assert_array_equal(kept[proba > 0.0], logits[proba > 0.0])
-    with pytest.raises(ValueError, match=r"`zeros` must be one of .*'impossible'.*; got True"):
+    with pytest.raises(
+        ValueError, match=r"`zeros` must be one of .*'impossible'.*; got True"
+    ):
         from_probabilities(proba, zeros=True)  # type: ignore[arg-type]
     np.testing.assert_allclose(np.exp(from_probabilities([0.3])), [[0.7, 0.3]])
     with pytest.raises(ValueError, match=r"rows must sum to 1; got 1.5 in row 1"):
@@ -282,7 +308,10 @@ def test_the_label_of_probabilities_is_that_of_their_logits(seed: int) -> None:
 
 
 CONVERSIONS = {
-    "probabilities": (from_probabilities, [[0.25, 0.75, 0.0], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]),
+    "probabilities": (
+        from_probabilities,
+        [[0.25, 0.75, 0.0], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]],
+    ),
     "impossible": (
         lambda proba: from_probabilities(proba, zeros="impossible"),
         [[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]],
@@ -306,7 +335,9 @@ def test_conversions_answer_in_kind(case: str, library: str, dtype: type) -> Non
         assert kind.owns(found)
         got = kind.read(found)
     assert got.dtype == (np.float64 if library == "numpy" else dtype)
-    np.testing.assert_allclose(got, expected, rtol=1e-5 if dtype == np.float32 else 1e-14)
+    np.testing.assert_allclose(
+        got, expected, rtol=1e-5 if dtype == np.float32 else 1e-14
+    )
     assert (got.argmax(axis=1) == expected.argmax(axis=1)).all()
 
 
@@ -315,7 +346,11 @@ def test_conversions_refuse_alike(library: str) -> None:
     kind = get_library(library)
     for convert, values, message in (
         (from_probabilities, [[0.5, 0.4]], "rows must sum to 1; got 0.9 in row 0"),
-        (from_probabilities, [[0.5, 0.5], [-0.5, 1.5]], "must lie in .*got -0.5 in row 1, column"),
+        (
+            from_probabilities,
+            [[0.5, 0.5], [-0.5, 1.5]],
+            "must lie in .*got -0.5 in row 1, column",
+        ),
         (from_probabilities, [[1.0]], "two classes"),
         (from_binary_scores, [0.0, np.nan], "must be finite; got nan in row 1"),
         (from_binary_scores, [[0.0], [1.0]], r"Use `scores\[:, 0\]`"),
@@ -331,7 +366,9 @@ def test_conversions_keep_gradients() -> None:
     (slope,) = torch.autograd.grad(from_probabilities(odds.softmax(dim=1)).sum(), odds)
     (wanted,) = torch.autograd.grad(odds.log_softmax(dim=1).sum(), odds)
     torch.testing.assert_close(slope, wanted)
-    (slope,) = torch.autograd.grad(from_binary_probabilities(odds.sigmoid()).sum(), odds)
+    (slope,) = torch.autograd.grad(
+        from_binary_probabilities(odds.sigmoid()).sum(), odds
+    )
     torch.testing.assert_close(slope, torch.ones_like(odds))
     (slope,) = torch.autograd.grad(from_binary_scores(odds[0])[:, 1].sum(), odds)
     torch.testing.assert_close(slope, torch.ones_like(odds))
@@ -340,9 +377,14 @@ def test_conversions_keep_gradients() -> None:
     assert slope.isfinite().all()
 
 
-@given(st.lists(st.floats(1e-30, 1.0), min_size=2, max_size=5), st.sampled_from(["f4", "f8"]))
+@given(
+    st.lists(st.floats(1e-30, 1.0), min_size=2, max_size=5),
+    st.sampled_from(["f4", "f8"]),
+)
 @settings(max_examples=50)
-def test_labels_of_probabilities_are_kept_in_every_library(values: list[float], dtype: str) -> None:
+def test_labels_of_probabilities_are_kept_in_every_library(
+    values: list[float], dtype: str
+) -> None:
     torch = pytest.importorskip("torch")
     row = np.array([values, np.nextafter(values, 1.0)], dtype).reshape(1, -1)
     row = (row / row.sum()).astype(dtype)

@@ -1,4 +1,6 @@
-"""Threads over blocks of rows: every block once, errors whole, forks and nesting harmless."""
+"""Threads over blocks of rows: every block once, errors whole, forks and nesting
+harmless.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,10 @@ def test_bad_counts_are_named(value: str, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="`HOKICAL_NUM_THREADS` must be an integer"):
         thread_count()
     for count in (0, True, 2.7):
-        with pytest.raises(ValueError, match="`count` must be an integer"), threads(count):
+        with (
+            pytest.raises(ValueError, match="`count` must be an integer"),
+            threads(count),
+        ):
             pass
     monkeypatch.setenv("HOKICAL_NUM_THREADS", "3")
     assert thread_count() == 3

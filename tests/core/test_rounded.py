@@ -1,4 +1,6 @@
-"""Probabilities that were rounded: taken where rounding explains their sums, and said."""
+"""Probabilities that were rounded: taken where rounding explains their sums, and
+said.
+"""
 
 import warnings
 
@@ -24,7 +26,9 @@ def test_what_rounding_explains_is_taken_and_said() -> None:
     np.testing.assert_array_equal(logits.argmax(axis=1), proba.argmax(axis=1))
 
 
-@pytest.mark.parametrize("row", [[0.9, 0.3], [0.6123456, 0.4500001], [1.0, 1.0], [0.0, 0.0]])
+@pytest.mark.parametrize(
+    "row", [[0.9, 0.3], [0.6123456, 0.4500001], [1.0, 1.0], [0.0, 0.0]]
+)
 def test_what_it_does_not_explain_is_refused(row: list[float]) -> None:
     with pytest.raises(ValueError, match="rows must sum to 1"):
         from_probabilities([[0.25, 0.75], row])

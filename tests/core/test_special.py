@@ -12,7 +12,9 @@ from scipy import special as scipy_special
 from hokical._core import special
 from tests.libraries import NAMES, get_library
 
-WIDE = np.concatenate([-np.geomspace(1e-9, 1e4, 3000), [0.0], np.geomspace(1e-9, 37.0, 3000)])
+WIDE = np.concatenate(
+    [-np.geomspace(1e-9, 1e4, 3000), [0.0], np.geomspace(1e-9, 37.0, 3000)]
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -20,10 +22,17 @@ def test_the_normal_distribution_function(name: str) -> None:
     library = get_library(name)
     with library.scope():
         x = library.make(WIDE.copy())
-        xp = x.__array_namespace__() if hasattr(x, "__array_namespace__") else torch_namespace()
+        xp = (
+            x.__array_namespace__()
+            if hasattr(x, "__array_namespace__")
+            else torch_namespace()
+        )
         logarithm = library.read(special.log_ndtr(x, xp))
         odds = library.read(special.expit(x, xp))
-    close = {"rtol": 4e-14 if name == "jax" else 4e-15, "atol": 1e-300}  # by its own log1p
+    close = {
+        "rtol": 4e-14 if name == "jax" else 4e-15,
+        "atol": 1e-300,
+    }  # by its own log1p
     np.testing.assert_allclose(logarithm, scipy_special.log_ndtr(WIDE), **close)
     np.testing.assert_allclose(odds, scipy_special.expit(WIDE), **close)
 

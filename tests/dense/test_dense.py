@@ -105,7 +105,9 @@ def test_masks_and_weights_of_positions_and_of_items() -> None:
         for given in (mask, mask.astype(np.int64)):
             dense = Dense("temps", ignore_label=255)
             dense.fit(logits, labels, mask=given, sample_weight=weights)
-            assert_allclose(dense.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
+            assert_allclose(
+                dense.calibrator_.temperature_, flat.temperature_, rtol=1e-10
+            )
 
 
 def test_several_labels_can_be_ignored_also_real_classes() -> None:
@@ -159,7 +161,11 @@ def batches_of(logits, labels):
         (logits[:1], labels[:1]),
         [logits[1:3, :10], labels[1:3, :10]],
         {"logits": logits[1:3, 10:], "labels": labels[1:3, 10:]},
-        {"logits": logits[3:], "labels": labels[3:], "mask": np.ones(labels[3:].shape, bool)},
+        {
+            "logits": logits[3:],
+            "labels": labels[3:],
+            "mask": np.ones(labels[3:].shape, bool),
+        },
     ]
 
 
@@ -176,13 +182,20 @@ class Loader:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wrap", [list, Loader, lambda batches: lambda: iter(batches)])
 def test_batches_are_the_same_as_one_array(wrap) -> None:
-    """Sums over all rows, that is: a search for noise looks at some rows, by their order."""
+    """Sums over all rows, that is: a search for noise looks at some rows, by their
+    order.
+    """
     logits, labels = maps()
     whole = Dense(Hoki(noise=Gaussian(4.0)), ignore_label=255).fit(logits, labels)
     cal = clone(whole).fit(wrap(batches_of(logits, labels)))
     assert_same_fit(whole.calibrator_, cal.calibrator_)
     found = list(cal.predict_confidence(wrap(batches_of(logits, labels))))
-    assert [part.shape for part in found] == [(1, 20, 25), (2, 10, 25), (2, 10, 25), (3, 20, 25)]
+    assert [part.shape for part in found] == [
+        (1, 20, 25),
+        (2, 10, 25),
+        (2, 10, 25),
+        (3, 20, 25),
+    ]
     assert_array_equal(found[0], whole.predict_confidence(logits[:1]))
 
 
@@ -214,11 +227,14 @@ def peak(work) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hoki", "temps"])
-def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatch) -> None:
+def test_memory_of_a_fit_does_not_grow_with_the_items(
+    name, tmp_path, monkeypatch
+) -> None:
     """Neither for a file that is mapped, nor for arrays whose order is the worst.
 
-    (Hoki's own table has one entry per level of stability; of few draws it is full at once. The
-    sample and the sketch that a fit keeps of its rows are full well before 60 items.)
+    (Hoki's own table has one entry per level of stability; of few draws it is full at
+    once. The sample and the sketch that a fit keeps of its rows are full well before 60
+    items.)
     """
     monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 40_000)
     monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 1)  # a slab is an item
@@ -246,7 +262,9 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
     logits, labels = maps(300, 20, 50, 8)
-    cal = Dense("temps", ignore_label=255, max_positions_per_item=50).fit(logits, labels)
+    cal = Dense("temps", ignore_label=255, max_positions_per_item=50).fit(
+        logits, labels
+    )
     shaped = np.asfortranarray(logits)
     cal.predict_confidence(shaped[:1])
     assert peak(lambda: cal.predict_confidence(shaped)) < 1.5 * labels.nbytes
@@ -254,7 +272,9 @@ def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
 
 def test_it_is_an_estimator() -> None:
     logits, labels = maps()
-    dense = Dense(make("hoki"), class_axis=1, ignore_label=255, max_positions_per_item=100)
+    dense = Dense(
+        make("hoki"), class_axis=1, ignore_label=255, max_positions_per_item=100
+    )
     twin = clone(dense)
     assert twin.get_params()["ignore_label"] == 255
     assert twin.calibrator is not dense.calibrator
@@ -277,13 +297,19 @@ def test_cross_validation_splits_items_and_not_positions() -> None:
 
 def test_the_choice_among_methods_can_be_left_to_auto() -> None:
     logits, labels = maps()
-    cal = quiet_fit(Dense("auto", ignore_label=255, max_positions_per_item=100), logits, labels)
+    cal = quiet_fit(
+        Dense("auto", ignore_label=255, max_positions_per_item=100), logits, labels
+    )
     assert cal.predict_confidence(logits).shape == labels.shape
 
 
 def test_saved_and_loaded_it_predicts_the_same(tmp_path) -> None:
     logits, labels = maps()
-    options = {"ignore_label": (255, 254), "max_positions_per_item": 200, "random_state": 7}
+    options = {
+        "ignore_label": (255, 254),
+        "max_positions_per_item": 200,
+        "random_state": 7,
+    }
     cal = quiet_fit(Dense(class_axis=1, **options), np.moveaxis(logits, -1, 1), labels)
     cal.save(tmp_path / "cal.json")
     again = Dense.load(tmp_path / "cal.json")
@@ -308,7 +334,11 @@ def test_a_plain_calibrators_file_has_no_options(tmp_path) -> None:
     cal.save(tmp_path / "cal.json")
     assert Dense.load(tmp_path / "cal.json", class_axis=1).class_axis == 1
     assert Dense.load(tmp_path / "cal.json").class_axis == -1
-    for options in ({"dense": {"colour": 3}}, {"dense": {"class_axis": "left"}}, {"dense": 4}):
+    for options in (
+        {"dense": {"colour": 3}},
+        {"dense": {"class_axis": "left"}},
+        {"dense": 4},
+    ):
         cal.save(tmp_path / "cal.json", metadata=options)
         assert load(tmp_path / "cal.json").temperature_ == cal.temperature_
         with pytest.raises(CalibratorFileError, match="unusable options of Dense"):
@@ -325,7 +355,9 @@ def test_the_score_is_that_of_the_flat_rows() -> None:
 
 def test_mapped_files_are_read_as_arrays(tmp_path) -> None:
     logits, labels = maps()
-    expected = Dense("temps", ignore_label=255).fit(logits, labels).calibrator_.temperature_
+    expected = (
+        Dense("temps", ignore_label=255).fit(logits, labels).calibrator_.temperature_
+    )
     np.save(tmp_path / "logits.npy", np.moveaxis(logits, -1, 1))
     mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
     found = Dense("temps", class_axis=1, ignore_label=255).fit(mapped, labels)

@@ -16,32 +16,68 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
     ("fit", "message"),
     [
         (lambda: Dense().fit(LOGITS), "`labels` must be given"),
-        (lambda: Dense().fit(LOGITS, LABELS), r"got 255 in position \(0, 0, 0\).*ignore_label=255"),
+        (
+            lambda: Dense().fit(LOGITS, LABELS),
+            r"got 255 in position \(0, 0, 0\).*ignore_label=255",
+        ),
         (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
         (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "after an axis of items"),
         (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "got shape.*class_axis=4"),
-        (lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS), "`class_axis` must be an integer"),
+        (
+            lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS),
+            "`class_axis` must be an integer",
+        ),
         (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "Give `class_axis`"),
         (lambda: Dense().fit(LOGITS, LABELS[:, :3]), r"\(2, 5, 6\); got \(2, 3, 6\)"),
-        (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS[0]), "`mask` must have the shape"),
+        (
+            lambda: Dense().fit(LOGITS, LABELS, mask=LABELS[0]),
+            "`mask` must have the shape",
+        ),
         (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS), "`mask` must be True"),
-        (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS > 300), "at least one position"),
-        (lambda: Dense(ignore_label=255).fit(LOGITS, LABELS * 0 + 255), "at least one position"),
-        (lambda: Dense().fit(LOGITS, LABELS, sample_weight=[1.0]), "`sample_weight` must have"),
-        (lambda: Dense(ignore_label="sky").fit(LOGITS, LABELS), "`ignore_label` must be"),
-        (lambda: Dense(max_positions_per_item=0).fit(LOGITS, LABELS), "`max_positions_per_item`"),
+        (
+            lambda: Dense().fit(LOGITS, LABELS, mask=LABELS > 300),
+            "at least one position",
+        ),
+        (
+            lambda: Dense(ignore_label=255).fit(LOGITS, LABELS * 0 + 255),
+            "at least one position",
+        ),
+        (
+            lambda: Dense().fit(LOGITS, LABELS, sample_weight=[1.0]),
+            "`sample_weight` must have",
+        ),
+        (
+            lambda: Dense(ignore_label="sky").fit(LOGITS, LABELS),
+            "`ignore_label` must be",
+        ),
+        (
+            lambda: Dense(max_positions_per_item=0).fit(LOGITS, LABELS),
+            "`max_positions_per_item`",
+        ),
         (lambda: Dense(random_state=None).fit(LOGITS, LABELS), "`random_state`"),
         (lambda: Dense("hokey").fit(LOGITS, LABELS), "one of"),
-        (lambda: Dense().fit([(LOGITS, LABELS)], mask=LABELS > 300), "come with the batches"),
+        (
+            lambda: Dense().fit([(LOGITS, LABELS)], mask=LABELS > 300),
+            "come with the batches",
+        ),
         (lambda: Dense().fit([{"x": LOGITS}]), "a batch must be"),
         (lambda: Dense().fit(LOGITS[..., :1], LABELS), "at least two classes"),
-        (lambda: Dense().fit([LOGITS, LOGITS]), "`labels` must be given.*in each batch"),
-        (lambda: Dense().fit({"logits": LOGITS, "labels": LABELS}), "got dict.*by name"),
+        (
+            lambda: Dense().fit([LOGITS, LOGITS]),
+            "`labels` must be given.*in each batch",
+        ),
+        (
+            lambda: Dense().fit({"logits": LOGITS, "labels": LABELS}),
+            "got dict.*by name",
+        ),
         (lambda: Dense().fit((LOGITS, LABELS)), "got tuple.*by name"),
         (lambda: Dense().fit([]), "at least one position"),
         (lambda: Dense().fit(LOGITS.tolist(), LABELS), "come with the batches"),
         (lambda: Dense().fit("maps.npz"), "got str.*numpy.load"),
-        (lambda: Dense(class_axis=0).fit(LOGITS, LABELS), r"one item as `logits\[None\]`"),
+        (
+            lambda: Dense(class_axis=0).fit(LOGITS, LABELS),
+            r"one item as `logits\[None\]`",
+        ),
     ],
 )
 def test_what_cannot_be_fitted(fit, message) -> None:
@@ -67,7 +103,9 @@ def test_bad_logits_are_named_by_their_position(value) -> None:
         lambda: cal.predict(shaped),
         lambda: list(cal.predict_confidence(parts)),
     ):
-        with pytest.raises(ValueError, match=r"NaN or \+inf; got .* in position \(4, 7, 9\)"):
+        with pytest.raises(
+            ValueError, match=r"NaN or \+inf; got .* in position \(4, 7, 9\)"
+        ):
             work()
     shaped[4, :, 7, 9] = -np.inf
     with pytest.raises(ValueError, match=r"position \(4, 7, 9\)"):
@@ -77,7 +115,9 @@ def test_bad_logits_are_named_by_their_position(value) -> None:
 def test_what_cannot_be_predicted() -> None:
     logits, labels = maps()
     cal = Dense("temps", ignore_label=255).fit(logits, labels)
-    with pytest.raises(ValueError, match=r"4 classes of the fit on axis 3.*`class_axis`"):
+    with pytest.raises(
+        ValueError, match=r"4 classes of the fit on axis 3.*`class_axis`"
+    ):
         cal.predict(np.moveaxis(logits, -1, 1))
     with pytest.raises(TypeError, match="come with the batches"):
         next(cal.predict([logits], mask=labels > 0))

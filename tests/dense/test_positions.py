@@ -1,4 +1,6 @@
-"""Slabs and positions: nothing is lost, nothing is doubled, and the choice among them is fair."""
+"""Slabs and positions: nothing is lost, nothing is doubled, and the choice among
+them is fair.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> No
     dense, options = Dense(random_state=seed), {"per_item": per_item}
     whole = dense.draw_positions(logits, labels, mask=mask, **options)
     parts = [slice(0, cut), slice(cut, None)]
-    batches = [{"logits": logits[p], "labels": labels[p], "mask": mask[p]} for p in parts]
+    batches = [
+        {"logits": logits[p], "labels": labels[p], "mask": mask[p]} for p in parts
+    ]
     assert_array_equal(dense.draw_positions(batches, **options)[0], whole[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "_KERNEL_BLOCKS", 1)
@@ -107,7 +111,9 @@ def test_a_choice_is_even_and_changes_with_the_seed_and_the_item() -> None:
 
 
 def correct_together(n: int, rng: np.random.Generator, accuracy: float):
-    """Items of 8 x 8 positions that are all right or all wrong, each said to be 95 % sure."""
+    """Items of 8 x 8 positions that are all right or all wrong, each said to be 95 %
+    sure.
+    """
     logits = np.zeros((n, 8, 8, 2))
     logits[..., 1] = math.log(19.0)
     labels = np.broadcast_to((rng.random(n) < accuracy)[:, None, None], (n, 8, 8))
@@ -155,14 +161,18 @@ def test_items_count_alike_however_they_are_cut(monkeypatch) -> None:
     for other in (parts, small):
         assert other.summary.bounds == pytest.approx(whole.summary.bounds)
         assert other["brier"].low == pytest.approx(whole["brier"].low)
-    once = evaluate(cal, iter([(logits, labels)]))  # comes once: no second look at its items
+    once = evaluate(
+        cal, iter([(logits, labels)])
+    )  # comes once: no second look at its items
     assert once.summary.bounds == {}
     assert evaluate(cal, logits, labels, sample_weight=np.ones(20)).summary.bounds == {}
 
 
 @pytest.mark.slow
 def test_a_guarantee_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) -> None:
-    """A rule that accepts everything is wrong at the rate 0.25; at most 0.2 was asked for."""
+    """A rule that accepts everything is wrong at the rate 0.25; at most 0.2 was
+    asked for.
+    """
     rng = np.random.default_rng(1)
     broken = {"certified": 0, "positions": 0}
     new = correct_together(1, rng, 0.75)[0]
@@ -179,16 +189,22 @@ def test_a_guarantee_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) 
 
 
 @pytest.mark.slow
-def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(tmp_path) -> None:
+def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(
+    tmp_path,
+) -> None:
     data = correct_together(30, np.random.default_rng(1), 0.95)
     given_calibrator = make("temps").fit(data[0].reshape(-1, 2), data[1].ravel())
     assert given_calibrator.predict_interval(data[0][0, 0]).shape == (8, 2)
     for number, cal in enumerate((Dense("hoki").fit(*data), Dense(given_calibrator))):
         cal.save(tmp_path / f"{number}.json")
-        held = [load(tmp_path / f"{number}.json")] + ([cal.calibrator_] if number == 0 else [])
+        held = [load(tmp_path / f"{number}.json")] + (
+            [cal.calibrator_] if number == 0 else []
+        )
         for calibrator in held:
             for ask in (calibrator.predict_or_abstain, calibrator.predict_interval):
-                with pytest.raises(ValueError, match=r"pixels or tokens.*`certify\(logits"):
+                with pytest.raises(
+                    ValueError, match=r"pixels or tokens.*`certify\(logits"
+                ):
                     ask(data[0][0, 0])
     assert given_calibrator.kept_.fit_scores is not None
 
@@ -225,11 +241,15 @@ def test_batches_are_accepted_one_by_one() -> None:
     batches = [(logits[:100], labels[:100]), {"logits": logits[100:200], "mask": mask}]
     for given_batches in (batches, iter(batches), lambda: iter(batches)):
         one, two = cal.predict_or_abstain(given_batches, risk=0.1)
-        assert_array_equal(one.accepted, cal.predict_or_abstain(logits[:100], risk=0.1).accepted)
+        assert_array_equal(
+            one.accepted, cal.predict_or_abstain(logits[:100], risk=0.1).accepted
+        )
         assert not two.accepted[~mask].any()
         assert two.accepted[mask].any()
     with pytest.raises(ValueError, match="`risk` must lie"):
-        cal.predict_or_abstain(batches, risk=2.0)  # at once, and not with the first batch
+        cal.predict_or_abstain(
+            batches, risk=2.0
+        )  # at once, and not with the first batch
 
 
 def test_certifying_leaves_the_given_calibrator_alone() -> None:
@@ -251,11 +271,15 @@ def test_a_fit_takes_the_chosen_positions() -> None:
     cal = Dense("temps", max_positions_per_item=7, random_state=5).fit(logits, labels)
     flat = make("temps").fit(*cal.draw_positions(logits, labels, per_item=7))
     assert flat.kept_.fit_scores.count.sum() == 210
-    np.testing.assert_allclose(cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
+    np.testing.assert_allclose(
+        cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10
+    )
 
 
 def test_sets_count_an_item_once() -> None:
-    """Coverage on average over items, certified with items whose positions are right together."""
+    """Coverage on average over items, certified with items whose positions are right
+    together.
+    """
     rng = np.random.default_rng(7)
     covered = []
     for _ in range(60):
@@ -268,7 +292,9 @@ def test_sets_count_an_item_once() -> None:
 
 
 def test_weights_of_items_say_which_are_likely() -> None:
-    """With weights of 0 and 1 sets are those of the items that count; the scale means nothing."""
+    """With weights of 0 and 1 sets are those of the items that count; the scale
+    means nothing.
+    """
     rng = np.random.default_rng(11)
     labels = rng.integers(4, size=(300, 5, 6))
     hard = np.arange(300) % 3 == 0
@@ -286,13 +312,16 @@ def test_weights_of_items_say_which_are_likely() -> None:
         assert found.predict_or_abstain(given, risk=0.9).accepted.any()
     likelier, plain = np.where(some, 9.0, 1.0), Dense(cal).certify(given, truth)
     found = Dense(cal).certify(given, truth, likelier)
-    assert "if the weights of the examples are right" in found.predict_set(given).guarantee
+    assert (
+        "if the weights of the examples are right" in found.predict_set(given).guarantee
+    )
     sizes = [each.predict_set(given).sizes.mean() for each in (plain, found, alone)]
     assert sizes[0] < sizes[1] < sizes[2]
     parts = slice(0, 90), slice(90, 200)
     batches = [(given[part], truth[part], likelier[part]) for part in parts]
     assert_array_equal(
-        Dense(cal).certify(batches).predict_set(given).members, found.predict_set(given).members
+        Dense(cal).certify(batches).predict_set(given).members,
+        found.predict_set(given).members,
     )
     with pytest.raises(ValueError, match="examples of equal weight"):
         found.predict_or_abstain(given)

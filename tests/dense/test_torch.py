@@ -1,4 +1,6 @@
-"""Dense outputs in torch tensors: answers are tensors, and what is on a device stays there."""
+"""Dense outputs in torch tensors: answers are tensors, and what is on a device stays
+there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.same_fits import assert_same_fit
 
 torch = pytest.importorskip("torch")
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+needs_cuda = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA GPU"
+)
 
 
 @pytest.fixture
@@ -31,26 +35,36 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     monkeypatch.setattr(type(torch_backend()), "host_view", lambda self, array: None)
 
 
-def channels_first(logits: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def channels_first(
+    logits: np.ndarray, dtype: torch.dtype = torch.float64
+) -> torch.Tensor:
     return torch.from_numpy(logits).to(dtype).permute(0, 3, 1, 2)
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 def test_tensors_are_answered_with_tensors(dtype) -> None:
     logits, labels = maps()
     given = channels_first(logits, dtype)
     array = given.double().permute(0, 2, 3, 1).numpy()
-    cal = quiet_fit(Dense(class_axis=1, ignore_label=255), given, torch.from_numpy(labels))
+    cal = quiet_fit(
+        Dense(class_axis=1, ignore_label=255), given, torch.from_numpy(labels)
+    )
     flat = quiet_fit(Dense(ignore_label=255), array, labels)
     confidence, expected = cal.predict_confidence(given), flat.predict_confidence(array)
-    assert confidence.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert confidence.dtype == (
+        torch.float64 if dtype == torch.float64 else torch.float32
+    )
     assert_allclose(confidence.numpy(), expected, rtol=0, atol=1e-5)
     assert cal.predict(given).dtype == torch.int64
     assert_array_equal(cal.predict(given).numpy(), flat.predict(array))
     proba = cal.predict_proba(given)
     assert proba.shape == given.shape
-    assert_allclose(proba.permute(0, 2, 3, 1).numpy(), flat.predict_proba(array), atol=1e-5)
+    assert_allclose(
+        proba.permute(0, 2, 3, 1).numpy(), flat.predict_proba(array), atol=1e-5
+    )
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -136,7 +150,9 @@ def test_a_device_is_measured_and_certified_too() -> None:
     host.certify(1.0625 * logits, labels)
     accepted = dense.predict_or_abstain(given, risk=0.2).accepted
     assert accepted.dtype == torch.bool
-    assert_array_equal(accepted.numpy(), host.predict_or_abstain(logits, risk=0.2).accepted)
+    assert_array_equal(
+        accepted.numpy(), host.predict_or_abstain(logits, risk=0.2).accepted
+    )
 
 
 @pytest.mark.usefixtures("as_on_a_device")
@@ -156,4 +172,6 @@ def test_on_a_gpu(name) -> None:
     host = quiet_fit(Dense(name, ignore_label=255), logits, labels)
     confidence = dense.predict_confidence(given)
     assert confidence.device == given.device
-    assert_allclose(confidence.cpu().numpy(), host.predict_confidence(logits), rtol=0, atol=1e-5)
+    assert_allclose(
+        confidence.cpu().numpy(), host.predict_confidence(logits), rtol=0, atol=1e-5
+    )

@@ -3,13 +3,15 @@
 Per page, in order and in one namespace and folder:
 
 - a `python` block is executed; a `text` block right after it is what it prints;
-- a `console` block runs each line that starts with `$ hokical`, and what follows is what it prints;
+- a `console` block runs each line that starts with `$ hokical`, and what follows is
+  what it prints;
 - `sh` blocks (installation, sketches of commands) are not run.
 
-In what is shown `...` stands for anything, and a number with a decimal point may be off by one in
-its last digit, because other processors round differently. After `<!-- numbers vary -->` the next
-block's numbers may be any (a time, a size of a file, or what training a network gives elsewhere).
-From `<!-- needs: module -->` on, a page is run only where that module is installed.
+In what is shown `...` stands for anything, and a number with a decimal point may be off
+by one in its last digit, because other processors round differently. After `<!--
+numbers vary -->` the next block's numbers may be any (a time, a size of a file, or what
+training a network gives elsewhere). From `<!-- needs: module -->` on, a page is run
+only where that module is installed.
 """
 
 from __future__ import annotations
@@ -37,14 +39,27 @@ from hokical.calibrators import make, method_names
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "api"),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent.name != "api"
+    ),
 ]
 #: Pages of many commands or large fits, whose parts have tests of their own.
 SLOW = {
-    "docs/choosing.md", "docs/dense.md", "docs/gallery.md", "docs/guarantees.md",
-    "docs/monitoring.md", "docs/multilabel.md", "docs/onnx.md", "docs/recipes/command-line.md",
-    "docs/language-models.md", "docs/metrics.md", "docs/peers.md", "docs/scikit-learn.md",
-}  # fmt: skip
+    "docs/choosing.md",
+    "docs/dense.md",
+    "docs/gallery.md",
+    "docs/guarantees.md",
+    "docs/monitoring.md",
+    "docs/multilabel.md",
+    "docs/onnx.md",
+    "docs/recipes/command-line.md",
+    "docs/language-models.md",
+    "docs/metrics.md",
+    "docs/peers.md",
+    "docs/scikit-learn.md",
+}
 LANGUAGES = {"python", "text", "console", "sh"}
 
 _PART = re.compile(
@@ -85,13 +100,16 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def matches(shown: str, printed: str, vary: bool = False) -> bool:
-    """Whether what a page shows is what was printed, up to spaces, `...` and last digits.
+    """Whether what a page shows is what was printed, up to spaces, `...` and last
+    digits.
 
     With `vary`, numbers may be any.
     """
     want, got = " ".join(shown.split()), " ".join(printed.split())
     numbers = _NUMBER.findall(want)
-    pieces = [re.escape(piece).replace(r"\.\.\.", ".*?") for piece in _NUMBER.split(want)]
+    pieces = [
+        re.escape(piece).replace(r"\.\.\.", ".*?") for piece in _NUMBER.split(want)
+    ]
     found = re.fullmatch(f"({_NUMBER.pattern})".join(pieces), got)
     return found is not None and (vary or all(map(_close, numbers, found.groups())))
 
@@ -105,7 +123,9 @@ def _close(shown: str, printed: str) -> bool:
 
 
 def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> str:
-    """Execute a block as if it stood at its own lines of the page; return what it printed."""
+    """Execute a block as if it stood at its own lines of the page; return what it
+    printed.
+    """
     code = compile("\n" * block.line + block.text, str(page), "exec")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -137,7 +157,9 @@ def as_case(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
 
 
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11 itself
+@pytest.mark.filterwarnings(
+    "ignore:The given buffer is not writable"
+)  # of torch 2.11 itself
 @pytest.mark.parametrize("page", [as_case(page) for page in PAGES])
 def test_code_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,16 +168,24 @@ def test_code_of_a_page_runs_and_prints_what_is_shown(
     namespace: dict[str, Any] = {"__name__": "page"}
     printed: str | None = None
     for block in blocks_of(page):
-        assert block.language in LANGUAGES, f"{page.name}, line {block.line}: say which language"
+        assert block.language in LANGUAGES, (
+            f"{page.name}, line {block.line}: say which language"
+        )
         missing = [module for module in block.needs if find_spec(module) is None]
         if missing:
             pytest.skip(f"from line {block.line} on {page.name} needs {missing}")
         if block.language == "text":
-            assert printed is not None, f"{page.name}, line {block.line}: whose output is this?"
-            assert block.follows, f"{page.name}, line {block.line}: output goes right after code"
+            assert printed is not None, (
+                f"{page.name}, line {block.line}: whose output is this?"
+            )
+            assert block.follows, (
+                f"{page.name}, line {block.line}: output goes right after code"
+            )
             same = matches(block.text, printed, block.vary)
             assert same, f"line {block.line} shows, but printed\n{printed}"
-        printed = run_python(block, page, namespace) if block.language == "python" else None
+        printed = (
+            run_python(block, page, namespace) if block.language == "python" else None
+        )
         if block.language == "console":
             run_console(block, page, tmp_path)
 
@@ -165,7 +195,9 @@ def test_pages_show_all_that_their_code_prints() -> None:
         blocks = list(blocks_of(page))
         for block, after in zip_longest(blocks, blocks[1:]):
             if block.language == "python" and "print(" in block.text:
-                assert after is not None, f"{page.name}, line {block.line}: output is not shown"
+                assert after is not None, (
+                    f"{page.name}, line {block.line}: output is not shown"
+                )
                 assert (after.language, after.follows) == ("text", True), page.name
 
 
@@ -224,7 +256,9 @@ def test_numbers_that_vary_may_be_any_and_words_not() -> None:
     assert not matches("took 0.12 s", "needed 0.12 s", vary=True)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"]
+)
 def test_links_of_pages_outside_the_site_lead_somewhere(name: str) -> None:
     page = ROOT / name
     for picture in re.findall(r'\s(?:src|srcset)="([^"]*)"', page.read_text("utf-8")):
@@ -236,7 +270,9 @@ def test_links_of_pages_outside_the_site_lead_somewhere(name: str) -> None:
         assert target.exists(), f"{name} links to {path}"
         if anchor:
             titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
-            known = {re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in titles}
+            known = {
+                re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in titles
+            }
             assert anchor in known, f"{name} links to {path}#{anchor}"
 
 
@@ -248,5 +284,7 @@ def test_overview_of_the_reference_lists_every_public_name() -> None:
     parts = {part.partition("`")[0]: part for part in rest}
     for public in (ROOT / "tests" / "public_names.txt").read_text("utf-8").split():
         package, _, name = public.partition(":")
-        if package in parts and name in import_module(package).__all__:  # what it needs is there
+        if (
+            package in parts and name in import_module(package).__all__
+        ):  # what it needs is there
             assert f"[`{name}`]" in parts[package], f"the reference lacks {public}"

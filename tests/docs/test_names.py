@@ -1,4 +1,6 @@
-"""What the pages name exists: modules, functions, methods, attributes, options of the commands."""
+"""What the pages name exists: modules, functions, methods, attributes, options of
+the commands.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,60 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "examples" / "README.md",
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "api"),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent.name != "api"
+    ),
 ]
 #: What other libraries have, by the name before the dot, and functions of theirs.
 FOREIGN = {
-    "np", "torch", "jax", "pl", "plt", "da", "duckdb", "sklearn", "matplotlib", "nn", "df", "data",
-    "trainer", "ray_dataset", "pandas", "Trainer", "transformers", "lazy_logits", "skl2onnx",
-    "distributed", "statsmodels", "json", "frame", "pyplot", "style", "joblib",
-}  # fmt: skip
+    "np",
+    "torch",
+    "jax",
+    "pl",
+    "plt",
+    "da",
+    "duckdb",
+    "sklearn",
+    "matplotlib",
+    "nn",
+    "df",
+    "data",
+    "trainer",
+    "ray_dataset",
+    "pandas",
+    "Trainer",
+    "transformers",
+    "lazy_logits",
+    "skl2onnx",
+    "distributed",
+    "statsmodels",
+    "json",
+    "frame",
+    "pyplot",
+    "style",
+    "joblib",
+}
 FOREIGN_CALLS = {
-    "GroupKFold", "argmax", "cross_val_score", "softmax", "astype", "eval", "cpu", "half", "to",
+    "GroupKFold",
+    "argmax",
+    "cross_val_score",
+    "softmax",
+    "astype",
+    "eval",
+    "cpu",
+    "half",
+    "to",
     "LabelEncoder",
-    "bfloat16", "map_batches", "mapInArrow", "cached_file", "repr", "pipeline", "batches",
-}  # fmt: skip
+    "bfloat16",
+    "map_batches",
+    "mapInArrow",
+    "cached_file",
+    "repr",
+    "pipeline",
+    "batches",
+}
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(
@@ -37,11 +80,16 @@ _FILE = re.compile(
 
 @cache
 def defined() -> frozenset[str]:
-    """Every name that the packages define: functions, classes, arguments, fields, attributes."""
+    """Every name that the packages define: functions, classes, arguments, fields,
+    attributes.
+    """
     found: set[str] = set()
     for folder in ("src/hokical", "paper/src/hokical_paper"):
         for path in (ROOT / folder).rglob("*.py"):
-            found |= {*path.relative_to(ROOT / folder).with_suffix("").parts, path.parents[0].name}
+            found |= {
+                *path.relative_to(ROOT / folder).with_suffix("").parts,
+                path.parents[0].name,
+            }
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
                     found.add(node.name)
@@ -75,7 +123,9 @@ def test_names_of_inline_code_exist(page: Path) -> None:
             if root in FOREIGN or chain.startswith("hokical.") or not (rest or call):
                 continue
             names = [*rest, *([root] if call and not rest else [])]
-            missing |= {name for name in names if name and name not in FOREIGN_CALLS | defined()}
+            missing |= {
+                name for name in names if name and name not in FOREIGN_CALLS | defined()
+            }
     assert not missing, f"{page.name} names {sorted(missing)}"
 
 
@@ -97,11 +147,15 @@ def public_classes() -> dict[str, type]:
 @pytest.mark.parametrize("page", [as_case(page) for page in PAGES])
 def test_members_of_classes_exist(page: Path) -> None:
     for span in spans(page):
-        for name, member in re.findall(r"\b([A-Z]\w+)(?:\([^()]*\))?\.([a-z]\w*)", span):
+        for name, member in re.findall(
+            r"\b([A-Z]\w+)(?:\([^()]*\))?\.([a-z]\w*)", span
+        ):
             one = public_classes().get(name)
             if one is not None and not member.endswith("_"):
                 fields = {
-                    key for kind in one.__mro__ for key in vars(kind).get("__annotations__", ())
+                    key
+                    for kind in one.__mro__
+                    for key in vars(kind).get("__annotations__", ())
                 }
                 assert hasattr(one, member) or member in fields, (
                     f"{page.name} names {name}.{member}"
@@ -120,7 +174,10 @@ def test_full_names_can_be_imported(page: Path) -> None:
             pytest.skip(f"{name} needs PyTorch")
         for k, part in enumerate(parts[1:], 1):
             try:  # shells around libraries import them when they are asked for
-                if not hasattr(found, part) and find_spec(".".join(parts[: k + 1])) is not None:
+                if (
+                    not hasattr(found, part)
+                    and find_spec(".".join(parts[: k + 1])) is not None
+                ):
                     import_module(".".join(parts[: k + 1]))
             except ImportError as wanting:
                 pytest.skip(f"{name}: {wanting}")
@@ -131,11 +188,22 @@ def test_full_names_can_be_imported(page: Path) -> None:
 def test_options_of_commands_exist() -> None:
     source = "".join(
         path.read_text("utf-8")
-        for folder in ("src/hokical/cli", "paper/src/hokical_paper", "benchmarks", "paper/studies")
+        for folder in (
+            "src/hokical/cli",
+            "paper/src/hokical_paper",
+            "benchmarks",
+            "paper/studies",
+        )
         for path in (ROOT / folder).rglob("*.py")
     )
-    known = set(re.findall(r"--[a-z][\w-]+", source)) | {"--no-deps", "--headless", "--screenshot"}
-    known |= {"--" + name.replace("_", "-") for name in re.findall(r"\b([a-z]\w+):", source)}
+    known = set(re.findall(r"--[a-z][\w-]+", source)) | {
+        "--no-deps",
+        "--headless",
+        "--screenshot",
+    }
+    known |= {
+        "--" + name.replace("_", "-") for name in re.findall(r"\b([a-z]\w+):", source)
+    }
     for page in PAGES:
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", page.read_text("utf-8")):
             bare = "--" + option.removeprefix("--no-")

@@ -1,4 +1,6 @@
-"""The tables beside other libraries are those of the stored comparison, which the code repeats."""
+"""The tables beside other libraries are those of the stored comparison, which the
+code repeats.
+"""
 
 import json
 import sys
@@ -14,7 +16,9 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads((BENCHMARKS / "quality.json").read_text(encoding="utf-8"))
+    stored: dict[str, Any] = json.loads(
+        (BENCHMARKS / "quality.json").read_text(encoding="utf-8")
+    )
     return stored
 
 
@@ -25,7 +29,11 @@ def test_pages_show_the_stored_comparison(
     monkeypatch.syspath_prepend(BENCHMARKS)
     peer_page = __import__("peer_page")
     monkeypatch.delitem(sys.modules, "peer_page")
-    table = peer_page.long_quality_tables if "peers" in page else peer_page.short_quality_table
+    table = (
+        peer_page.long_quality_tables
+        if "peers" in page
+        else peer_page.short_quality_table
+    )
     text = (ROOT / page).read_text(encoding="utf-8")
     assert table(results) in text
     assert peer_page.put_block(text, "quality", table(results)) == text

@@ -1,4 +1,6 @@
-"""The site builds strictly, fetches nothing, can be searched offline, and knows its versions."""
+"""The site builds strictly, fetches nothing, can be searched offline, and knows its
+versions.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of this version, built strictly: any warning fails."""
     for module in ("zensical", "mkdocstrings", "latex2mathml"):
         if find_spec(module) is None:
-            pytest.skip(f"{module} is not installed; `pip install '.[docs]'` builds the site")
-    place = tmp_path_factory.mktemp("build")  # a copy, so that nothing is left in the repository
+            pytest.skip(
+                f"{module} is not installed; `pip install '.[docs]'` builds the site"
+            )
+    place = tmp_path_factory.mktemp(
+        "build"
+    )  # a copy, so that nothing is left in the repository
     for name in ("docs", "tools", "src"):
         ignored = shutil.ignore_patterns("__pycache__", "notebooks")
         shutil.copytree(ROOT / name, place / name, ignore=ignored)
@@ -43,7 +49,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("mkdocs.yml", "CHANGELOG.md", "tests/public_names.txt"):
         shutil.copy(ROOT / name, place / name)
     command = [sys.executable, "tools/make_site.py"]
-    done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", timeout=300)
+    done = subprocess.run(
+        command, cwd=place, capture_output=True, encoding="utf-8", timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return place / "site" / hokical.__version__
 
@@ -57,7 +65,9 @@ def test_site_has_every_page(site: Path) -> None:
 
 
 def test_links_and_pictures_of_the_site_lead_somewhere(site: Path) -> None:
-    used = re.compile(r"<(?:a|img|source)[^>]*?\s(?:href|src|srcset)=[\"']?([^\"'\s>]+)")
+    used = re.compile(
+        r"<(?:a|img|source)[^>]*?\s(?:href|src|srcset)=[\"']?([^\"'\s>]+)"
+    )
     ids = {
         page: set(re.findall(r"\sid=[\"']?([^\"'\s>]+)", page.read_text("utf-8")))
         for page in site.rglob("*.html")
@@ -72,14 +82,22 @@ def test_links_and_pictures_of_the_site_lead_somewhere(site: Path) -> None:
             target = (page.parent / path).resolve() if path else page
             target = target / "index.html" if target.is_dir() else target
             assert target.is_file(), f"{page.name}: {link}"
-            if anchor and target.suffix == ".html" and not anchor.startswith(("only-", "__")):
+            if (
+                anchor
+                and target.suffix == ".html"
+                and not anchor.startswith(("only-", "__"))
+            ):
                 known = own if target == page else ids[target]
                 assert anchor in known, f"{page.name}: {link}"
 
 
 def test_site_fetches_nothing_from_elsewhere(site: Path) -> None:
-    fetched = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//[^>]*>")
-    linked = re.compile(r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|icon)[^>]*//[^>]*>")
+    fetched = re.compile(
+        r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//[^>]*>"
+    )
+    linked = re.compile(
+        r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|icon)[^>]*//[^>]*>"
+    )
     for page in site.rglob("*.html"):
         html = page.read_text(encoding="utf-8")
         assert not fetched.findall(html), page
@@ -92,7 +110,9 @@ def test_formulas_are_mathml(site: Path) -> None:
         assert "<math" in html
         assert "arithmatex" not in html
         assert "<merror" not in html
-        assert not re.search(r"<(?:mi|mo|mtext)>\s*\\", html), "an unknown command of LaTeX"
+        assert not re.search(r"<(?:mi|mo|mtext)>\s*\\", html), (
+            "an unknown command of LaTeX"
+        )
 
 
 def test_doctests_in_the_reference_are_code(site: Path) -> None:
@@ -101,10 +121,14 @@ def test_doctests_in_the_reference_are_code(site: Path) -> None:
 
 
 def test_every_public_name_has_a_page_with_an_example(site: Path) -> None:
-    """Under the path that users import, wherever it is defined and whatever is installed."""
+    """Under the path that users import, wherever it is defined and whatever is
+    installed.
+    """
     listed = (ROOT / "tests" / "public_names.txt").read_text("utf-8").split()
     overview = (site / "api" / "index.html").read_text("utf-8")
-    shown = dict(re.findall(r'<td><a href="([^"]+\.html)"><code>(\w+)</code></a></td>', overview))
+    shown = dict(
+        re.findall(r'<td><a href="([^"]+\.html)"><code>(\w+)</code></a></td>', overview)
+    )
     assert {name.partition(":")[2] for name in listed} == set(shown.values())
     for link in shown:
         html = (site / "api" / link).read_text("utf-8")
@@ -145,7 +169,9 @@ def test_site_lists_its_versions(site: Path) -> None:
     version = site.name
     listed = json.loads((site.parent / "versions.json").read_text("utf-8"))
     assert listed == [{"version": version, "title": version, "aliases": ["latest"]}]
-    assert f"url={version}/index.html" in (site.parent / "index.html").read_text("utf-8")
+    assert f"url={version}/index.html" in (site.parent / "index.html").read_text(
+        "utf-8"
+    )
 
 
 def test_earlier_versions_stay_and_are_listed(
@@ -170,16 +196,28 @@ def test_every_tutorial_is_a_notebook_with_the_code_of_its_page() -> None:
         cells = json.loads(text)["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         blocks = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
-        python = ["".join(cell["source"]) for cell in code if not cell["source"][0].startswith("!")]
+        python = [
+            "".join(cell["source"])
+            for cell in code
+            if not cell["source"][0].startswith("!")
+        ]
         assert python == blocks
-        shown = "".join(line for cell in code for out in cell["outputs"] for line in out["text"])
-        assert shown or path.stem in {"pytorch", "scikit-learn"}, "pages that print nothing"
-        assert not re.search(r"\]\((?!https?:)", text), "a link that a downloaded file lacks"
+        shown = "".join(
+            line for cell in code for out in cell["outputs"] for line in out["text"]
+        )
+        assert shown or path.stem in {"pytorch", "scikit-learn"}, (
+            "pages that print nothing"
+        )
+        assert not re.search(r"\]\((?!https?:)", text), (
+            "a link that a downloaded file lacks"
+        )
         assert len({cell["id"] for cell in cells}) == len(cells)
 
 
 def test_search_needs_no_server(site: Path) -> None:
-    """The index is a script, and what stands in for a worker is loaded before it is needed."""
+    """The index is a script, and what stands in for a worker is loaded before it is
+    needed.
+    """
     assert (site / "search.js").read_text("utf-8").startswith("var __index = {")
     for page in site.rglob("*.html"):
         if page.name == "404.html":  # links from the root of a server

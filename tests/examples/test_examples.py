@@ -13,17 +13,24 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 #: Each program, the package it needs, and what it prints.
 PRINTS = {
     "arrow_batches": ("pyarrow", r"'set': \[.*10,000 rows in batches"),
-    "cascade": ("numpy", r"at most 0\.1 at the threshold.*small .*person .*errors: [0-9]\.[0-9]%"),
+    "cascade": (
+        "numpy",
+        r"at most 0\.1 at the threshold.*small .*person .*errors: [0-9]\.[0-9]%",
+    ),
     "clinical_risk": (
         "sklearn",
-        r"95 % interval.*calibration slope.*net benefit.*Recall of class .* at least 90%",
+        r"95 % interval.*calibration slope.*net benefit.*Recall of class .* at least "
+        r"90%",
     ),
     "compare_methods": ("sklearn", r"digits.*log loss.*Automatic.*wine"),
     "language_model": ("numpy", r"all +log loss .*of each group.*legal +answers"),
     "monitor_late_labels": ("numpy", r"no change; with labels: calibrated.*alarm"),
     "pytorch_network": ("torch", r"softmax .*calibrated .*At most 5%"),
     "segmentation": ("numpy", r"ECE .* before.*At most 10%"),
-    "sklearn_model": ("sklearn", r"CalibratedClassifier +accuracy.*Coverage at least 90%"),
+    "sklearn_model": (
+        "sklearn",
+        r"CalibratedClassifier +accuracy.*Coverage at least 90%",
+    ),
     "tabular_groups": ("pandas", r"west: .*no group of 4 is clearly miscalibrated"),
 }
 

@@ -1,4 +1,6 @@
-"""The serving example: right answers, errors as 400, the status, and eight clients at once."""
+"""The serving example: right answers, errors as 400, the status, and eight clients
+at once.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def address(folder: Path) -> Iterator[str]:
 
     files = (folder / name for name in ("model.onnx", "monitor.json", "monitor.sqlite"))
     served = app.create_app(*map(str, files))
-    server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="error", ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(served, port=0, log_level="error", ws="none")
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -73,10 +77,15 @@ def metric(address: str, name: str) -> float:
         return float(json.load(reply)[name])
 
 
-def test_eight_clients_get_the_answers_of_the_calibrator(address: str, folder: Path) -> None:
+def test_eight_clients_get_the_answers_of_the_calibrator(
+    address: str, folder: Path
+) -> None:
     X, y = load_digits(return_X_y=True)
     X, y = X[1200 : 1200 + ROWS * BATCHES] / 16, y[1200 : 1200 + ROWS * BATCHES]
-    alone = [post(f"{address}/predict", {"inputs": part.tolist()}) for part in np.split(X, BATCHES)]
+    alone = [
+        post(f"{address}/predict", {"inputs": part.tolist()})
+        for part in np.split(X, BATCHES)
+    ]
 
     def client(_: int) -> None:
         for part, truth, expected in zip(
@@ -84,7 +93,9 @@ def test_eight_clients_get_the_answers_of_the_calibrator(address: str, folder: P
         ):
             found = post(f"{address}/predict", {"inputs": part.tolist()})
             assert found["labels"] == expected["labels"]
-            np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-6)
+            np.testing.assert_allclose(
+                found["confidence"], expected["confidence"], rtol=1e-6
+            )
             correct = np.equal(found["labels"], truth).tolist()
             post(f"{address}/outcomes", {"ids": found["ids"], "correct": correct})
 
@@ -126,7 +137,9 @@ def test_metrics_are_those_of_the_status(address: str) -> None:
     found = dict(line.split() for line in lines if not line.startswith("#"))
     assert float(found["hokical_outcomes_total"]) == metric(address, "n")
     assert float(found["hokical_predictions_total"]) == metric(address, "n_observed")
-    assert set(found) == {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert set(found) == {
+        line.split()[2] for line in lines if line.startswith("# TYPE")
+    }
 
 
 def test_processes_share_a_monitor(folder: Path, tmp_path: Path) -> None:
@@ -137,7 +150,10 @@ def test_processes_share_a_monitor(folder: Path, tmp_path: Path) -> None:
     one, other = (MonitorStore(path, start, save_every=7, keep=1000) for _ in range(2))
     rng, alone = np.random.default_rng(0), hokical.CalibrationMonitor.load(start)
     for k in range(30):
-        ids, confidence = [f"{k}-{i}" for i in range(5)], rng.uniform(0.5, 1.0, 5).tolist()
+        ids, confidence = (
+            [f"{k}-{i}" for i in range(5)],
+            rng.uniform(0.5, 1.0, 5).tolist(),
+        )
         correct = (rng.random(5) < confidence).tolist()
         (one, other)[k % 2].add_predictions(ids, confidence)
         if k % 3 == 0:
@@ -145,7 +161,11 @@ def test_processes_share_a_monitor(folder: Path, tmp_path: Path) -> None:
         (other, one)[k % 2].add_outcomes(ids, correct)
         alone.update(confidence, ids=ids).add_labels(ids, correct)
     expected = alone.status().to_dict()
-    assert one.monitor().status().to_dict() == other.monitor().status().to_dict() == expected
+    assert (
+        one.monitor().status().to_dict()
+        == other.monitor().status().to_dict()
+        == expected
+    )
     one.save()
     again = MonitorStore(path, start)
     assert again.monitor().status().to_dict() == expected
@@ -190,9 +210,13 @@ def test_two_workers_accept_all_outcomes(folder: Path, tmp_path: Path) -> None:
 
 def test_a_loaded_calibrator_may_be_shared_by_threads(folder: Path) -> None:
     cal = hokical.load(folder / "cal.json")
-    batches = [np.random.default_rng(seed).normal(size=(50, 10)) for seed in range(CLIENTS)]
+    batches = [
+        np.random.default_rng(seed).normal(size=(50, 10)) for seed in range(CLIENTS)
+    ]
     alone = [cal.predict_confidence(batch) for batch in batches]
     with ThreadPoolExecutor(CLIENTS) as pool:
         for _ in range(3):
-            for mine, theirs in zip(alone, pool.map(cal.predict_confidence, batches), strict=True):
+            for mine, theirs in zip(
+                alone, pool.map(cal.predict_confidence, batches), strict=True
+            ):
                 np.testing.assert_array_equal(mine, theirs)

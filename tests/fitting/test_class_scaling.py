@@ -1,4 +1,6 @@
-"""Scales and biases of classes against SciPy's minimum, and left-out scores against refits."""
+"""Scales and biases of classes against SciPy's minimum, and left-out scores against
+refits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from hokical.rules.base import as_scores
 
 
 def world(n: int, n_classes: int, seed: int, *, biases: float = 1.0) -> Examples:
-    """Logits with a bias for each class that the labels do not have, and masked classes."""
+    """Logits with a bias for each class that the labels do not have, and masked
+    classes.
+    """
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, n_classes))
     logits[:5, : n_classes // 2] = -np.inf
@@ -45,7 +49,9 @@ def slow_objective(
 
 
 def fit(examples: Examples, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients (2 classes,) at a temperature of 1.2, and left-out scores (n, classes)."""
+    """Coefficients (2 classes,) at a temperature of 1.2, and left-out scores (n,
+    classes).
+    """
     base = Base(0.0, Solution(1.2, np.nan, 0, StopReason.CONVERGED), examples)
     (rule,), (scores,), _, _ = structured.fit_classes(base, 0.3, tol)
     return np.stack([rule.scale - 1.0, rule.bias], axis=1).ravel(), scores
@@ -80,7 +86,9 @@ def test_scores_left_out_by_refits(monkeypatch: pytest.MonkeyPatch) -> None:
         weights = np.where(np.arange(120) == row, 0.0, examples.share)
         twin = replace(examples, weights=weights)
         penalty = 0.3 * 8 / examples.effective_size / weights.sum()
-        exact[row] = scores(minimize(slow_objective, coef, (twin, 1.2, penalty), **options).x)[row]
+        exact[row] = scores(
+            minimize(slow_objective, coef, (twin, 1.2, penalty), **options).x
+        )[row]
     possible = examples.logits.possible[rows]
     missed, change = (np.abs(s - exact)[rows][possible] for s in (found, own))
     assert missed.mean() < 0.35 * change.mean()

@@ -1,4 +1,6 @@
-"""Examples that cannot teach what is asked of them are warned about, once and with a remedy."""
+"""Examples that cannot teach what is asked of them are warned about, once and with a
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.conftest import synthetic_logits
 NAMES = [*method_names(2), "auto"]
 
 
-def warnings_of(name: str, logits: np.ndarray, labels: np.ndarray, **options: Any) -> list[str]:
+def warnings_of(
+    name: str, logits: np.ndarray, labels: np.ndarray, **options: Any
+) -> list[str]:
     calibrator = make(name, **options)
     if calibrator.method.binary_only:
         logits, labels = logits[:, :2], labels % 2
@@ -47,7 +51,8 @@ def test_a_handful_and_nothing_wrong_are_said_by_every_method(name: str) -> None
     else:
         assert len(few) == len(perfect) == 1
         assert (
-            few[0] == "`logits` hold 5 examples, too few to learn from. Use some hundred or more."
+            few[0]
+            == "`logits` hold 5 examples, too few to learn from. Use some hundred or more."
         )
         assert "all 60 examples" in perfect[0]
         assert "has not seen" in perfect[0]
@@ -78,7 +83,9 @@ def test_fewer_mistakes_than_parameters() -> None:
     assert f"{wrong} mistakes, fewer than the 8 numbers that 'vecs' learns" in found
     assert warnings_of("hoki", logits, labels)
     (found,) = warnings_of("temps", logits, labels)
-    assert found.startswith(f"`labels` show {wrong} mistakes; a temperature needs 10. Use more")
+    assert found.startswith(
+        f"`labels` show {wrong} mistakes; a temperature needs 10. Use more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,12 @@ def test_fewer_mistakes_than_parameters() -> None:
         ("beta", 40, 2, "examples of the rarer class; 'beta' needs 30"),
         ("venn_abers", 20, 2, "examples of the rarer class; 'venn_abers' needs 10"),
         ("vecs", 70, 8, "70 examples of 8 classes; 'vecs' needs 10 a class"),
-        ("structured", 70, 8, "70 examples of 8 classes; 'structured' needs 10 a class"),
+        (
+            "structured",
+            70,
+            8,
+            "70 examples of 8 classes; 'structured' needs 10 a class",
+        ),
         ("irova_ts", 70, 8, "70 examples of 8 classes; 'irova_ts' needs 10 a class"),
     ],
 )
@@ -100,7 +112,9 @@ def test_few_examples_are_said_once_with_a_remedy(
     assert words in found
     assert "`hokical.auto`" in found
     assert not warnings_of(name, logits, labels)
-    assert not any("needs" in each for each in warnings_of("auto", logits[:n], labels[:n]))
+    assert not any(
+        "needs" in each for each in warnings_of("auto", logits[:n], labels[:n])
+    )
 
 
 def test_streams_and_weights_are_judged_by_what_counts() -> None:
@@ -108,7 +122,10 @@ def test_streams_and_weights_are_judged_by_what_counts() -> None:
     right = logits.argmax(axis=1) == labels
     with pytest.warns(FitDataWarning, match=f"all {right.sum()} examples"):
         Hoki().fit(logits, labels, right.astype(float))
-    chunks = [(softmax(logits[rows], axis=1), labels[rows]) for rows in (slice(50), slice(50, 100))]
+    chunks = [
+        (softmax(logits[rows], axis=1), labels[rows])
+        for rows in (slice(50), slice(50, 100))
+    ]
     with pytest.warns(FitDataWarning, match="look like probabilities"):
         fit_stream(make("temps"), chunks)
 
@@ -128,11 +145,16 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{name}.npz", logits=rows, labels=labels)
 
     def run(*args: str) -> Any:
-        words = [str(tmp_path / arg) if Path(arg).suffix[1:].isalpha() else arg for arg in args]
+        words = [
+            str(tmp_path / arg) if Path(arg).suffix[1:].isalpha() else arg
+            for arg in args
+        ]
         return CliRunner().invoke(app, words)
 
     fit = ("--method", "temps", "-o", "cal.json")
-    good, bad = (run("fit", f"{name}.npz", *fit, "--strict") for name in ("good", "bad"))
+    good, bad = (
+        run("fit", f"{name}.npz", *fit, "--strict") for name in ("good", "bad")
+    )
     assert (good.exit_code, bad.exit_code) == (0, 1)
     assert bad.stderr.count("Warning: `logits` look like probabilities") == 1
     assert run("fit", "bad.npz", *fit).exit_code == 0
@@ -140,7 +162,9 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     evaluate = ("evaluate", "cal.json", "good.npz")
     found = run(*evaluate)
     assert found.exit_code == 0
-    assert "good.npz holds the examples that the calibrator was fitted on" in found.stderr
+    assert (
+        "good.npz holds the examples that the calibrator was fitted on" in found.stderr
+    )
     assert run("--strict", *evaluate).exit_code == 1
     apply = ("apply", "cal.json", "good.npz", "-o", "out.csv", "--risk", "0.3")
     assert "was fitted on" in run(*apply).stderr
@@ -156,5 +180,9 @@ def test_comparisons_say_it_and_not_as_notes() -> None:
     logits, labels = synthetic_logits(300, 3, seed=3)
     rows = softmax(logits, axis=1)
     with pytest.warns(FitDataWarning, match="look like probabilities"):
-        found = compare((rows[:150], labels[:150]), (rows[150:], labels[150:]), ["temps", "vecs"])
-    assert not any("probabilities" in note for result in found.results for note in result.notes)
+        found = compare(
+            (rows[:150], labels[:150]), (rows[150:], labels[150:]), ["temps", "vecs"]
+        )
+    assert not any(
+        "probabilities" in note for result in found.results for note in result.notes
+    )

@@ -30,7 +30,11 @@ def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     logits, labels = synthetic_logits(300, 5, seed=11)
     rng = np.random.default_rng(0)
     masked = (rng.random(logits.shape) < 0.1) & (np.arange(5) != labels[:, None])
-    return np.where(masked, -np.inf, logits), labels, rng.integers(0, 4, size=300).astype(float)
+    return (
+        np.where(masked, -np.inf, logits),
+        labels,
+        rng.integers(0, 4, size=300).astype(float),
+    )
 
 
 def fit(case: str, logits: Any, weighted: bool) -> Calibrator:
@@ -52,7 +56,9 @@ COMBINATIONS = [
 
 @pytest.mark.sample(15)
 @pytest.mark.parametrize(("case", "library", "weighted"), COMBINATIONS)
-def test_a_fit_in_any_library_is_numpys(case: str, library: str, weighted: bool) -> None:
+def test_a_fit_in_any_library_is_numpys(
+    case: str, library: str, weighted: bool
+) -> None:
     kind = get_library(library)
     logits = examples()[0]
     expected = fit(case, in_library(logits), weighted)
@@ -73,18 +79,30 @@ def test_the_noise_chosen_in_any_library_is_numpys(library: str) -> None:
     logits, labels, weights = logits[:60], labels[:60], weights[:60]
     expected = select_noise(logits, labels, sample_weight=weights)
     with kind.scope():
-        found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
-    assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
+        found = select_noise(
+            in_library(kind.make(logits)), labels, sample_weight=weights
+        )
+    assert [trial.noise for trial in found.trials] == [
+        trial.noise for trial in expected.trials
+    ]
     np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-9)
 
 
 @pytest.mark.parametrize("library", OTHERS[:2])
-def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scouts_are_taken_in_the_library(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hokical.calibrators.hoki._STAGE_ROWS", (25, 100))
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)
     with kind.scope():
-        found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
-    assert {trial.n_examples for trial in found.trials} == {25, 100, np.count_nonzero(weights)}
+        found = select_noise(
+            in_library(kind.make(logits)), labels, sample_weight=weights
+        )
+    assert {trial.n_examples for trial in found.trials} == {
+        25,
+        100,
+        np.count_nonzero(weights),
+    }
     assert found.noise == expected.noise

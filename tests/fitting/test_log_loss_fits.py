@@ -24,12 +24,18 @@ LIBRARIES = ["array_api_strict", "torch", "jax"]
 
 
 def examples(n: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logits, some masked (a few truths among them), with labels and weights, some 0."""
+    """Logits, some masked (a few truths among them), with labels and weights, some
+    0.
+    """
     logits, labels = synthetic_logits(n, 5, seed=11, signal=1.0)
     rng = np.random.default_rng(0)
     masked = (rng.random(logits.shape) < 0.1) & (np.arange(5) != labels[:, None])
     masked[np.arange(3), labels[:3]] = True
-    return np.where(masked, -np.inf, logits), labels, rng.integers(0, 4, size=n).astype(float)
+    return (
+        np.where(masked, -np.inf, logits),
+        labels,
+        rng.integers(0, 4, size=n).astype(float),
+    )
 
 
 def fit(case: str, *data: Any) -> Calibrator:
@@ -57,13 +63,22 @@ def test_a_fit_in_any_library_is_numpys(case: str, library: str) -> None:
     block_size = 1 << 20 if library == "jax" else 256
     with kind.scope():
         found = fit(case, in_library(kind.make(logits), block_size), labels, weights)
-    if case in ("structured", "ets"):  # their searches end at a tolerance, not at the rounding
-        losses = [cal.log_loss_ if case == "structured" else cal.loss_ for cal in (found, expected)]
+    if case in (
+        "structured",
+        "ets",
+    ):  # their searches end at a tolerance, not at the rounding
+        losses = [
+            cal.log_loss_ if case == "structured" else cal.loss_
+            for cal in (found, expected)
+        ]
         np.testing.assert_allclose(*losses, atol=1e-8)
         return
     assert_same(found, expected)
     if case != "uncalibrated":
-        assert (found.converged_, found.n_iter_) == (expected.converged_, expected.n_iter_)
+        assert (found.converged_, found.n_iter_) == (
+            expected.converged_,
+            expected.n_iter_,
+        )
 
 
 @pytest.mark.parametrize("case", CASES)

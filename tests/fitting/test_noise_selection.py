@@ -17,7 +17,9 @@ from tests.conftest import max_examples, synthetic_logits
 Data = tuple[np.ndarray, np.ndarray]
 
 
-def spread_of(noise: Noise, logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
+def spread_of(
+    noise: Noise, logits: np.ndarray, labels: np.ndarray
+) -> tuple[float, float, float]:
     """alpha, beta and sigma_hat with all examples in one bin, written out."""
     gamma, correct = label_stability(logits, noise), logits.argmax(axis=1) == labels
     alpha = (gamma * correct).sum() / gamma.sum()
@@ -48,9 +50,15 @@ def test_no_width_on_a_fine_grid_is_better(family: type, seed: int) -> None:
 def test_the_winner_is_the_best_of_all_tried(overconfident: Data) -> None:
     found = select_noise(*overconfident, families=["gaussian", "uniform", "gumbel"])
     assert found.noise in [trial.noise for trial in found.trials]
-    last = [trial for trial in found.trials if trial.n_examples == len(overconfident[1])]
+    last = [
+        trial for trial in found.trials if trial.n_examples == len(overconfident[1])
+    ]
     assert found.sigma_hat == max(trial.sigma_hat for trial in last)
-    assert {trial.noise.family for trial in found.trials} == {"gaussian", "uniform", "gumbel"}
+    assert {trial.noise.family for trial in found.trials} == {
+        "gaussian",
+        "uniform",
+        "gumbel",
+    }
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -79,7 +87,9 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 40]))
 def test_rows_are_taken_in_proportion_to_their_weights(seed: int, heavy: int) -> None:
     rng = np.random.default_rng(seed)
-    weights = rng.integers(0, 3, size=400) * rng.choice([1.0, heavy], p=[0.95, 0.05], size=400)
+    weights = rng.integers(0, 3, size=400) * rng.choice(
+        [1.0, heavy], p=[0.95, 0.05], size=400
+    )
     block = Examples(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
     taken = noise_selection.sample_rows(block, 100)
     count = np.bincount(taken.labels, minlength=400)
@@ -125,13 +135,17 @@ def test_degenerate_sets_still_answer() -> None:
         ({"families": "gaussian"}, "`families` must be a non-empty sequence"),
     ],
 )
-def test_bad_options_are_named(options: dict, message: str, overconfident: Data) -> None:
+def test_bad_options_are_named(
+    options: dict, message: str, overconfident: Data
+) -> None:
     with pytest.raises(ValueError, match=message):
         select_noise(*overconfident, **options)
 
 
 def test_real_logits(resnet110: dict[str, np.ndarray]) -> None:
-    found = select_noise(resnet110["val_logits"], resnet110["val_labels"], families=["gaussian"])
+    found = select_noise(
+        resnet110["val_logits"], resnet110["val_labels"], families=["gaussian"]
+    )
     assert found.alpha == pytest.approx(0.945, abs=0.005)
     assert found.beta == pytest.approx(0.65, abs=0.03)
     assert found.sigma_hat == pytest.approx(0.042, abs=0.002)

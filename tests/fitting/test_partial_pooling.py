@@ -1,4 +1,6 @@
-"""Partial pooling against the joint objective written out, and against fits without an example."""
+"""Partial pooling against the joint objective written out, and against fits without
+an example.
+"""
 
 from typing import Any
 
@@ -18,14 +20,18 @@ from hokical._fitting.partial_pooling import (
 from tests.conftest import max_examples
 
 
-def binary_terms(rng: np.random.Generator, codes: Any, *, spread: float = 0.7) -> BinaryTerms:
+def binary_terms(
+    rng: np.random.Generator, codes: Any, *, spread: float = 0.7
+) -> BinaryTerms:
     """Outcomes whose intercept and slope differ by group."""
     n = len(codes)
     features = np.stack([np.ones(n), rng.normal(size=n)], axis=1)
     offset = 0.2 * (rng.random(n) < 0.3) + rng.normal(size=n)
     eta = offset + features @ [0.3, -0.5]
     for column in codes.T:
-        own = np.vstack([rng.normal(0.0, spread, size=(column.max() + 1, 2)), np.zeros(2)])
+        own = np.vstack(
+            [rng.normal(0.0, spread, size=(column.max() + 1, 2)), np.zeros(2)]
+        )
         eta += (features * own[column]).sum(axis=1)
     hits = rng.logistic(size=n) < eta
     return BinaryTerms(features, hits, offset, rng.choice([0.5, 1.0, 2.0], n))
@@ -35,7 +41,9 @@ def take(terms: BinaryTerms, rows: Any) -> BinaryTerms:
     return BinaryTerms(*(part[rows] for part in vars(terms).values()))
 
 
-def softmax_terms(rng: np.random.Generator, codes: Any, biased: bool = True) -> SoftmaxTerms:
+def softmax_terms(
+    rng: np.random.Generator, codes: Any, biased: bool = True
+) -> SoftmaxTerms:
     n, k = len(codes), 3
     logits = rng.normal(size=(n, k)) * 2.0
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -46,18 +54,25 @@ def softmax_terms(rng: np.random.Generator, codes: Any, biased: bool = True) -> 
 
 def random_codes(rng: np.random.Generator, n: int, sizes: tuple[int, ...]) -> Any:
     """Groups of which every one occurs, and some examples without one."""
-    columns = [rng.permutation(np.append(np.arange(k), rng.integers(-1, k, n - k))) for k in sizes]
+    columns = [
+        rng.permutation(np.append(np.arange(k), rng.integers(-1, k, n - k)))
+        for k in sizes
+    ]
     return np.stack(columns, axis=1)
 
 
 def design(terms: Any, codes: Any, sizes: tuple[int, ...]) -> Any:
-    """All parameters as one matrix (n, outputs, parameters), in the order of a fit's vector."""
+    """All parameters as one matrix (n, outputs, parameters), in the order of a fit's
+    vector.
+    """
     if isinstance(terms, BinaryTerms):
         own = terms.features[:, None, :]
     else:
         k = terms.log_proba.shape[1]
         eye = np.broadcast_to(np.eye(k), (len(codes), k, k))
-        own = np.concatenate([terms.log_proba[:, :, None], eye], axis=2)[:, :, : terms.n_features]
+        own = np.concatenate([terms.log_proba[:, :, None], eye], axis=2)[
+            :, :, : terms.n_features
+        ]
     parts = [own]
     for column in sorted(range(len(sizes)), key=lambda j: sizes[j]):
         member = (codes[:, [column]] == np.arange(sizes[column])).astype(float)
@@ -107,7 +122,9 @@ def dense_hessian(terms: Any, table: Any, precision: Any, x: Any) -> Any:
     else:
         curvature = np.einsum("nk,kl->nkl", proba, np.eye(proba.shape[1]))
         curvature = curvature - proba[:, :, None] * proba[:, None, :]
-    whole = np.einsum("n,nkp,nkl,nlq->pq", terms.weights, table, curvature, table, optimize=True)
+    whole = np.einsum(
+        "n,nkp,nkl,nlq->pq", terms.weights, table, curvature, table, optimize=True
+    )
     return whole + np.diag(precision)
 
 
@@ -122,7 +139,9 @@ CASES = [
 ]
 
 
-def make_case(kind: str, sizes: tuple[int, ...], seed: int, n: int = 150) -> tuple[Any, Any]:
+def make_case(
+    kind: str, sizes: tuple[int, ...], seed: int, n: int = 150
+) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     codes = random_codes(rng, n, sizes)
     if kind == "binary":
@@ -131,18 +150,24 @@ def make_case(kind: str, sizes: tuple[int, ...], seed: int, n: int = 150) -> tup
 
 
 @pytest.mark.parametrize(("kind", "sizes"), CASES)
-def test_minimum_is_that_of_the_joint_objective(kind: str, sizes: tuple[int, ...]) -> None:
+def test_minimum_is_that_of_the_joint_objective(
+    kind: str, sizes: tuple[int, ...]
+) -> None:
     terms, codes = make_case(kind, sizes, 1)
     found = fit_pooled(terms, codes, sizes)
     table = design(terms, codes, sizes)
     wanted = dense_minimum(terms, table, precision(found, sizes), terms.weights)
     np.testing.assert_allclose(found.solution.x, wanted, atol=2e-6)
     assert found.common.size == terms.n_features
-    assert [part.shape for part in found.groups] == [(size, terms.n_features) for size in sizes]
+    assert [part.shape for part in found.groups] == [
+        (size, terms.n_features) for size in sizes
+    ]
 
 
 @pytest.mark.parametrize(("kind", "sizes"), CASES[1:])
-def test_precisions_are_fixed_points_of_the_rule(kind: str, sizes: tuple[int, ...]) -> None:
+def test_precisions_are_fixed_points_of_the_rule(
+    kind: str, sizes: tuple[int, ...]
+) -> None:
     terms, codes = make_case(kind, sizes, 2, n=600)
     found = fit_pooled(terms, codes, sizes)
     assert found.solution.converged
@@ -154,7 +179,9 @@ def test_precisions_are_fixed_points_of_the_rule(kind: str, sizes: tuple[int, ..
         block = np.arange(start, start + sizes[k] * width).reshape(sizes[k], width)
         start += sizes[k] * width
         for places, tau in zip(block.T, found.precisions[1 + k], strict=True):
-            wanted = (1.0 - tau * variance[places]).sum() / (found.solution.x[places] ** 2).sum()
+            wanted = (1.0 - tau * variance[places]).sum() / (
+                found.solution.x[places] ** 2
+            ).sum()
             assert tau == pytest.approx(np.clip(wanted, 1e-2, 1e6), rel=0.15)
     assert (found.precisions[0] == LEAST_PRECISION).all()
 
@@ -174,17 +201,23 @@ def test_left_out_losses_are_those_of_fits_without_the_example(
         weights[row] = 0.0
         x = dense_minimum(terms, table, precision(found, sizes), weights)
         real = losses(terms, table, x)[0][row]
-        assert told[row] == pytest.approx(real, abs=0.05 * abs(real - within[row]) + 1e-3)
+        assert told[row] == pytest.approx(
+            real, abs=0.05 * abs(real - within[row]) + 1e-3
+        )
 
 
 def paired(codes: Any, sizes: tuple[int, ...]) -> Any:
     """The codes with a column more: the combinations of the first two."""
     known = (codes[:, :2] >= 0).all(axis=1)
-    return np.column_stack([codes, np.where(known, codes[:, 0] * sizes[1] + codes[:, 1], -1)])
+    return np.column_stack(
+        [codes, np.where(known, codes[:, 0] * sizes[1] + codes[:, 1], -1)]
+    )
 
 
 @pytest.mark.parametrize(("kind", "sizes"), [("binary", (4, 3)), ("binary", (2, 3, 2))])
-def test_pairs_of_columns_are_eliminated_first(kind: str, sizes: tuple[int, ...]) -> None:
+def test_pairs_of_columns_are_eliminated_first(
+    kind: str, sizes: tuple[int, ...]
+) -> None:
     terms, codes = make_case(kind, sizes, 4, n=400)
     codes, sizes = paired(codes, sizes), (*sizes, sizes[0] * sizes[1])
     found = fit_pooled(terms, codes, sizes)
@@ -193,7 +226,9 @@ def test_pairs_of_columns_are_eliminated_first(kind: str, sizes: tuple[int, ...]
     np.testing.assert_allclose(found.solution.x, wanted, atol=5e-6)
     hessian = dense_hessian(terms, table, tau, found.solution.x)
     variance = np.diagonal(np.linalg.inv(hessian))
-    np.testing.assert_allclose(found.solution.point.inverse.diagonal(), variance, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.solution.point.inverse.diagonal(), variance, rtol=1e-6
+    )
     levers = np.einsum("nkp,pq,nkq->n", table, np.linalg.inv(hessian), table)
     inverse, problem = found.solution.point.inverse, found.solution.point.problem
     cells = inverse.covariances(np.arange(len(problem.rows)))[problem.cell]
@@ -204,7 +239,9 @@ def test_pairs_of_columns_are_eliminated_first(kind: str, sizes: tuple[int, ...]
 
 def test_columns_of_very_many_groups_are_refused() -> None:
     terms, codes = make_case("binary", (40, 30), 5, n=300)
-    with pytest.raises(ValueError, match="`groups` may have one column of very many groups"):
+    with pytest.raises(
+        ValueError, match="`groups` may have one column of very many groups"
+    ):
         fit_pooled(terms, codes, (40, 30), most_dense=60)
 
 
@@ -223,10 +260,13 @@ def test_order_of_examples_does_not_matter(seed: int) -> None:
     terms, codes = make_case("binary", (2, 3), seed, n=80)
     order = np.random.default_rng(seed).permutation(len(codes))
     one, other = (
-        fit_pooled(take(terms, rows), codes[rows], (2, 3)) for rows in (slice(None), order)
+        fit_pooled(take(terms, rows), codes[rows], (2, 3))
+        for rows in (slice(None), order)
     )
     np.testing.assert_allclose(one.solution.x, other.solution.x, atol=1e-6)
-    np.testing.assert_allclose(one.scores_left_out()[order], other.scores_left_out(), atol=1e-5)
+    np.testing.assert_allclose(
+        one.scores_left_out()[order], other.scores_left_out(), atol=1e-5
+    )
 
 
 def pooled_groups(spread: float, n: int, groups: int = 30) -> PooledFit:
@@ -278,7 +318,9 @@ def test_impossible_classes_and_certain_outcomes_stay_finite() -> None:
     assert np.isfinite(found.solution.x).all()
     assert np.isfinite(masked.losses(found.scores_left_out())).all()
     binary, codes = make_case("binary", (4,), 9)
-    right = BinaryTerms(binary.features, np.full(150, True), binary.offset, binary.weights)
+    right = BinaryTerms(
+        binary.features, np.full(150, True), binary.offset, binary.weights
+    )
     found = fit_pooled(right, codes, (4,))
     assert found.solution.converged
     assert np.isfinite(found.scores_left_out()).all()

@@ -24,7 +24,11 @@ class Pieces(Partition):
     """Blocks of some rows each, as files or workers would give them."""
 
     def __init__(
-        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, size: int
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        size: int,
     ) -> None:
         self.arrays = logits, labels, weights
         self.size, self.n_classes = size, logits.shape[1]
@@ -42,9 +46,15 @@ class Pieces(Partition):
         return reduce(operator.add, map(work, self.blocks()))
 
 
-def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def examples(
+    n: int, weighted: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     logits, labels = synthetic_logits(n, 5, seed=n)
-    weights = np.random.default_rng(0).integers(0, 3, size=n).astype(float) if weighted else None
+    weights = (
+        np.random.default_rng(0).integers(0, 3, size=n).astype(float)
+        if weighted
+        else None
+    )
     return logits, labels, weights
 
 
@@ -56,13 +66,17 @@ def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray
 )
 def test_hoki_in_pieces_is_hoki_bit_for_bit(size: int, weighted: bool) -> None:
     data = examples(600, weighted)
-    if weighted and not any(block.counts.any() for block in Pieces(*data, size).blocks()):
+    if weighted and not any(
+        block.counts.any() for block in Pieces(*data, size).blocks()
+    ):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = Hoki(noise=Gaussian(2.5)).fit(*data)
         pieces = Hoki(noise=Gaussian(2.5))._fit_partition(Pieces(*data, size))
-        half = Hoki(noise=Gaussian(2.5)).fit(*(part_of(array, 0, 250) for array in data))
+        half = Hoki(noise=Gaussian(2.5)).fit(
+            *(part_of(array, 0, 250) for array in data)
+        )
         rest = [part_of(array, 250, 600) for array in data]
         half._partial_fit_partition(Pieces(*rest, size))
     for found in (pieces, half):
@@ -83,7 +97,9 @@ def test_few_examples_in_pieces_give_the_same_fit(name: str) -> None:
     data = examples(400, weighted=True)
     whole: Calibrator = make(name).fit(*data)
     pieces = make(name)._fit_partition(Pieces(*data, 90))
-    np.testing.assert_array_equal(pieces.predict_proba(data[0]), whole.predict_proba(data[0]))
+    np.testing.assert_array_equal(
+        pieces.predict_proba(data[0]), whole.predict_proba(data[0])
+    )
 
 
 def test_blocks_without_weight_change_nothing() -> None:
@@ -92,4 +108,6 @@ def test_blocks_without_weight_change_nothing() -> None:
     found = Hoki()._fit_partition(Pieces(logits, labels, weights, 50))
     assert found.noise_ == select_noise(logits[100:], labels[100:]).noise
     with pytest.raises(ValueError, match="must not be zero everywhere"):
-        Hoki(noise=Gaussian(1.0))._fit_partition(Pieces(logits, labels, np.zeros(400), 50))
+        Hoki(noise=Gaussian(1.0))._fit_partition(
+            Pieces(logits, labels, np.zeros(400), 50)
+        )

@@ -19,7 +19,9 @@ SHAPE = (16,)
 
 
 def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples:
-    """Calibrated logits, some stretched; the first rows have masked classes and a tie."""
+    """Calibrated logits, some stretched; the first rows have masked classes and a
+    tie.
+    """
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, n_classes))
     logits[0, 1:] = -np.inf
@@ -31,11 +33,15 @@ def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples
     return Examples(as_logits(logits), labels, weights)
 
 
-def problem_of(examples: Examples, temperature: float = 1.3) -> row_correction.CorrectionProblem:
+def problem_of(
+    examples: Examples, temperature: float = 1.3
+) -> row_correction.CorrectionProblem:
     return row_correction.CorrectionProblem(examples, temperature)
 
 
-@given(seed=st.integers(0, 100), size=st.sampled_from([0.0, 0.1, 0.5]), top_k=st.booleans())
+@given(
+    seed=st.integers(0, 100), size=st.sampled_from([0.0, 0.1, 0.5]), top_k=st.booleans()
+)
 @max_examples(20)
 def test_slopes_by_finite_differences(seed: int, size: float, top_k: bool) -> None:
     examples = world(40, 6, seed)
@@ -66,7 +72,9 @@ def test_the_loss_is_that_of_the_corrected_softmax() -> None:
 
 
 def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
-    """Of the log losses of all classes, in the probabilities that the point itself has."""
+    """Of the log losses of all classes, in the probabilities that the point itself
+    has.
+    """
     examples = world(30, 5, 3)
     coef = 0.2 * np.random.default_rng(1).normal(size=SHAPE)
     whole = np.zeros((16, 16))
@@ -90,7 +98,9 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
 def test_pairs_left_out_by_refits(
     ridge: float, missed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One step, by the expected Hessian, has most of what a fit of 79 examples changes."""
+    """One step, by the expected Hessian, has most of what a fit of 79 examples
+    changes.
+    """
     monkeypatch.setattr(row_correction, "ROW_TOLERANCE", 1e-12)
     problem = problem_of(world(80, 5, 2, uneven=0.7))
     point = problem.fit(ridge, problem.uncorrected)

@@ -1,4 +1,6 @@
-"""A large number of rows is sampled: the same rows for every container and every chunking."""
+"""A large number of rows is sampled: the same rows for every container and every
+chunking.
+"""
 
 from __future__ import annotations
 
@@ -69,18 +71,24 @@ def test_the_sample_does_not_depend_on_chunks(
     edges = [0, *cuts, N]
     parts = [kept_of(a, b, weights) for a, b in pairwise(edges)]
     while in_pairs and len(parts) > 1:  # as a cluster does
-        parts = [reduce(operator.add, parts[k : k + 2]) for k in range(0, len(parts), 2)]
+        parts = [
+            reduce(operator.add, parts[k : k + 2]) for k in range(0, len(parts), 2)
+        ]
     sample = reduce(operator.add, parts).sample()
     block, expected = sample.block, expected_rows(weights)
     np.testing.assert_array_equal(sample.rows, expected)
     np.testing.assert_array_equal(block.logits.values, LOGITS[expected])
     np.testing.assert_array_equal(block.labels, LABELS[expected])
-    np.testing.assert_array_equal(block.counts, 1.0 if weights is None else weights[expected])
+    np.testing.assert_array_equal(
+        block.counts, 1.0 if weights is None else weights[expected]
+    )
 
 
 def test_parts_travel_between_processes() -> None:
     """As on a cluster: pickled rows are those of NumPy, and give the same sample."""
-    parts = [pickle.loads(pickle.dumps(kept_of(k, k + 800, None))) for k in range(0, N, 800)]
+    parts = [
+        pickle.loads(pickle.dumps(kept_of(k, k + 800, None))) for k in range(0, N, 800)
+    ]
     sample = reduce(operator.add, parts).sample()
     assert sample.block.logits.is_numpy
     np.testing.assert_array_equal(sample.rows, expected_rows())
@@ -112,9 +120,17 @@ def containers(folder: Path) -> Iterator[tuple[str, Any]]:
     for step in (77, 1000):
         yield f"slices of {step}", open_source(LOGITS, LABELS, chunk_rows=step)
         cuts = range(0, N, step)
-        yield f"generator of {step}", ((LOGITS[k : k + step], LABELS[k : k + step]) for k in cuts)
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table = arrow.table({f"logit_{k}": LOGITS[:, k] for k in range(CLASSES)} | {"label": LABELS})
+        yield (
+            f"generator of {step}",
+            ((LOGITS[k : k + step], LABELS[k : k + step]) for k in cuts),
+        )
+    arrow, parquet = (
+        pytest.importorskip("pyarrow"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
+    table = arrow.table(
+        {f"logit_{k}": LOGITS[:, k] for k in range(CLASSES)} | {"label": LABELS}
+    )
     yield "table", table
     parquet.write_table(table, folder / "x.parquet", row_group_size=700)
     yield "Parquet", folder / "x.parquet"
@@ -154,10 +170,14 @@ def test_a_method_is_fitted_on_the_sample(name: str) -> None:
         warnings.simplefilter("ignore")
         found = make(name).fit(logits, labels, weights)
         expected = make(name).fit(logits[rows], labels[rows], weights[rows])
-    np.testing.assert_array_equal(found.predict_proba(logits), expected.predict_proba(logits))
+    np.testing.assert_array_equal(
+        found.predict_proba(logits), expected.predict_proba(logits)
+    )
 
 
-def test_hoki_counts_all_rows_and_chooses_the_noise_on_the_sample(tmp_path: Path) -> None:
+def test_hoki_counts_all_rows_and_chooses_the_noise_on_the_sample(
+    tmp_path: Path,
+) -> None:
     rows = expected_rows()
     noise = hokical.select_noise(LOGITS[rows], LABELS[rows]).noise
     assert hokical.select_noise(LOGITS, LABELS).noise == noise
@@ -168,7 +188,9 @@ def test_hoki_counts_all_rows_and_chooses_the_noise_on_the_sample(tmp_path: Path
         assert found.noise_ == noise
         np.testing.assert_array_equal(found.table_.weight, whole.table_.weight)
         np.testing.assert_array_equal(found.table_.correct, whole.table_.correct)
-    with pytest.raises(ValueError, match=r'`noise` must be given .*; got "auto".*new iterator'):
+    with pytest.raises(
+        ValueError, match=r'`noise` must be given .*; got "auto".*new iterator'
+    ):
         fit(Hoki(), iter(chunks))
 
 
@@ -201,10 +223,14 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
     expected = MOST * np.bincount(names, minlength=8) / n
     chi_square = (np.bincount(found.labels, minlength=8) - expected) ** 2 / expected
     assert found.n_rows == MOST
-    assert chi_square.sum() < 24.3  # 7 degrees of freedom: exceeded by one in a thousand
+    assert (
+        chi_square.sum() < 24.3
+    )  # 7 degrees of freedom: exceeded by one in a thousand
 
 
-@pytest.mark.parametrize(("rows_per_class", "n_rows"), [(0, 250), (5, 250), (10, 400), (20, 700)])
+@pytest.mark.parametrize(
+    ("rows_per_class", "n_rows"), [(0, 250), (5, 250), (10, 400), (20, 700)]
+)
 def test_methods_that_need_them_get_more_rows_of_many_classes(
     rows_per_class: int, n_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +248,11 @@ def test_no_weight_at_all_is_refused() -> None:
 
 
 def test_weights_in_some_chunks_only_are_refused() -> None:
-    chunks = [(LOGITS[:2500], LABELS[:2500], np.ones(2500)), (LOGITS[2500:], LABELS[2500:])]
-    with pytest.raises(ValueError, match="`sample_weight` must be in every chunk or in none"):
+    chunks = [
+        (LOGITS[:2500], LABELS[:2500], np.ones(2500)),
+        (LOGITS[2500:], LABELS[2500:]),
+    ]
+    with pytest.raises(
+        ValueError, match="`sample_weight` must be in every chunk or in none"
+    ):
         fit(make("temps"), chunks)

@@ -19,7 +19,10 @@ TINY = (1e-3, 1e-12, 1e-50, 1e-100)
 def exact_tail(hits: int, trials: int, share: Fraction) -> Fraction:
     """P(Binomial <= hits) in rational numbers."""
     top, whole = share.numerator, share.denominator
-    terms = (comb(trials, k) * top**k * (whole - top) ** (trials - k) for k in range(hits + 1))
+    terms = (
+        comb(trials, k) * top**k * (whole - top) ** (trials - k)
+        for k in range(hits + 1)
+    )
     return Fraction(sum(terms), whole**trials)
 
 
@@ -36,12 +39,15 @@ def test_intervals_are_scipys(a: int, b: int, delta: float) -> None:
 
 
 @pytest.mark.parametrize("delta", TINY)
-@pytest.mark.parametrize(("hits", "trials"), [(1, 1), (2, 2), (20, 30), (1, 60), (59, 60)])
+@pytest.mark.parametrize(
+    ("hits", "trials"), [(1, 1), (2, 2), (20, 30), (1, 60), (59, 60)]
+)
 def test_a_tiny_delta_is_exact(hits: int, trials: int, delta: float) -> None:
     """An upper tail of 1 - delta/2 would round to 1."""
     low, _ = clopper_pearson(hits, trials, delta=delta)
     _, mirrored = clopper_pearson(trials - hits, trials, delta=delta)
-    # So many hits or more are so many misses or fewer, of a share that rounding does not touch.
+    # So many hits or more are so many misses or fewer, of a share that rounding does
+    # not touch.
     tail = exact_tail(trials - hits, trials, 1 - Fraction(float(low)))
     assert float(tail / Fraction(delta)) == pytest.approx(0.5, rel=1e-10)
     assert mirrored == pytest.approx(1.0 - low, rel=1e-15)
@@ -55,7 +61,9 @@ def test_intervals_shrink_with_delta_and_hold_the_share() -> None:
     found = np.array([clopper_pearson(hits, trials, delta=delta) for delta in deltas])
     low, high = np.moveaxis(found, -1, 0)
     assert np.isfinite(found).all()
-    assert ((low >= 0.0) & (low <= hits / trials) & (hits / trials <= high) & (high <= 1.0)).all()
+    assert (
+        (low >= 0.0) & (low <= hits / trials) & (hits / trials <= high) & (high <= 1.0)
+    ).all()
     assert (np.diff(low, axis=0) <= 0.0).all()  # the smaller delta, the wider
     assert (np.diff(high, axis=0) >= 0.0).all()
 

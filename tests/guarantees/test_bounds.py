@@ -12,10 +12,18 @@ from hokical import calibration_bound
 
 def test_values_of_the_derivations() -> None:
     assert calibration_bound(0.0, 10_000) == pytest.approx(0.0632, abs=5e-5)
-    assert calibration_bound(0.0, 10_000, method="union") == pytest.approx(0.2861, abs=5e-5)
-    assert calibration_bound(0.0, 10_000, method="paper") == pytest.approx(0.4441, abs=5e-5)
+    assert calibration_bound(0.0, 10_000, method="union") == pytest.approx(
+        0.2861, abs=5e-5
+    )
+    assert calibration_bound(0.0, 10_000, method="paper") == pytest.approx(
+        0.4441, abs=5e-5
+    )
     tight = calibration_bound(0.0, 10_000, method="bousquet", brier=0.05)
-    assert tight < calibration_bound(0.0, 10_000, brier=0.05) < calibration_bound(0.0, 10_000)
+    assert (
+        tight
+        < calibration_bound(0.0, 10_000, brier=0.05)
+        < calibration_bound(0.0, 10_000)
+    )
 
 
 def test_the_published_bound_follows_from_the_union_bound_up_to_116_bins() -> None:
@@ -24,8 +32,12 @@ def test_the_published_bound_follows_from_the_union_bound_up_to_116_bins() -> No
     for delta in [*np.logspace(-9, -1, 33), 0.3, 0.5, 0.9, 1.0 - 1e-9]:
         for n_bins in range(1, 117):
             union = calibration_bound(0.0, n, n_bins, delta, method="union")
-            assert union < calibration_bound(0.0, n, n_bins, delta, method="paper") < 1.0
-    beyond = [calibration_bound(0.0, n, 117, 1.0 - 1e-9, method=m) for m in ("union", "paper")]
+            assert (
+                union < calibration_bound(0.0, n, n_bins, delta, method="paper") < 1.0
+            )
+    beyond = [
+        calibration_bound(0.0, n, 117, 1.0 - 1e-9, method=m) for m in ("union", "paper")
+    ]
     assert beyond[0] > beyond[1]
 
 
@@ -50,13 +62,28 @@ def test_bounds_are_bounds_and_shrink_with_data(
         ({"ece": 1.2, "n": 10}, r"`ece` must lie in \[0, 1\]; got 1.2"),
         ({"ece": 0.1, "n": 0}, "`n` must be an integer of at least 1; got 0"),
         ({"ece": 0.1, "n": "a"}, "`n` must be an integer of at least 1; got 'a'"),
-        ({"ece": 0.1, "n": float("inf")}, "`n` must be an integer of at least 1; got inf"),
-        ({"ece": 0.1, "n": 10, "delta": "a"}, "`delta` must lie strictly between 0 and 1"),
-        ({"ece": 0.1, "n": 10, "n_bins": 0}, "`n_bins` must be an integer of at least 1"),
-        ({"ece": 0.1, "n": 10, "delta": 1.0}, "`delta` must lie strictly between 0 and 1"),
+        (
+            {"ece": 0.1, "n": float("inf")},
+            "`n` must be an integer of at least 1; got inf",
+        ),
+        (
+            {"ece": 0.1, "n": 10, "delta": "a"},
+            "`delta` must lie strictly between 0 and 1",
+        ),
+        (
+            {"ece": 0.1, "n": 10, "n_bins": 0},
+            "`n_bins` must be an integer of at least 1",
+        ),
+        (
+            {"ece": 0.1, "n": 10, "delta": 1.0},
+            "`delta` must lie strictly between 0 and 1",
+        ),
         ({"ece": 0.1, "n": 10, "method": "hope"}, "`method` must be one of"),
         ({"ece": 0.1, "n": 10, "method": "bousquet"}, "needs `brier`"),
-        ({"ece": 0.1, "n": 10, "method": "paper", "brier": 0.1}, "`brier` cannot be used"),
+        (
+            {"ece": 0.1, "n": 10, "method": "paper", "brier": 0.1},
+            "`brier` cannot be used",
+        ),
         ({"ece": 0.1, "n": 10, "brier": -0.1}, r"`brier` must lie in \[0, 1\]"),
     ],
 )
@@ -72,7 +99,9 @@ def sums_by_bin(confidence: np.ndarray, values: np.ndarray, n_bins: int) -> np.n
 
 
 class World:
-    """Confidences uniform on a grid of atoms, each with a known true accuracy: the CE is known."""
+    """Confidences uniform on a grid of atoms, each with a known true accuracy: the
+    CE is known.
+    """
 
     def __init__(self, n_bins: int, tilt: float) -> None:
         self.n_bins = n_bins
@@ -90,11 +119,15 @@ class World:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("method", ["mcdiarmid", "mcdiarmid+brier", "bousquet", "union", "paper"])
+@pytest.mark.parametrize(
+    "method", ["mcdiarmid", "mcdiarmid+brier", "bousquet", "union", "paper"]
+)
 @pytest.mark.parametrize("tilt", [0.0, 0.3])
 def test_coverage_by_simulation(method: str, tilt: float) -> None:
-    """2000 test sets: a valid bound may fail in at most delta of them. The published one is shown
-    beside the others; it holds because it is wide, not because it was proven."""
+    """2000 test sets: a valid bound may fail in at most delta of them. The published
+    one is shown beside the others; it holds because it is wide, not because it was
+    proven.
+    """
     n, n_bins = (4000, 5) if method in ("union", "paper") else (300, 15)
     world, rng = World(n_bins, tilt), np.random.default_rng(0)
     delta, held = 0.1, 0

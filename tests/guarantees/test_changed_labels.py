@@ -1,4 +1,6 @@
-"""Guarantees by the examples of a fit are of the labels that are predicted, also changed ones."""
+"""Guarantees by the examples of a fit are of the labels that are predicted, also
+changed ones.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ RISK, DELTA = 0.15, 0.2
 
 
 def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Three classes, of which the classifier prefers the second by far more than is right."""
+    """Three classes, of which the classifier prefers the second by far more than is
+    right.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=n)
-    logits = rng.normal(size=(n, 3)) + 2.0 * np.eye(3)[labels] + np.array([0.0, 1.0, 0.0])
+    logits = (
+        rng.normal(size=(n, 3)) + 2.0 * np.eye(3)[labels] + np.array([0.0, 1.0, 0.0])
+    )
     return 2.0 * logits, labels
 
 
@@ -35,14 +41,18 @@ def test_changed_labels_are_not_accepted(cal: hokical.AutoCalibrator) -> None:
     changed = found.labels != own
     assert 0.02 < changed.mean() < 0.5
     assert not (found.accepted & changed).any()
-    keeping = hokical.auto(*world(2000, 0), keep_labels=True).predict_or_abstain(logits, risk=RISK)
+    keeping = hokical.auto(*world(2000, 0), keep_labels=True).predict_or_abstain(
+        logits, risk=RISK
+    )
     np.testing.assert_array_equal(found.accepted, keeping.accepted & ~changed)
     assert found.threshold == keeping.threshold
     assert "A label that calibration has changed is not accepted" in found.guarantee
     assert "changed" not in keeping.guarantee
     wrong = found.accepted & (found.labels != labels)
     assert wrong.sum() <= RISK * keeping.accepted.sum()
-    assert wrong.sum() <= RISK * found.accepted.sum()  # changed labels were the worse ones
+    assert (
+        wrong.sum() <= RISK * found.accepted.sum()
+    )  # changed labels were the worse ones
 
 
 def test_intervals_of_changed_labels_say_nothing(cal: hokical.AutoCalibrator) -> None:
@@ -54,7 +64,9 @@ def test_intervals_of_changed_labels_say_nothing(cal: hokical.AutoCalibrator) ->
     np.testing.assert_array_equal(found[~changed], keeping[~changed])
 
 
-def test_certified_examples_test_every_label(cal: hokical.AutoCalibrator, tmp_path: Path) -> None:
+def test_certified_examples_test_every_label(
+    cal: hokical.AutoCalibrator, tmp_path: Path
+) -> None:
     cal.save(tmp_path / "cal.json")
     certified = hokical.load(tmp_path / "cal.json").certify(*world(3000, 3))
     logits, labels = world(20_000, 4)
@@ -73,9 +85,9 @@ def test_the_guarantee_is_kept_as_often_as_it_says() -> None:
     for seed in range(repeats):
         cal = hokical.auto(*world(400, 100 + seed))
         found = cal.predict_or_abstain(logits, risk=RISK, delta=DELTA)
-        reached = hokical.auto(*world(400, 100 + seed), keep_labels=True).predict_or_abstain(
-            logits, risk=RISK, delta=DELTA
-        )
+        reached = hokical.auto(
+            *world(400, 100 + seed), keep_labels=True
+        ).predict_or_abstain(logits, risk=RISK, delta=DELTA)
         wrong = found.accepted & (found.labels != labels)
         broken += wrong.sum() > RISK * max(reached.accepted.sum(), 1)
     assert broken <= repeats * DELTA
@@ -92,4 +104,6 @@ def test_shift_and_monitor_go_by_the_labels_that_are_predicted(
     shares = np.bincount(cal.predict(logits), minlength=3) / labels.size
     np.testing.assert_allclose(found.label_shares, shares, atol=1e-12)
     monitor = hokical.CalibrationMonitor.from_validation(cal, *world(2000, 0))
-    assert monitor.update_logits(logits, labels).status().accuracy == pytest.approx(right, abs=1e-9)
+    assert monitor.update_logits(logits, labels).status().accuracy == pytest.approx(
+        right, abs=1e-9
+    )

@@ -1,4 +1,6 @@
-"""Guarantees: exact against references, valid by simulation, kept through files and merges."""
+"""Guarantees: exact against references, valid by simulation, kept through files and
+merges.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ RISK, DELTA = 0.1, 0.1
 
 
 def exact_tail(hits: int, trials: int, share: Fraction) -> Fraction:
-    terms = (comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(hits + 1))
+    terms = (
+        comb(trials, k) * share**k * (1 - share) ** (trials - k)
+        for k in range(hits + 1)
+    )
     return sum(terms, Fraction(0))
 
 
@@ -62,7 +67,9 @@ def test_clopper_pearson_inverts_both_tails(a: int, b: int, delta: float) -> Non
 def test_clopper_pearson_covers_by_enumeration(trials: int, share: float) -> None:
     hits = np.arange(trials + 1)
     low, high = clopper_pearson(hits, trials, delta=0.1).T
-    chance = np.array([comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in hits])
+    chance = np.array(
+        [comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in hits]
+    )
     assert chance[(low <= share) & (share <= high)].sum() >= 0.9
     assert chance[share < low].sum() <= 0.05 + 1e-12
     assert chance[share > high].sum() <= 0.05 + 1e-12
@@ -71,7 +78,9 @@ def test_clopper_pearson_covers_by_enumeration(trials: int, share: float) -> Non
 def test_clopper_pearson_refuses_what_is_no_count() -> None:
     with pytest.raises(ValueError, match="`hits` must be counts from 0 to `trials`"):
         clopper_pearson(3, 2)
-    with pytest.raises(ValueError, match=r"`delta` must lie strictly between 0 and 1; got 95"):
+    with pytest.raises(
+        ValueError, match=r"`delta` must lie strictly between 0 and 1; got 95"
+    ):
         clopper_pearson(1, 2, delta=95)
 
 
@@ -114,7 +123,9 @@ def test_some_of_those_tables_accept_and_others_do_not() -> None:
     assert lowest_level(none, 0.15, 0.2, np.array([2005])) == LEVELS
     every = ScoreTable.from_examples(np.full(90, 2005), np.zeros(90, np.bool_))
     assert lowest_level(every, 0.15, 0.2, np.array([2005])) == 0
-    too_high = lowest_level(every, 0.15, 0.2, np.array([2006]))  # starts with no examples
+    too_high = lowest_level(
+        every, 0.15, 0.2, np.array([2006])
+    )  # starts with no examples
     assert too_high == LEVELS
 
 
@@ -166,19 +177,27 @@ def true_risks(rates: np.ndarray) -> np.ndarray:
     """Error rate above each level, (LEVELS,)."""
     mass, wrong = (np.bincount(CELLS, part, LEVELS) for part in (MASS, MASS * rates))
     above = np.cumsum(mass[::-1])[::-1]
-    return np.divide(np.cumsum(wrong[::-1])[::-1], above, out=np.zeros(LEVELS), where=above > 1e-12)
+    return np.divide(
+        np.cumsum(wrong[::-1])[::-1], above, out=np.zeros(LEVELS), where=above > 1e-12
+    )
 
 
 def naive_threshold(table: ScoreTable, risk: float) -> int | None:
-    """The lowest level whose measured error rate is within the risk: no test, no guarantee."""
-    accepted, wrong = (np.cumsum(part[::-1])[::-1] for part in (table.count, table.wrong))
+    """The lowest level whose measured error rate is within the risk: no test, no
+    guarantee.
+    """
+    accepted, wrong = (
+        np.cumsum(part[::-1])[::-1] for part in (table.count, table.wrong)
+    )
     good = np.flatnonzero((accepted > 0) & (wrong <= risk * accepted))
     return int(good[0]) if good.size else None
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("shape", ERROR_RATES)
-@pytest.mark.parametrize("source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"]
+)
 def test_the_risk_is_kept_as_often_as_guaranteed(shape: str, source: Any) -> None:
     rates = np.array(ERROR_RATES[shape])
     risks, starts = true_risks(rates), starting_levels(RISK, source)
@@ -193,7 +212,9 @@ def test_the_risk_is_kept_as_often_as_guaranteed(shape: str, source: Any) -> Non
         broken += chosen < LEVELS and risks[chosen] > RISK
         broken_naively += naive is not None and risks[naive] > RISK
     assert broken <= DELTA * repeats + 2 * np.sqrt(repeats * DELTA * (1 - DELTA))
-    if shape.startswith(("just", "bad at")):  # the same count does catch a rule that breaks it
+    if shape.startswith(
+        ("just", "bad at")
+    ):  # the same count does catch a rule that breaks it
         assert broken_naively > 3 * DELTA * repeats
 
 
@@ -202,13 +223,17 @@ class Nature:
 
     def __init__(self, n: int = 10_000) -> None:
         self.logits, _ = self.draw(np.random.default_rng(1), n)
-        proba = np.exp((self.logits - self.logits.max(axis=1, keepdims=True)) / TEMPERATURE)
+        proba = np.exp(
+            (self.logits - self.logits.max(axis=1, keepdims=True)) / TEMPERATURE
+        )
         self.proba = proba / proba.sum(axis=1, keepdims=True)
 
     @staticmethod
     def draw(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         honest = 2.5 * rng.normal(size=(n, 4))
-        return TEMPERATURE * honest, np.argmax(honest + rng.gumbel(size=honest.shape), axis=1)
+        return TEMPERATURE * honest, np.argmax(
+            honest + rng.gumbel(size=honest.shape), axis=1
+        )
 
     def chance(self, labels: np.ndarray) -> np.ndarray:
         """The true probability that each label is right."""
@@ -226,8 +251,12 @@ def nature() -> Nature:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "certified"), [("temps", False), ("temps", True), ("vecs", True)])
-def test_fitted_calibrators_keep_the_risk(nature: Nature, name: str, certified: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "certified"), [("temps", False), ("temps", True), ("vecs", True)]
+)
+def test_fitted_calibrators_keep_the_risk(
+    nature: Nature, name: str, certified: bool
+) -> None:
     rng = np.random.default_rng(23)
     broken, coverage, repeats = 0, [], repetitions(100, 40)
     for _ in range(repeats):
@@ -251,7 +280,10 @@ def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     """The group of neighbouring scores that each row belongs to."""
     table, scored = cal.kept_.held_out_scores, cal
     if table is None:
-        table, scored = cal.kept_.fit_scores, make("uncalibrated").fit(logits[:9], np.arange(9) % 4)
+        table, scored = (
+            cal.kept_.fit_scores,
+            make("uncalibrated").fit(logits[:9], np.arange(9) % 4),
+        )
     level = score_levels(log_odds(scored.predict_confidence(logits)))
     return table._by_part(0.1)[0][level]
 
@@ -260,15 +292,19 @@ def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
 def test_rounding_does_not_let_a_tied_group_in(certified: bool) -> None:
     """Half the rows tie at the edge of a level, and are wrong too often.
 
-    As float64 they lie below the edge. As float32 they may lie above, and would be accepted with a
-    threshold that was tested without them.
+    As float64 they lie below the edge. As float32 they may lie above, and would be
+    accepted with a threshold that was tested without them.
     """
-    odds = level_log_odds(int(starting_levels(0.1, "held-out")[-1]))  # where testing starts
+    odds = level_log_odds(
+        int(starting_levels(0.1, "held-out")[-1])
+    )  # where testing starts
     above = np.nextafter(np.float32(odds), np.float32(9))  # what float32 may make of it
     rng, accepted = np.random.default_rng(0), 0
     for _ in range(20):
         tied = rng.random(1600) < 0.5
-        logits = np.stack([np.where(tied, odds - 1e-9, odds + 4.0), np.zeros(1600)], axis=1)
+        logits = np.stack(
+            [np.where(tied, odds - 1e-9, odds + 4.0), np.zeros(1600)], axis=1
+        )
         labels = (rng.random(1600) < np.where(tied, 0.3, 0.001)).astype(int)
         cal = make("uncalibrated").fit(logits, labels)
         if certified:
@@ -297,23 +333,31 @@ def test_intervals_hold_the_accuracy_of_their_group(
             cal.certify(*nature.draw(rng, 700))
         low, high = cal.predict_interval(nature.logits, delta=0.1).T
         group = np.unique(groups_of(cal, nature.logits), return_inverse=True)[1]
-        truth = np.bincount(group, nature.chance(cal.predict(nature.logits))) / np.bincount(group)
-        # Intervals are extended to the confidence of their rows: the narrowest is the group's.
+        truth = np.bincount(
+            group, nature.chance(cal.predict(nature.logits))
+        ) / np.bincount(group)
+        # Intervals are extended to the confidence of their rows: the narrowest is the
+        # group's.
         least, most = np.full(truth.size, -np.inf), np.full(truth.size, np.inf)
         np.maximum.at(least, group, low)
         np.minimum.at(most, group, high)
         held.append(np.mean((least <= truth) & (truth <= most)))
         n_groups += truth.size
-    # a group fails 10 % of the time at most, and the groups of one table nearly independently
+    # a group fails 10 % of the time at most, and the groups of one table nearly
+    # independently
     assert np.mean(held) > 0.9 - 2 * np.sqrt(0.09 / n_groups)
     assert n_groups > 4 * repeats
 
 
 @pytest.mark.parametrize("name", ["hoki", "ets", "irm"])
-def test_after_a_fit_alone_every_method_accepts_the_same(nature: Nature, name: str) -> None:
+def test_after_a_fit_alone_every_method_accepts_the_same(
+    nature: Nature, name: str
+) -> None:
     logits, labels = nature.draw(np.random.default_rng(3), 900)
     rules = [make(kind).fit(logits, labels) for kind in ("temps", name)]
-    first, second = (cal.predict_or_abstain(nature.logits, risk=RISK).accepted for cal in rules)
+    first, second = (
+        cal.predict_or_abstain(nature.logits, risk=RISK).accepted for cal in rules
+    )
     np.testing.assert_array_equal(first, second)
     assert 0.2 < first.mean() < 0.6
 
@@ -327,9 +371,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("name", method_names(2))
 def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    options: dict[str, Any] = (
+        {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    )
     cal = make(name, **options)
-    logits, labels = synthetic_logits(600, 2 if cal.method.binary_only else 4, seed=2, signal=3.0)
+    logits, labels = synthetic_logits(
+        600, 2 if cal.method.binary_only else 4, seed=2, signal=3.0
+    )
     given, held_out = np.split(logits, 2)
     cal.fit(given, labels[:300])
     path = tmp_path / "cal.json"
@@ -342,13 +390,22 @@ def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> No
             assert found.certified_on == ("held-out" if certified else "fit")
             assert 0.3 < found.coverage <= 1.0
             np.testing.assert_array_equal(found.labels, cal.predict(given))
-            np.testing.assert_array_equal(found.confidence, cal.predict_confidence(given))
+            np.testing.assert_array_equal(
+                found.confidence, cal.predict_confidence(given)
+            )
             if certified:
                 expected = log_odds(found.confidence) >= found.threshold_log_odds
-                assert (found.accepted != expected).sum() <= 1  # rounding at a level's edge
+                assert (
+                    found.accepted != expected
+                ).sum() <= 1  # rounding at a level's edge
             elif not cal.rule_.preserves_labels:
-                assert "A label that calibration has changed is not accepted" in found.guarantee
-                assert not (found.accepted & (found.labels != given.argmax(axis=1))).any()
+                assert (
+                    "A label that calibration has changed is not accepted"
+                    in found.guarantee
+                )
+                assert not (
+                    found.accepted & (found.labels != given.argmax(axis=1))
+                ).any()
             low, high = fitted.predict_interval(given).T
             assert (low < high).all()
             assert low.min() >= 0.0
@@ -360,7 +417,10 @@ def test_the_words_and_the_numbers_agree() -> None:
     cal = make("temps").fit(logits[:1000], labels[:1000])
     found = cal.predict_or_abstain(logits[1000:], risk=0.1, delta=0.05)
     assert found.certified_on == "fit"
-    assert "At most 10% errors among the accepted labels, with 95% confidence" in found.guarantee
+    assert (
+        "At most 10% errors among the accepted labels, with 95% confidence"
+        in found.guarantee
+    )
     assert f"accepts {round(found.coverage * 1000):,}, with" in found.guarantee
     assert str(found).startswith(f"{found.accepted.sum()} of 1,000 accepted. At most")
     softmax = make("uncalibrated").fit(logits, labels).predict_confidence(logits[1000:])
@@ -368,7 +428,9 @@ def test_the_words_and_the_numbers_agree() -> None:
     np.testing.assert_array_equal(found.accepted, softmax >= found.threshold)
     given_up = found.labels_or(-1)
     np.testing.assert_array_equal(given_up == -1, ~found.accepted)
-    np.testing.assert_array_equal(given_up[found.accepted], found.labels[found.accepted])
+    np.testing.assert_array_equal(
+        given_up[found.accepted], found.labels[found.accepted]
+    )
 
 
 def test_nothing_to_accept_is_no_error() -> None:
@@ -379,11 +441,16 @@ def test_nothing_to_accept_is_no_error() -> None:
     assert (found.labels_or() == -1).all()
     assert found.coverage == 0.0
     assert found.threshold_log_odds == np.inf
-    assert "500 examples do not prove a risk of 0.05 with 90% confidence" in found.guarantee
+    assert (
+        "500 examples do not prove a risk of 0.05 with 90% confidence"
+        in found.guarantee
+    )
     assert "More examples will hardly help" in found.guarantee
     few = make("temps").fit(logits[:20], labels[:20]).predict_or_abstain(logits)
     assert "takes at least 77 examples" in few.guarantee
-    best = float(few.guarantee.split("smallest risk that they prove is ")[1].split()[0][:-1])
+    best = float(
+        few.guarantee.split("smallest risk that they prove is ")[1].split()[0][:-1]
+    )
     twin = make("temps").fit(logits[:20], labels[:20])
     assert twin.predict_or_abstain(logits, risk=1.01 * best).accepted.any()
     assert not twin.predict_or_abstain(logits, risk=0.98 * best).accepted.any()
@@ -393,7 +460,10 @@ def test_answers_do_not_depend_on_the_batch() -> None:
     logits, labels = synthetic_logits(900, 6, seed=8)
     cal = Hoki(noise=Gaussian(3.0)).fit(logits, labels)
     whole = cal.predict_or_abstain(logits, risk=0.2)
-    parts = [cal.predict_or_abstain(logits[i : i + 7], risk=0.2).accepted for i in range(0, 900, 7)]
+    parts = [
+        cal.predict_or_abstain(logits[i : i + 7], risk=0.2).accepted
+        for i in range(0, 900, 7)
+    ]
     np.testing.assert_array_equal(whole.accepted, np.concatenate(parts))
     assert 0 < whole.accepted.sum() < 900
     pieces = [cal.predict_interval(logits[i : i + 7]) for i in range(0, 900, 7)]
@@ -410,7 +480,10 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     logits, labels = synthetic_logits(900, 6, seed=8)
     new = lambda: Hoki(noise=Gaussian(3.0))  # noqa: E731
     whole = new().fit(logits, labels)
-    first, second = new().fit(logits[:400], labels[:400]), new().fit(logits[400:], labels[400:])
+    first, second = (
+        new().fit(logits[:400], labels[:400]),
+        new().fit(logits[400:], labels[400:]),
+    )
     first.certify(1.01 * logits, labels)
     merged = first.merge(second)
     assert same_table(merged.kept_.fit_scores, whole.kept_.fit_scores)
@@ -422,7 +495,10 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
         pickle.loads(pickle.dumps(whole)).kept_.fit_scores,
         whole.kept_.fit_scores,
     )
-    assert first.certify(1.01 * logits, labels).fit(logits, labels).kept_.held_out_scores is None
+    assert (
+        first.certify(1.01 * logits, labels).fit(logits, labels).kept_.held_out_scores
+        is None
+    )
     halves = new().fit(logits, labels, np.full(900, 0.5))
     assert first.merge(halves).kept_.fit_scores is None
     assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
@@ -442,7 +518,9 @@ def test_unequal_weights_of_a_fit_guarantee_nothing() -> None:
     assert same_table(some.kept_.fit_scores, half.kept_.fit_scores)
     for weights in (1.0 + np.arange(300) % 3, np.where(labels == 0, 4.0, 0.25)):
         cal = make("temps").fit(logits, labels, weights)
-        with pytest.raises(ValueError, match=r"unequal weights.*`certify\(logits, labels"):
+        with pytest.raises(
+            ValueError, match=r"unequal weights.*`certify\(logits, labels"
+        ):
             cal.predict_or_abstain(logits)
         with pytest.raises(ValueError, match="certify"):
             cal.predict_set(logits, coverage=0.9)
@@ -452,10 +530,19 @@ def test_unequal_weights_of_a_fit_guarantee_nothing() -> None:
 def test_bad_arguments_are_named() -> None:
     logits, labels = synthetic_logits(100, 4, seed=6)
     cal = make("temps").fit(logits, labels)
-    for name, value in [("risk", 0.0), ("risk", 1), ("delta", np.nan), ("delta", "0.1")]:
-        with pytest.raises(ValueError, match=f"`{name}` must lie strictly between 0 and 1"):
+    for name, value in [
+        ("risk", 0.0),
+        ("risk", 1),
+        ("delta", np.nan),
+        ("delta", "0.1"),
+    ]:
+        with pytest.raises(
+            ValueError, match=f"`{name}` must lie strictly between 0 and 1"
+        ):
             cal.predict_or_abstain(logits, **{name: value})
-    with pytest.raises(ValueError, match="`delta` must lie strictly between 0 and 1; got True"):
+    with pytest.raises(
+        ValueError, match="`delta` must lie strictly between 0 and 1; got True"
+    ):
         cal.predict_interval(logits, delta=True)
     with pytest.raises(ValueError, match="one entry per row"):
         cal.certify(logits, labels[:50])
@@ -482,7 +569,13 @@ def test_the_command_line_writes_what_is_accepted(tmp_path: Path) -> None:
     cal = make("temps").fit(logits[:400], labels[:400])
     cal.save(tmp_path / "cal.json")
     np.savez(tmp_path / "new.npz", logits=logits[400:])
-    words = ["apply", tmp_path / "cal.json", tmp_path / "new.npz", "-o", tmp_path / "out.npz"]
+    words = [
+        "apply",
+        tmp_path / "cal.json",
+        tmp_path / "new.npz",
+        "-o",
+        tmp_path / "out.npz",
+    ]
     run = lambda *more: CliRunner().invoke(app, [*map(str, words), *more])  # noqa: E731
     found = json.loads(run("--risk", "0.1", "--delta", "0.2", "--json").stdout)
     expected = cal.predict_or_abstain(logits[400:], risk=0.1, delta=0.2)
@@ -495,4 +588,6 @@ def test_the_command_line_writes_what_is_accepted(tmp_path: Path) -> None:
     assert "accepted" not in run().stdout
     refused = run("--risk", "1.5")
     assert refused.exit_code == 2
-    assert "`risk` must lie strictly between 0 and 1" in " ".join(refused.stderr.split())
+    assert "`risk` must lie strictly between 0 and 1" in " ".join(
+        refused.stderr.split()
+    )

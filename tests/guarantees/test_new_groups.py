@@ -1,4 +1,6 @@
-"""Groups that were never seen: guarantees that count groups, simulated and through every method."""
+"""Groups that were never seen: guarantees that count groups, simulated and through
+every method.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ SPREADS = (0.0, 0.3, 1.0)
 def draw_groups(
     rng: np.random.Generator, n_groups: int, spread: float, sizes: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group, score and noise-free shift (n,) of rows of groups with sizes from `sizes`."""
+    """Group, score and noise-free shift (n,) of rows of groups with sizes from
+    `sizes`.
+    """
     each = np.exp(rng.uniform(*np.log(sizes), n_groups)).astype(int)
     group = np.repeat(np.arange(n_groups), each)
-    return group, rng.normal(1.5, 1.5, group.size), (spread * rng.normal(size=n_groups))[group]
+    return (
+        group,
+        rng.normal(1.5, 1.5, group.size),
+        (spread * rng.normal(size=n_groups))[group],
+    )
 
 
 def margin(n: int, share: float = 0.1) -> float:
@@ -53,14 +61,20 @@ def test_coverage_of_a_new_group(spread: float, n_groups: int) -> None:
         all_missed += (new <= np.quantile(score[old], 0.8)).mean() < 0.8
         mean.append((new <= average).mean())
     assert missed / runs <= margin(runs)
-    assert all_missed / runs > 0.3  # what the same check finds where groups are not counted
+    assert (
+        all_missed / runs > 0.3
+    )  # what the same check finds where groups are not counted
     assert np.mean(mean) >= 0.8 - 3.0 * np.std(mean) / runs**0.5
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize(("n_groups", "sizes"), [(9, (20, 21)), (13, (20, 1000)), (30, (200, 201))])
-def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("n_groups", "sizes"), [(9, (20, 21)), (13, (20, 1000)), (30, (200, 201))]
+)
+def test_error_rate_of_a_new_group(
+    spread: float, n_groups: int, sizes: tuple[int, int]
+) -> None:
     rng, runs, risk, broken, true = np.random.default_rng(n_groups), 120, 0.2, 0, 0
     names, accepts = GroupNames(("site",), tuple((k,) for k in range(n_groups))), 0
     for _ in range(runs):
@@ -68,7 +82,9 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
         chance = 1.0 / (1.0 + np.exp(score + shift))
         wrong, level = rng.random(group.size) < chance, score_levels(score)
         old, new = group < n_groups, group == n_groups
-        table = ScoreTable.from_examples(level[old], wrong[old], None, (names, group[old]))
+        table = ScoreTable.from_examples(
+            level[old], wrong[old], None, (names, group[old])
+        )
         least = _prove(table, risk, 0.1, "held-out", "new group", True)[0][0]
         accepted = new & (level >= least)
         shown = accepted.sum() >= min(control.least_shown(risk), 0.5 * new.sum())
@@ -91,9 +107,15 @@ def test_losses_of_a_new_group(spread: float) -> None:
         group, score, shift = draw_groups(rng, 13, spread, (30, 300))
         losses = (score + shift)[:, None] > tried[None, :]  # grow along the thresholds
         old, new = group < 12, losses[group == 12]
-        given: dict[str, Any] = {"thresholds": tried, "by": "new group", "groups": group[old]}
+        given: dict[str, Any] = {
+            "thresholds": tried,
+            "by": "new group",
+            "groups": group[old],
+        }
         held_out = losses[old].astype(float)
-        sure = control_risk(None, group[old], loss=held_out, risk=0.3, delta=0.1, **given)
+        sure = control_risk(
+            None, group[old], loss=held_out, risk=0.3, delta=0.1, **given
+        )
         mean = control_risk(None, group[old], loss=held_out, risk=0.3, **given)
         broken += new[:, np.flatnonzero(tried == sure.threshold)].mean() > 0.3
         average.append(new[:, np.flatnonzero(tried == mean.threshold)].mean())
@@ -109,7 +131,9 @@ def test_the_numbers_of_groups() -> None:
     nine = control.new_group_threshold(score, group, 0.9, 0.1, np.ones(900))
     own = [np.sort(score[group == k])[89] for k in range(9)]
     assert nine.values[0] == max(own)
-    eight = control.new_group_threshold(score, np.minimum(group, 7), 0.9, 0.1, np.ones(900))
+    eight = control.new_group_threshold(
+        score, np.minimum(group, 7), 0.9, 0.1, np.ones(900)
+    )
     assert np.isinf(eight.values[0])
     assert eight.fewest == 9
 
@@ -117,7 +141,9 @@ def test_the_numbers_of_groups() -> None:
 # through the methods
 
 
-def hospitals(n: int, n_sites: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def hospitals(
+    n: int, n_sites: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Logits (n, 3) that are off by a site's own constants, labels and sites."""
     rng = np.random.default_rng(seed)
     site = rng.integers(n_sites, size=n)
@@ -133,10 +159,18 @@ def sites() -> Any:
 
 def test_every_method_of_a_calibrator(sites: Any, tmp_path: Path) -> None:
     logits, labels, site = sites
-    cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
+    cal = (
+        make("temps")
+        .fit(*hospitals(500, 12, 1)[:2])
+        .certify(logits, labels, groups=site)
+    )
     new = hospitals(800, 1, 2)[0]
     found = cal.predict_or_abstain(new, risk=0.2, by="new group")
-    assert 0.1 < found.accepted.mean() < cal.predict_or_abstain(new, risk=0.2).accepted.mean()
+    assert (
+        0.1
+        < found.accepted.mean()
+        < cal.predict_or_abstain(new, risk=0.2).accepted.mean()
+    )
     assert "a new group, drawn like the 12 of `certify`" in found.guarantee
     assert "its true rate" in found.guarantee
     sizes = [
@@ -166,29 +200,50 @@ def missed(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarra
 def test_control_risk(sites: Any) -> None:
     logits, labels, site = sites
     cal = make("temps").fit(*hospitals(500, 12, 1)[:2])
-    given: dict[str, Any] = {"loss": missed, "risk": 0.1, "groups": site, "by": "new group"}
-    sure, mean = (cal.control_risk(logits, labels, delta=d, **given) for d in (0.1, None))
+    given: dict[str, Any] = {
+        "loss": missed,
+        "risk": 0.1,
+        "groups": site,
+        "by": "new group",
+    }
+    sure, mean = (
+        cal.control_risk(logits, labels, delta=d, **given) for d in (0.1, None)
+    )
     assert min(sure.threshold, mean.threshold) > 0.0
     assert (
         max(sure.threshold, mean.threshold)
         < cal.control_risk(logits, labels, loss=missed, risk=0.1).threshold
     )
     few = cal.control_risk(
-        logits[site < 5], labels[site < 5], delta=0.1, **given | {"groups": site[site < 5]}
+        logits[site < 5],
+        labels[site < 5],
+        delta=0.1,
+        **given | {"groups": site[site < 5]},
     )
     assert np.isnan(few.threshold)
-    assert "at least 9 groups; with these `delta` must be at least 0.1667" in few.guarantee
+    assert (
+        "at least 9 groups; with these `delta` must be at least 0.1667" in few.guarantee
+    )
     with pytest.raises(ValueError, match="`sample_weight` cannot be given"):
         cal.control_risk(logits, labels, sample_weight=np.ones(6000), **given)
 
 
 def test_fewer_groups_prove_less_and_say_what(sites: Any) -> None:
     logits, labels, site = (part[sites[2] < 7] for part in sites)
-    cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
+    cal = (
+        make("temps")
+        .fit(*hospitals(500, 12, 1)[:2])
+        .certify(logits, labels, groups=site)
+    )
     found = cal.predict_or_abstain(logits, risk=0.3, by="new group")
     assert not found.accepted.any()
-    assert "at least 9 groups; with these `delta` must be at least 0.125" in found.guarantee
-    assert cal.predict_or_abstain(logits, risk=0.3, delta=0.125, by="new group").accepted.any()
+    assert (
+        "at least 9 groups; with these `delta` must be at least 0.125"
+        in found.guarantee
+    )
+    assert cal.predict_or_abstain(
+        logits, risk=0.3, delta=0.125, by="new group"
+    ).accepted.any()
     sets = cal.predict_set(logits, coverage=0.9, delta=0.1, by="new group")
     assert (sets.sizes == 3).all()
     assert "it takes at least 9 groups" in sets.guarantee
@@ -197,7 +252,9 @@ def test_fewer_groups_prove_less_and_say_what(sites: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*groups.*not in the fit")
-def test_groups_of_the_fit_are_predicted_like_new_ones(sites: Any, tmp_path: Path) -> None:
+def test_groups_of_the_fit_are_predicted_like_new_ones(
+    sites: Any, tmp_path: Path
+) -> None:
     logits, labels, site = sites
     cal = auto(logits[::2], labels[::2], groups=site[::2])
     assert cal.rule_.needed_groups is not None
@@ -208,23 +265,36 @@ def test_groups_of_the_fit_are_predicted_like_new_ones(sites: Any, tmp_path: Pat
     for one in (cal, hokical.load(tmp_path / "cal.json")):
         found = one.predict_or_abstain(new, risk=0.3, by="new group")
         assert (found.labels == plain.predict(new)).all()
-        alone = plain._with_rule(plain.rule_).certify(logits[1::2], labels[1::2], groups=site[1::2])
-        assert found.guarantee == alone.predict_or_abstain(new, risk=0.3, by="new group").guarantee
+        alone = plain._with_rule(plain.rule_).certify(
+            logits[1::2], labels[1::2], groups=site[1::2]
+        )
+        assert (
+            found.guarantee
+            == alone.predict_or_abstain(new, risk=0.3, by="new group").guarantee
+        )
         sets = one.predict_set(new, coverage=0.9, by="new group")
-        assert (sets.members == alone.predict_set(new, coverage=0.9, by="new group").members).all()
+        assert (
+            sets.members == alone.predict_set(new, coverage=0.9, by="new group").members
+        ).all()
 
 
 def test_stated_confidences_with_groups_in_the_fit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     subject, stated = rng.integers(12, size=9000), rng.random(9000)
-    right = rng.random(9000) < np.clip(stated + 0.1 * rng.normal(size=12)[subject], 0.0, 1.0)
+    right = rng.random(9000) < np.clip(
+        stated + 0.1 * rng.normal(size=12)[subject], 0.0, 1.0
+    )
     cal = ConfidenceCalibrator().fit(stated[:3000], right[:3000], groups=subject[:3000])
     cal.certify(stated[3000:], right[3000:], groups=subject[3000:])
     found = cal.predict_or_abstain(stated, risk=0.3, by="new group")
     assert 0.05 < found.accepted.mean() < 0.6
-    assert found.accepted[stated > found.threshold + 0.1].all()  # one threshold, one curve
+    assert found.accepted[
+        stated > found.threshold + 0.1
+    ].all()  # one threshold, one curve
     cal.save(tmp_path / "cal.json")
-    again = hokical.load(tmp_path / "cal.json").predict_or_abstain(stated, risk=0.3, by="new group")
+    again = hokical.load(tmp_path / "cal.json").predict_or_abstain(
+        stated, risk=0.3, by="new group"
+    )
     assert (again.accepted == found.accepted).all()
 
 
@@ -239,7 +309,12 @@ def test_losses_of_stated_confidences() -> None:
     def wrong(proba: Any, right: Any, threshold: float) -> Any:
         return (proba >= 1.0 - threshold) & ~right
 
-    asked: dict[str, Any] = {"loss": wrong, "risk": 0.15, "delta": 0.2, "reused": "ignore"}
+    asked: dict[str, Any] = {
+        "loss": wrong,
+        "risk": 0.15,
+        "delta": 0.2,
+        "reused": "ignore",
+    }
     rows = (stated[~old], right[~old])
     found = cal.control_risk(*rows, by="new group", groups=names[~old], **asked)
     alone = ConfidenceCalibrator().fit(stated[old], right[old])
@@ -270,7 +345,9 @@ def test_maps_of_new_patients() -> None:
     assert kept.accepted.any()
 
     def missed(proba: Any, labels: Any, threshold: float) -> Any:
-        return (np.take_along_axis(proba, labels[..., None], -1)[..., 0] < threshold).mean((1, 2))
+        return (
+            np.take_along_axis(proba, labels[..., None], -1)[..., 0] < threshold
+        ).mean((1, 2))
 
     asked: dict[str, Any] = {"loss": missed, "risk": 0.5, "delta": 0.2}
     rows, own = (logits[60:], labels[60:]), {"by": "new group", "groups": patient[60:]}
@@ -297,24 +374,37 @@ def test_several_labels(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     again = hokical.load(tmp_path / "cal.json")
     assert (
-        again.predict_set(odds, coverage=0.8, delta=0.1, by="new group").open == found.open
+        again.predict_set(odds, coverage=0.8, delta=0.1, by="new group").open
+        == found.open
     ).all()
 
     def missing(proba: np.ndarray, truth: np.ndarray, threshold: float) -> np.ndarray:
         return ((proba < threshold) & (truth == 1.0)).mean(axis=1)
 
     given: dict[str, Any] = {"loss": missing, "risk": 0.1}
-    new = cal.control_risk(odds[1000:], labels[1000:], by="new group", groups=site[1000:], **given)
-    assert 0.0 < new.threshold < cal.control_risk(odds[1000:], labels[1000:], **given).threshold
+    new = cal.control_risk(
+        odds[1000:], labels[1000:], by="new group", groups=site[1000:], **given
+    )
+    assert (
+        0.0
+        < new.threshold
+        < cal.control_risk(odds[1000:], labels[1000:], **given).threshold
+    )
     with pytest.raises(ValueError, match="with `groups`; got"):
         cal.control_risk(odds[1000:], labels[1000:], by="new group", **given)
     with pytest.raises(ValueError, match="has no groups to go by"):
-        cal.certify(odds[1000:], labels[1000:]).predict_set(odds, coverage=0.8, by="new group")
+        cal.certify(odds[1000:], labels[1000:]).predict_set(
+            odds, coverage=0.8, by="new group"
+        )
 
 
 def test_other_requests_name_the_option(sites: Any) -> None:
     logits, labels, site = sites
-    cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
+    cal = (
+        make("temps")
+        .fit(*hospitals(500, 12, 1)[:2])
+        .certify(logits, labels, groups=site)
+    )
     other = np.full(20, "new site")
     for ask in (
         lambda: cal.predict_or_abstain(logits[:20], groups=other),
@@ -332,7 +422,9 @@ def test_other_requests_name_the_option(sites: Any) -> None:
     ):
         with pytest.raises(ValueError, match=r'`by="new group"` .* groups=groups'):
             call()
-    with pytest.raises(ValueError, match=r"must be one of .'all', 'new group'.*`predict_set`"):
+    with pytest.raises(
+        ValueError, match=r"must be one of .'all', 'new group'.*`predict_set`"
+    ):
         cal.detect(logits, 1, by="group")  # type: ignore[arg-type]
     weighted = cal.certify(logits, labels, np.linspace(1.0, 2.0, 6000), groups=site)
     with pytest.raises(ValueError, match="needs examples that count alike"):
@@ -359,9 +451,13 @@ def test_what_cannot_be_counted(sites: Any) -> None:
     words = sure.predict_or_abstain(stated, risk=0.3, by="new group").guarantee
     assert "5 groups do not prove it" in words
     odds = rng.normal(size=(2000, 2))
-    several = MultilabelCalibrator().fit(odds[:500], rng.logistic(size=(500, 2)) < odds[:500])
+    several = MultilabelCalibrator().fit(
+        odds[:500], rng.logistic(size=(500, 2)) < odds[:500]
+    )
     truth = rng.logistic(size=(1500, 2)) < odds[500:]
-    several.certify(odds[500:], truth, np.linspace(1.0, 2.0, 1500), groups=subject[500:])
+    several.certify(
+        odds[500:], truth, np.linspace(1.0, 2.0, 1500), groups=subject[500:]
+    )
     with pytest.raises(ValueError, match="needs examples that all count alike"):
         several.predict_set(odds, coverage=0.9, by="new group")
 
@@ -372,16 +468,36 @@ def test_the_command_line(sites: Any, tmp_path: Path) -> None:
     from hokical.cli import app
 
     logits, labels, site = sites
-    cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
+    cal = (
+        make("temps")
+        .fit(*hospitals(500, 12, 1)[:2])
+        .certify(logits, labels, groups=site)
+    )
     cal.save(tmp_path / "cal.json")
     np.savez(tmp_path / "new.npz", test_logits=hospitals(50, 1, 2)[0])
-    given = ["apply", str(tmp_path / "cal.json"), str(tmp_path / "new.npz"), "--risk", "0.2"]
-    given += ["-o", str(tmp_path / "out.csv"), "--coverage", "0.9", "--by", "new group", "--json"]
+    given = [
+        "apply",
+        str(tmp_path / "cal.json"),
+        str(tmp_path / "new.npz"),
+        "--risk",
+        "0.2",
+    ]
+    given += [
+        "-o",
+        str(tmp_path / "out.csv"),
+        "--coverage",
+        "0.9",
+        "--by",
+        "new group",
+        "--json",
+    ]
     found = CliRunner().invoke(app, given)
     assert found.exit_code == 0, found.output
     assert found.output.count("a new group, drawn like the 12") == 2
 
 
 def test_names_without_a_value_for_a_column_are_told() -> None:
-    with pytest.raises(ValueError, match=r"one value for each of the columns \('a', 'b'\); got"):
+    with pytest.raises(
+        ValueError, match=r"one value for each of the columns \('a', 'b'\); got"
+    ):
         GroupNames(("a", "b"), (("x",),))

@@ -1,4 +1,6 @@
-"""Sets of ordered classes: runs of neighbours with the guarantee of all sets; the ranked score."""
+"""Sets of ordered classes: runs of neighbours with the guarantee of all sets; the
+ranked score.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from hokical.metrics import brier, ranked_probability_score
 
 def grades(n: int, seed: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(n, 5)) - 0.5 * (np.arange(5) - 5 * rng.random((n, 1))) ** 2
+    logits = (
+        rng.normal(size=(n, 5)) - 0.5 * (np.arange(5) - 5 * rng.random((n, 1))) ** 2
+    )
     return logits, np.argmax(logits + rng.gumbel(size=(n, 5)), axis=1)
 
 
@@ -50,9 +54,15 @@ def test_sets_are_runs_and_cover(cal: Any) -> None:
 def test_coverage_is_guaranteed_on_average() -> None:
     shares = []
     for seed in range(60):
-        own = hokical.make("uncalibrated").fit(*grades(50, 0)).certify(*grades(59, 100 + seed))
+        own = (
+            hokical.make("uncalibrated")
+            .fit(*grades(50, 0))
+            .certify(*grades(59, 100 + seed))
+        )
         logits, labels = grades(1000, 1000 + seed)
-        members = own.predict_set(logits, coverage=0.8, kind="ordered", allow_empty=True).members
+        members = own.predict_set(
+            logits, coverage=0.8, kind="ordered", allow_empty=True
+        ).members
         shares.append(members[np.arange(1000), labels].mean())
     assert abs(np.mean(shares) - 0.8) < 3 * np.std(shares) / np.sqrt(60) + 1 / 60
 
@@ -64,7 +74,9 @@ def test_other_libraries_agree(cal: Any) -> None:
     logits = grades(200, 3)[0]
     expected = cal.predict_set(logits, coverage=0.9, kind="ordered").members
     module = as_module(with_sets(cal, coverage=0.9, kind="ordered"))
-    np.testing.assert_array_equal(module.members(torch.as_tensor(logits)).numpy(), expected)
+    np.testing.assert_array_equal(
+        module.members(torch.as_tensor(logits)).numpy(), expected
+    )
 
 
 def test_what_would_have_gaps_is_refused(cal: Any) -> None:
@@ -86,4 +98,6 @@ def test_the_ranked_probability_score() -> None:
     weighted = ranked_probability_score(proba, labels, sample_weight=weights)
     assert weighted == pytest.approx(np.average(expected, weights=weights))
     two = softmax(logits[:, :2], axis=1)
-    assert 2 * ranked_probability_score(two, labels % 2) == pytest.approx(brier(two, labels % 2))
+    assert 2 * ranked_probability_score(two, labels % 2) == pytest.approx(
+        brier(two, labels % 2)
+    )

@@ -28,7 +28,9 @@ def test_a_classifier_without_a_sure_answer_accepts_nothing() -> None:
 
 
 def test_the_plan_is_what_happens() -> None:
-    """A calibrated classifier of its own: what `certify` accepts is what was planned."""
+    """A calibrated classifier of its own: what `certify` accepts is what was
+    planned.
+    """
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(4000, 3)) * 4
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -51,7 +53,10 @@ def test_the_plan_is_what_happens() -> None:
         ({"risk": 0.0}, "`risk`"),
         ({"coverage": 1.0}, "`coverage`"),
         ({"risk": 0.1, "confidence": [[0.5]]}, r"`confidence` must be \(m,\)"),
-        ({"risk": 0.1, "confidence": [0.5, 85.0]}, r"lie in \[0, 1\]; got 85.0 in row 1\. Use"),
+        (
+            {"risk": 0.1, "confidence": [0.5, 85.0]},
+            r"lie in \[0, 1\]; got 85.0 in row 1\. Use",
+        ),
         ({"risk": 0.1, "examples": [0]}, "examples"),
     ],
 )
@@ -66,8 +71,14 @@ def test_one_guarantee_at_a_time() -> None:
             plan(**options)
     for options, words in [
         ({"coverage": 0.9, "auroc": 0.8}, "`auroc` and `widths` go with `events`"),
-        ({"risk": 0.1, "widths": {"auroc": 0.1}}, "`auroc` and `widths` go with `events`"),
-        ({"coverage": 0.9, "confidence": [0.5]}, "`confidence` goes with `risk` or `events`"),
+        (
+            {"risk": 0.1, "widths": {"auroc": 0.1}},
+            "`auroc` and `widths` go with `events`",
+        ),
+        (
+            {"coverage": 0.9, "confidence": [0.5]},
+            "`confidence` goes with `risk` or `events`",
+        ),
     ]:
         with pytest.raises(TypeError, match=words):
             plan(**options)
@@ -78,7 +89,9 @@ def test_one_guarantee_at_a_time() -> None:
 def test_a_planned_validation_has_intervals_of_the_planned_widths(
     events: float, auroc: float
 ) -> None:
-    """Data of the assumed kind: slope and AUROC to 6 %, O:E at most, as it also uses the scores."""
+    """Data of the assumed kind: slope and AUROC to 6 %, O:E at most, as it also uses
+    the scores.
+    """
     found, spread = plan(events=events, auroc=auroc), np.sqrt(2.0) * norm.ppf(auroc)
     assert found.fewest == max(found.needed.values())
     rng, probabilities = np.random.default_rng(0), np.zeros(0)
@@ -103,7 +116,8 @@ def test_a_validation_is_planned_of_what_is_known() -> None:
     assert plan(events=0.2, auroc=0.75, widths={"auroc": 0.05}).fewest == pytest.approx(
         4 * half, rel=0.01
     )
-    # (1 - share) / (share * error^2) with an error of 0.1: exp(0.196) - exp(-0.196) wide
+    # (1 - share) / (share * error^2) with an error of 0.1: exp(0.196) - exp(-0.196)
+    # wide
     width = 2 * np.sinh(norm.ppf(0.975) * 0.1)
     assert plan(events=0.5, auroc=0.75, widths={"oe_ratio": width}).fewest == 100
     assert "with the event" in str(plan(events=0.2, auroc=0.75))
@@ -121,7 +135,9 @@ def test_a_validation_is_planned_of_what_is_known() -> None:
 
 
 def shifted(n: int, seed: int, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logits, labels and an input x (n,) that decides how hard a row is; new ones have larger x."""
+    """Logits, labels and an input x (n,) that decides how hard a row is; new ones
+    have larger x.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(loc=0.8 * new, size=n)
     logits = np.stack([np.zeros(n), 2.0 * rng.normal(size=n)], axis=1)
@@ -136,11 +152,18 @@ def of_being_new(x: np.ndarray) -> np.ndarray:
 
 
 def test_density_ratios_carry_guarantees_over() -> None:
-    """On average with weights, and with delta by rejection sampling; without, they fail."""
+    """On average with weights, and with delta by rejection sampling; without, they
+    fail.
+    """
     cal = make("uncalibrated").fit(*shifted(50, 0, new=False)[:2])
     logits, labels, _ = shifted(20_000, 1, new=True)
     error = float((cal.predict(logits) != labels).mean())
-    risk, kept, plain, covered = error - 0.01, 0, 0, []  # accepting everything exceeds the risk
+    risk, kept, plain, covered = (
+        error - 0.01,
+        0,
+        0,
+        [],
+    )  # accepting everything exceeds the risk
     runs = repetitions(60, 20)
     for seed in range(runs):
         old, truth, x = shifted(1500, 100 + seed, new=False)
@@ -151,7 +174,10 @@ def test_density_ratios_carry_guarantees_over() -> None:
             found = cal.predict_or_abstain(logits, risk=risk, delta=0.1)
             wrong = (found.labels != labels)[found.accepted]
             broken = found.accepted.any() and wrong.mean() > risk
-            kept, plain = kept + (weighted and broken), plain + (not weighted and broken)
+            kept, plain = (
+                kept + (weighted and broken),
+                plain + (not weighted and broken),
+            )
         cal.certify(old, truth, ratios.weights, reused="ignore")
         sets = cal.predict_set(logits, coverage=0.8, allow_empty=True)
         covered.append(sets.members[np.arange(20_000), labels].mean())
@@ -168,12 +194,16 @@ def test_density_ratios_are_clipped_counted_and_refused() -> None:
     assert density_ratios([0.5] * 100, new_share=0.2).weights[0] == pytest.approx(4.0)
     share = np.mean([density_ratios([0.5] * 100).sample(k).size for k in range(50)])
     assert share == pytest.approx(100.0 / 10.0, abs=1.5)
-    with pytest.raises(ValueError, match=r"at least 100 effective examples.*Label some of the new"):
+    with pytest.raises(
+        ValueError, match=r"at least 100 effective examples.*Label some of the new"
+    ):
         density_ratios(np.r_[np.full(5000, 1e-4), 0.99])
     with pytest.raises(ValueError, match=r"`probability` must be \(m,\) numbers"):
         density_ratios([[0.5, 0.5]])
     for most in (0.0, -3.0):
-        with pytest.raises(ValueError, match=r"`most` must be a finite number above 0; got"):
+        with pytest.raises(
+            ValueError, match=r"`most` must be a finite number above 0; got"
+        ):
             density_ratios([0.5] * 200, most=most)
 
 

@@ -44,7 +44,9 @@ def test_log_odds_are_those_of_the_softmax() -> None:
 
 def slow_log_odds(row: np.ndarray) -> float:
     label = int(np.argmax(row))
-    others = np.delete(row.astype(np.longdouble), label) - row[label].astype(np.longdouble)
+    others = np.delete(row.astype(np.longdouble), label) - row[label].astype(
+        np.longdouble
+    )
     return float(-np.log(np.exp(others).sum()))
 
 
@@ -56,11 +58,15 @@ def test_log_odds_of_the_label(dtype: Any, spread: float) -> None:
     values[0] = 0.0  # all tied
     values[1, 3:] = -np.inf
     expected = [slow_log_odds(row) for row in values]
-    np.testing.assert_allclose(label_log_odds(as_logits(values)), expected, rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(
+        label_log_odds(as_logits(values)), expected, rtol=2e-6, atol=2e-6
+    )
 
 
 def test_nothing_is_lost_where_the_softmax_is_1() -> None:
-    rows = np.array([[0.0, -300.0, -300.0], [0.0, -301.0, -400.0], [0.0, -np.inf, -np.inf]])
+    rows = np.array(
+        [[0.0, -300.0, -300.0], [0.0, -301.0, -400.0], [0.0, -np.inf, -np.inf]]
+    )
     for values in (rows, rows.astype(np.float32)):
         found = label_log_odds(as_logits(values))
         np.testing.assert_allclose(found[:2], [300.0 - np.log(2.0), 301.0])
@@ -75,20 +81,28 @@ def test_levels_rise_and_start_where_they_say() -> None:
         start = level_log_odds(level)
         assert score_levels(start + 1e-9 * max(1.0, abs(start))) == level
         assert score_levels(start - 1e-9 * max(1.0, abs(start))) == level - 1
-    np.testing.assert_allclose(confidence_log_odds(np.array([0.5, 0.9])), [0.0, np.log(9.0)])
+    np.testing.assert_allclose(
+        confidence_log_odds(np.array([0.5, 0.9])), [0.0, np.log(9.0)]
+    )
 
 
 def test_scores_of_top_k_are_those_of_its_softmax() -> None:
     values, _ = synthetic_logits(40, 8, seed=5, stretch=1.0)
     best = np.argsort(-values, axis=1)[:, :3]
     seen = as_logits(TopK(np.take_along_axis(values, best, axis=1), best, 8))
-    softmax = make("uncalibrated").fit(values, np.arange(40) % 8).predict_confidence(seen)
-    np.testing.assert_allclose(label_log_odds(seen), confidence_log_odds(softmax), atol=1e-9)
+    softmax = (
+        make("uncalibrated").fit(values, np.arange(40) % 8).predict_confidence(seen)
+    )
+    np.testing.assert_allclose(
+        label_log_odds(seen), confidence_log_odds(softmax), atol=1e-9
+    )
 
 
 def test_wrong_examples_count_as_high_as_they_may_come() -> None:
     odds = np.array([level_log_odds(700)] * 2)
     found = conservative_levels([odds, odds], np.array([True, False]), np.zeros(2))
     np.testing.assert_array_equal(found, [700, 699])
-    far = conservative_levels([np.array([np.inf, -np.inf])], np.array([False, True]), np.zeros(2))
+    far = conservative_levels(
+        [np.array([np.inf, -np.inf])], np.array([False, True]), np.zeros(2)
+    )
     np.testing.assert_array_equal(far, [LEVELS - 1, 0])

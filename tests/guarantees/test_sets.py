@@ -18,7 +18,11 @@ import hokical
 from hokical import CalibratorFileError, TopK, load, make
 from hokical.calibrators import with_sets
 from hokical.guarantees import plan
-from hokical.guarantees.control import examples_to_cover, fewest_examples, find_thresholds
+from hokical.guarantees.control import (
+    examples_to_cover,
+    fewest_examples,
+    find_thresholds,
+)
 from hokical.guarantees.sets import SetOptions, prove_sets
 from tests.conftest import max_examples
 
@@ -26,7 +30,9 @@ DRAWS = 10_000
 
 
 def world(n: int, classes: int = 6, seed: int = 0, scale: float = 1.5) -> Any:
-    """Logits of an over-confident classifier, and labels from the true probabilities."""
+    """Logits of an over-confident classifier, and labels from the true
+    probabilities.
+    """
     rng = np.random.default_rng(seed)
     logits = scale * rng.normal(size=(n, classes))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -61,11 +67,17 @@ def test_members_and_scores_are_those_of_the_slow_twin(kind, penalty, free) -> N
     proba, noted = cal.predict_proba(logits), cal.kept_.held_out_conformity
     scores = np.array([slow_scores(p, kind, penalty, free) for p in proba])
     truth = scores[np.arange(80), labels]
-    np.testing.assert_allclose(noted.scores(kind, penalty, free), truth, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        noted.scores(kind, penalty, free), truth, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(noted.proba, proba[np.arange(80), labels], rtol=1e-5)
-    options: dict[str, Any] = {"penalty": penalty, "free_ranks": free} if penalty else {}
+    options: dict[str, Any] = (
+        {"penalty": penalty, "free_ranks": free} if penalty else {}
+    )
     for coverage in (0.37, 0.8, 0.97):
-        found = cal.predict_set(logits, coverage=coverage, kind=kind, allow_empty=True, **options)
+        found = cal.predict_set(
+            logits, coverage=coverage, kind=kind, allow_empty=True, **options
+        )
         limit = found.thresholds[0] * (1.0 if kind == "adaptive" else -1.0)
         expected = scores <= limit + 2e-6 * abs(limit)
         np.testing.assert_array_equal(found.members, expected & (proba > 0.0))
@@ -83,7 +95,9 @@ def test_numbers_to_cover(n: int, coverage: float) -> None:
     assert (k == n + 1) == (n < fewest_examples(1.0 - coverage))
     for delta in (0.1, 0.01):
         sure = examples_to_cover(n, coverage, delta)
-        passing = [j for j in range(1, n + 1) if beta.cdf(coverage, j, n + 1 - j) <= delta]
+        passing = [
+            j for j in range(1, n + 1) if beta.cdf(coverage, j, n + 1 - j) <= delta
+        ]
         assert sure == min(passing, default=n + 1)
         assert (sure == n + 1) == (n < fewest_examples(1.0 - coverage, delta))
 
@@ -94,17 +108,24 @@ def true_coverage(threshold: Any) -> Any:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("n", "coverage"), [(9, 0.9), (50, 0.9), (199, 0.95), (30, 0.5)])
+@pytest.mark.parametrize(
+    ("n", "coverage"), [(9, 0.9), (50, 0.9), (199, 0.95), (30, 0.5)]
+)
 def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None:
     rng = np.random.default_rng(n)
     cells = np.zeros(n, np.int64)
-    found = [find_thresholds(rng.random(n), cells, 1, coverage).values[0] for _ in range(DRAWS)]
+    found = [
+        find_thresholds(rng.random(n), cells, 1, coverage).values[0]
+        for _ in range(DRAWS)
+    ]
     reached = true_coverage(found)
     error = 4.0 * reached.std() / DRAWS**0.5
     assert coverage - error <= reached.mean() <= coverage + 1.0 / (n + 1) + error
 
 
-@pytest.mark.parametrize(("n", "coverage", "delta"), [(100, 0.9, 0.1), (300, 0.95, 0.05)])
+@pytest.mark.parametrize(
+    ("n", "coverage", "delta"), [(100, 0.9, 0.1), (300, 0.95, 0.05)]
+)
 def test_a_sure_coverage_fails_as_rarely_as_guaranteed(n, coverage, delta) -> None:
     scores = np.random.default_rng(n).random((DRAWS, n))
     found = np.sort(scores, axis=1)[:, examples_to_cover(n, coverage, delta) - 1]
@@ -146,7 +167,9 @@ def test_weights_are_counts_or_odds() -> None:
     for delta in (None, 0.1):
         both = [(scores, weights * 1.0), (again, None)]
         counted, repeated = (
-            find_thresholds(of, np.zeros(of.size, np.int64), 1, 0.9, delta, weights=by).values
+            find_thresholds(
+                of, np.zeros(of.size, np.int64), 1, 0.9, delta, weights=by
+            ).values
             for of, by in both
         )
         np.testing.assert_array_equal(counted, repeated)
@@ -181,7 +204,9 @@ def test_weighted_examples_stand_for_a_shifted_world() -> None:
         {"kind": "adaptive", "penalty": 0.02, "free_ranks": 1},
     ],
 )
-@pytest.mark.parametrize("source", ["fit", pytest.param("held-out", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "source", ["fit", pytest.param("held-out", marks=pytest.mark.slow)]
+)
 def test_a_new_example_is_covered(options: dict[str, Any], source: str) -> None:
     """End to end, over calibration sets, fits and new examples."""
     if source == "fit" and options.get("by") == "class":
@@ -211,7 +236,9 @@ def test_a_rounded_row_stays_inside() -> None:
     for coverage in np.linspace(0.3, 0.95, 14):
         wide = cal.predict_set(kinds, coverage=coverage, allow_empty=True)
         for dtype in (np.float32, np.longdouble):
-            other = cal.predict_set(kinds.astype(dtype), coverage=coverage, allow_empty=True)
+            other = cal.predict_set(
+                kinds.astype(dtype), coverage=coverage, allow_empty=True
+            )
             np.testing.assert_array_equal(wide.members, other.members)
 
 
@@ -229,7 +256,9 @@ def test_few_examples_give_everything_and_say_so() -> None:
 
 
 def test_an_impossible_truth_is_not_forgotten() -> None:
-    """Where one in ten true classes is said to be impossible, 95 % needs every class."""
+    """Where one in ten true classes is said to be impossible, 95 % needs every
+    class.
+    """
     logits, labels = world(200, 3, seed=1)
     logits[np.arange(0, 200, 10), labels[::10]] = -np.inf
     cal = make("uncalibrated").fit(*world(50, 3, seed=2)).certify(logits, labels)
@@ -239,7 +268,9 @@ def test_an_impossible_truth_is_not_forgotten() -> None:
     found = cal.predict_set(logits, coverage=0.95, kind="adaptive")
     assert "examples whose true class is possible" in found.guarantee
     few = cal.detect(logits, 1, recall=0.99, delta=0.05)
-    assert "at least 299 examples whose true class is 1 and is possible" in few.guarantee
+    assert (
+        "at least 299 examples whose true class is 1 and is possible" in few.guarantee
+    )
 
 
 def test_rare_classes_are_pooled_and_told_of() -> None:
@@ -260,14 +291,21 @@ def test_groups() -> None:
     logits, labels = world(800, 4, seed=5)
     groups = np.where(np.arange(800) % 2 == 0, "a", "b")
     groups[:3] = "c"
-    cal = make("temps").fit(*world(200, 4, seed=6)).certify(logits, labels, groups=groups)
+    cal = (
+        make("temps").fit(*world(200, 4, seed=6)).certify(logits, labels, groups=groups)
+    )
     new, truth = world(2000, 4, seed=7)
     names = np.where(np.arange(2000) % 2 == 0, "a", "b")
     found = cal.predict_set(new, coverage=0.9, by="group", groups=names)
     covered = found.members[np.arange(2000), truth]
     assert min(covered[::2].mean(), covered[1::2].mean()) > 0.86
-    assert "1 of 3 groups have fewer than 9 examples; for these nothing is left" in found.guarantee
-    with pytest.warns(UserWarning, match="1 of 2 rows whose group was not in `certify`"):
+    assert (
+        "1 of 3 groups have fewer than 9 examples; for these nothing is left"
+        in found.guarantee
+    )
+    with pytest.warns(
+        UserWarning, match="1 of 2 rows whose group was not in `certify`"
+    ):
         found = cal.predict_set(new[:2], coverage=0.9, by="group", groups=["z", "c"])
     assert found.members.all()
     assert found.n_unknown == 1
@@ -291,7 +329,9 @@ def test_empty_sets_are_an_option() -> None:
 @pytest.mark.parametrize("kept", [1, 3, 8])
 def test_hidden_classes_are_or_another(kept: int) -> None:
     cal = make("temps").fit(*world(300, 12, seed=1))
-    cal.certify(TopK.from_logits(world(1500, 12, seed=2)[0], kept), world(1500, 12, seed=2)[1])
+    cal.certify(
+        TopK.from_logits(world(1500, 12, seed=2)[0], kept), world(1500, 12, seed=2)[1]
+    )
     logits, labels = world(3000, 12, seed=3)
     found = cal.predict_set(TopK.from_logits(logits, kept), coverage=0.9)
     assert found.members[np.arange(3000), labels].mean() > 0.88
@@ -334,7 +374,8 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
     cal = make("temps").fit(logits, labels)
     fresh = world(1000, seed=2)
     mixed = [
-        np.concatenate([a[:500], b[:500]]) for a, b in zip((logits, labels), fresh, strict=True)
+        np.concatenate([a[:500], b[:500]])
+        for a, b in zip((logits, labels), fresh, strict=True)
     ]
     for rows in (slice(None), slice(0, 200), slice(None, None, -1)):
         for dtype in (np.float32, np.float64):
@@ -345,7 +386,9 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
     assert cal.certify(*fresh).kept_.held_out_scores.total == 1000
     parts = [(logits[i : i + 100], labels[i : i + 100]) for i in range(0, 3000, 100)]
     streamed = hokical.streams.fit(make("temps"), parts)
-    np.testing.assert_array_equal(streamed.kept_.fit_rows.hashes, cal.kept_.fit_rows.hashes)
+    np.testing.assert_array_equal(
+        streamed.kept_.fit_rows.hashes, cal.kept_.fit_rows.hashes
+    )
     np.testing.assert_array_equal(
         streamed.kept_.fit_conformity.proba, cal.kept_.fit_conformity.proba
     )
@@ -384,13 +427,18 @@ def test_detect_misses_few_of_a_class() -> None:
         missed.append(1.0 - found.flagged[labels == 2].mean())
     assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 10.0
     assert found.guarantee.startswith("Recall of class 2 at least 90%")
-    with pytest.raises(ValueError, match="`label` must be a class, its column from 0 to 3; got 4"):
+    with pytest.raises(
+        ValueError, match="`label` must be a class, its column from 0 to 3; got 4"
+    ):
         cal.detect(logits, 4)
     new, truth = world(200, 4, seed=1000)
     cal.certify(new[truth != 2], truth[truth != 2])
     found = cal.detect(logits, 2, recall=0.9)
     assert found.flagged.all()
-    assert "0 held-out examples. Nothing is left out: it takes at least 9" in found.guarantee
+    assert (
+        "0 held-out examples. Nothing is left out: it takes at least 9"
+        in found.guarantee
+    )
 
 
 def test_actions_cost_least() -> None:
@@ -401,7 +449,9 @@ def test_actions_cost_least() -> None:
     expected = cal.predict_proba(logits) @ costs
     np.testing.assert_array_equal(found.actions, expected.argmin(axis=1))
     np.testing.assert_allclose(found.costs, expected.min(axis=1))
-    with pytest.raises(ValueError, match=r"`costs` must be finite numbers of shape \(6, actions\)"):
+    with pytest.raises(
+        ValueError, match=r"`costs` must be finite numbers of shape \(6, actions\)"
+    ):
         cal.predict_action(logits, np.eye(5))
 
 
@@ -421,7 +471,9 @@ def test_bad_arguments_are_named() -> None:
     ]:
         with pytest.raises((TypeError, ValueError), match=words):
             cal.predict_set(logits, **options)
-    with pytest.raises(ValueError, match=r"`by` must not be \"group\".*Use `predict_set\("):
+    with pytest.raises(
+        ValueError, match=r"`by` must not be \"group\".*Use `predict_set\("
+    ):
         with_sets(cal, coverage=0.9, by="group")
     cal.forget_examples()
     cal.kept_ = replace(cal.kept_, held_out_conformity=None)
@@ -436,7 +488,9 @@ def test_a_plan_tells_what_to_expect() -> None:
     assert found.fewest == 9
     assert found.low[0] == found.high[0] == 1.0
     rng = np.random.default_rng(0)
-    reached = np.sort(rng.random((DRAWS, 100)), axis=1)[:, examples_to_cover(100, 0.9) - 1]
+    reached = np.sort(rng.random((DRAWS, 100)), axis=1)[
+        :, examples_to_cover(100, 0.9) - 1
+    ]
     inside = (reached >= found.low[1]) & (reached <= found.high[1])
     assert abs(inside.mean() - 0.9) < 0.02
 
@@ -450,7 +504,9 @@ def test_the_words_know_what_was_covered() -> None:
 
 
 def test_certainty_is_of_each_cell() -> None:
-    found = certified(n=600).predict_set(world(5)[0], coverage=0.9, by="class", delta=0.1)
+    found = certified(n=600).predict_set(
+        world(5)[0], coverage=0.9, by="class", delta=0.1
+    )
     assert "with 90% confidence for each class:" in found.guarantee
 
 
@@ -469,13 +525,22 @@ def test_parts_are_weighed_together() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"labels": np.array([9, 9])}, {"labels": np.array([-1, 0])}, {"rank": np.array([0, 1])},
-        {"above": np.array([np.nan, 0.0])}, {"weights": np.array([-1.0, 1.0])}, {"unit": -100.0},
-        {"group": np.array([0, 3])}, {"group": None},
+        {"labels": np.array([9, 9])},
+        {"labels": np.array([-1, 0])},
+        {"rank": np.array([0, 1])},
+        {"above": np.array([np.nan, 0.0])},
+        {"weights": np.array([-1.0, 1.0])},
+        {"unit": -100.0},
+        {"group": np.array([0, 3])},
+        {"group": None},
     ],
-)  # fmt: skip
+)
 def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
-    cal = make("temps").fit(*world(200, seed=3)).certify(*world(2, seed=4), groups=["a", "b"])
+    cal = (
+        make("temps")
+        .fit(*world(200, seed=3))
+        .certify(*world(2, seed=4), groups=["a", "b"])
+    )
     noted = cal.kept_.held_out_conformity
     for name, value in wrong.items():
         object.__setattr__(noted, name, value)
@@ -534,7 +599,9 @@ def test_hidden_classes_are_placed_as_if_they_had_a_column(best: int) -> None:
 
 @pytest.mark.slow
 def test_threads_may_ask_for_more_coverages_than_are_remembered() -> None:
-    """Answers are cleared when there are too many: no thread may rely on those of another."""
+    """Answers are cleared when there are too many: no thread may rely on those of
+    another.
+    """
     cal, rows = certified(200), world(1)[0]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

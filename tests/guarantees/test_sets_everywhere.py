@@ -103,7 +103,9 @@ def test_a_stream_certifies_as_an_array_does(cal) -> None:
     twin = make("hoki").fit(*world(400, seed=1))
     certify(twin, [(logits[:90], labels[:90]), (logits[90:], labels[90:])])
     for name in ("proba", "above", "rank", "labels"):
-        found, expected = (getattr(each.kept_.held_out_conformity, name) for each in (twin, cal))
+        found, expected = (
+            getattr(each.kept_.held_out_conformity, name) for each in (twin, cal)
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(ValueError, match="at least one part"):
         twin._certify_parts([])
@@ -122,7 +124,9 @@ def test_classifiers_name_their_sets() -> None:
     model.fit(data.data[::3], names[::3])
     with pytest.raises(ValueError, match="no examples to go by"):
         model.predict_set(data.data[2::3], coverage=0.9)
-    found = model.certify(data.data[1::3], names[1::3]).predict_set(data.data[2::3], coverage=0.9)
+    found = model.certify(data.data[1::3], names[1::3]).predict_set(
+        data.data[2::3], coverage=0.9
+    )
     assert set(found.labels(0)) <= set(data.target_names)
     truth = names[2::3]
     assert np.mean([truth[i] in found.labels(i) for i in range(50)]) > 0.8
@@ -130,12 +134,16 @@ def test_classifiers_name_their_sets() -> None:
     assert flagged.flagged[truth == "virginica"].mean() > 0.8
     assert flagged.guarantee.startswith("Recall of class virginica at least 90%")
     assert flagged.guarantee.endswith(" held-out examples.")
-    with pytest.raises(ValueError, match=r"`label` must be names of the classes.*got 'rose'"):
+    with pytest.raises(
+        ValueError, match=r"`label` must be names of the classes.*got 'rose'"
+    ):
         model.detect(data.data, "rose")
     costs = 1.0 - np.eye(3)
     cheap = model.predict_action(data.data[2::3], costs)
     np.testing.assert_array_equal(cheap.actions, model.predict(data.data[2::3]))
-    asked = model.predict_action(data.data[2::3], np.c_[costs, np.full(3, 0.01)]).actions
+    asked = model.predict_action(
+        data.data[2::3], np.c_[costs, np.full(3, 0.01)]
+    ).actions
     assert set(asked) <= {0, 1, 2, 3}
     named = model.predict_action(data.data[2::3], [[0, 1], [1, 0], [1, 0]])
     assert set(named.actions) == {0, 1}
@@ -161,12 +169,16 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
     assert found.members.shape == logits.shape
     assert found.sizes.shape == labels.shape
     assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 60**0.5
-    assert found.guarantee.startswith("Coverage of the positions of a new item at least 90%")
+    assert found.guarantee.startswith(
+        "Coverage of the positions of a new item at least 90%"
+    )
     mask = labels == 0
     masked = cal.predict_set(logits, coverage=0.9, mask=mask)
     assert not np.moveaxis(masked.members, 1, -1)[~mask].any()
     one, two = cal.predict_set([logits[:10], logits[10:]], coverage=0.9)
-    np.testing.assert_array_equal(np.concatenate([one.members, two.members]), found.members)
+    np.testing.assert_array_equal(
+        np.concatenate([one.members, two.members]), found.members
+    )
     assert "on 20 held-out items" in found.guarantee
     assert "weights" not in found.guarantee  # nobody gave any
     with pytest.raises(ValueError, match="no names by row"):
@@ -176,7 +188,9 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
 
 
 def test_item_weights_are_those_of_risk_control() -> None:
-    """The threshold by the definition: the mean share over items, with room for one more."""
+    """The threshold by the definition: the mean share over items, with room for one
+    more.
+    """
     cal = Dense("temps").fit(*_last(dense_world(60, 0)))
     logits, labels = _last(dense_world(25, 9))
     noted = cal.certify(logits, labels).calibrator_.kept_.held_out_conformity
@@ -198,7 +212,10 @@ def test_coverage_is_watched_at_any_time() -> None:
     alarms = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        alarms += CoverageMonitor(0.9, delta=0.05).update(rng.random(2000) < 0.9).alarm is not None
+        alarms += (
+            CoverageMonitor(0.9, delta=0.05).update(rng.random(2000) < 0.9).alarm
+            is not None
+        )
     assert alarms <= 20
     cal = make("temps").fit(*world(300, seed=1)).certify(*world(400, seed=2))
     logits, labels = world(3000, seed=3)
@@ -209,9 +226,13 @@ def test_coverage_is_watched_at_any_time() -> None:
     assert monitor.alarm is None
     monitor.update_sets(found, (labels + 1) % 6)
     assert monitor.alarm is not None
-    assert "less than the guaranteed 0.9, started no later than label 2," in str(monitor)
+    assert "less than the guaranteed 0.9, started no later than label 2," in str(
+        monitor
+    )
     for wrong in ([np.nan, 1.0], [0.3], [[True]]):
-        with pytest.raises(ValueError, match=r"`covered` must be 1-D.*got array.*Pass `members"):
+        with pytest.raises(
+            ValueError, match=r"`covered` must be 1-D.*got array.*Pass `members"
+        ):
             monitor.update(wrong)
     with pytest.raises(ValueError, match="`tolerance` must lie"):
         CoverageMonitor(0.9, tolerance=np.nan)
@@ -219,9 +240,11 @@ def test_coverage_is_watched_at_any_time() -> None:
 
 def test_comparisons_show_sets(tmp_path) -> None:
     found = hokical.compare(
-        world(500, seed=1), world(1000, seed=2), ["uncalibrated", "temps"],
+        world(500, seed=1),
+        world(1000, seed=2),
+        ["uncalibrated", "temps"],
         coverage=0.9,
-    )  # fmt: skip
+    )
     sets = found["temps"].sets
     assert sets.overall.n == 500
     assert abs(sets.overall.coverage - 0.9) < 0.07
@@ -247,7 +270,9 @@ def test_streams_certify_with_groups() -> None:
     fit, (logits, labels) = world(300, seed=1), world(900, seed=2)
     groups = np.array(["a", "b", None], object)[np.arange(900) % 3]
     whole = make("temps").fit(*fit).certify(logits, labels, groups=groups)
-    chunks = open_source([(logits[k : k + 250], labels[k : k + 250]) for k in range(0, 900, 250)])
+    chunks = open_source(
+        [(logits[k : k + 250], labels[k : k + 250]) for k in range(0, 900, 250)]
+    )
     parts = certify(make("temps").fit(*fit), chunks, groups=groups)
     asked = {"coverage": 0.9, "by": "group", "groups": groups}
     one, other = (cal.predict_set(logits, **asked) for cal in (whole, parts))
@@ -277,7 +302,8 @@ def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
     proba = make("uncalibrated").fit(logits, labels).predict_proba(logits)
     truth = proba[np.arange(9000), labels]
     shares = [
-        np.isin(sample.proba, truth[rows]).mean() for rows in (slice(3000), slice(3000, None))
+        np.isin(sample.proba, truth[rows]).mean()
+        for rows in (slice(3000), slice(3000, None))
     ]
     assert shares[0] == pytest.approx(1 / 3, abs=0.02)
     assert shares[1] == pytest.approx(2 / 3, abs=0.02)
@@ -302,5 +328,8 @@ def test_a_rule_of_sets_checks_its_threshold_and_flags(wrong: dict[str, Any]) ->
 
 def test_every_kind_of_sets_has_the_same_default_coverage() -> None:
     kinds = (hokical.Calibrator, hokical.Dense, hokical.MultilabelCalibrator)
-    found = {inspect.signature(kind.predict_set).parameters["coverage"].default for kind in kinds}
+    found = {
+        inspect.signature(kind.predict_set).parameters["coverage"].default
+        for kind in kinds
+    }
     assert found == {0.9}

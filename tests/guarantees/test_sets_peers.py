@@ -12,7 +12,8 @@ from hokical import make
 from tests.guarantees.test_sets import world
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore")]
-#: (n + 1) coverage is no whole number, where MAPIE and crepes take one example more than needed.
+#: (n + 1) coverage is no whole number, where MAPIE and crepes take one example more
+#: than needed.
 N, CLASSES = 700, 8
 
 
@@ -34,7 +35,9 @@ def test_torchcp(data: Any, coverage: float, kind: str, monkeypatch: Any) -> Non
     predictor = pytest.importorskip("torchcp.classification.predictor")
     scores = pytest.importorskip("torchcp.classification.score")
     cal, rows, labels, new, *_ = data
-    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.ones(*shape, **options))
+    monkeypatch.setattr(
+        torch, "rand", lambda *shape, **options: torch.ones(*shape, **options)
+    )
     made = {
         "LAC": lambda: scores.LAC(),
         "APS": lambda: scores.APS(),
@@ -47,7 +50,11 @@ def test_torchcp(data: Any, coverage: float, kind: str, monkeypatch: Any) -> Non
         "RAPS": {"kind": "adaptive", "penalty": 0.02, "free_ranks": 2},
         "by class": {"by": "class"},
     }[kind]
-    home = predictor.ClassConditionalPredictor if kind == "by class" else predictor.SplitPredictor
+    home = (
+        predictor.ClassConditionalPredictor
+        if kind == "by class"
+        else predictor.SplitPredictor
+    )
     theirs = home(made, device=torch.device("cpu"))
     theirs.calculate_threshold(torch.tensor(rows), torch.tensor(labels), 1.0 - coverage)
     sets = np.asarray(theirs.predict_with_logits(torch.tensor(new))) > 0
@@ -95,7 +102,10 @@ def test_crepes(data: Any, by: str) -> None:
     if by == "class":
         columns = [
             theirs.predict_set(
-                given[:, [k]], bins=np.full(len(new), k), confidence=0.903, smoothing=False
+                given[:, [k]],
+                bins=np.full(len(new), k),
+                confidence=0.903,
+                smoothing=False,
             )
             for k in range(CLASSES)
         ]
@@ -107,7 +117,9 @@ def test_crepes(data: Any, by: str) -> None:
 
 
 def test_torch_uncertainty_takes_a_quantile_of_n(data: Any) -> None:
-    """`torch.quantile(scores, coverage)`: no example more for the new one, so a little less."""
+    """`torch.quantile(scores, coverage)`: no example more for the new one, so a
+    little less.
+    """
     torch = pytest.importorskip("torch")
     pytest.importorskip("torch_uncertainty")
     try:
@@ -115,19 +127,25 @@ def test_torch_uncertainty_takes_a_quantile_of_n(data: Any) -> None:
     except ImportError as error:
         pytest.skip(f"torch-uncertainty lacks a package: {error}")
     cal, rows, labels, new, *_ = data
-    theirs = ConformalClsTHR(alpha=0.1, model=torch.nn.Identity(), enable_ts=False, device="cpu")
+    theirs = ConformalClsTHR(
+        alpha=0.1, model=torch.nn.Identity(), enable_ts=False, device="cpu"
+    )
     pairs = [(torch.tensor(rows), torch.tensor(labels))]
     theirs.fit(pairs)
     sets = theirs.conformal(torch.tensor(new)).numpy() > 0
     found = cal.predict_set(new, coverage=0.9)
     noted = cal.kept_.held_out_conformity
-    assert float(theirs.q_hat) == pytest.approx(np.quantile(1.0 - noted.proba, 0.9), abs=1e-12)
+    assert float(theirs.q_hat) == pytest.approx(
+        np.quantile(1.0 - noted.proba, 0.9), abs=1e-12
+    )
     assert (sets <= found.members).all()
     assert 0 < (found.members & ~sets).mean() < 0.005
 
 
 def test_mapie_controls_precision_as_well() -> None:
-    """The same guarantee and splits: ours finds no less, and neither breaks it too often."""
+    """The same guarantee and splits: ours finds no less, and neither breaks it too
+    often.
+    """
     control = pytest.importorskip("mapie.risk_control")
     new, truth = world(20_000, 2, seed=3, scale=1.0)
     proba = softmax(new, axis=1)[:, 1]
@@ -137,10 +155,18 @@ def test_mapie_controls_precision_as_well() -> None:
         theirs = control.BinaryClassificationController(
             lambda X: X, risk="precision", target_level=0.8, confidence_level=0.9
         ).calibrate(softmax(rows, axis=1), labels)
-        cal = make("uncalibrated").fit(*world(50, 2)).control_risk(
-            rows, labels, risk=0.2, delta=0.1, thresholds=thresholds,
-            loss=lambda p, y, t: np.where(p[:, 1] >= t, y != 1, np.nan),
-        )  # fmt: skip
+        cal = (
+            make("uncalibrated")
+            .fit(*world(50, 2))
+            .control_risk(
+                rows,
+                labels,
+                risk=0.2,
+                delta=0.1,
+                thresholds=thresholds,
+                loss=lambda p, y, t: np.where(p[:, 1] >= t, y != 1, np.nan),
+            )
+        )
         for k, limit in enumerate((cal.threshold, theirs.best_predict_param)):
             flagged = proba >= (2.0 if limit is None or np.isnan(limit) else limit)
             found[k] += flagged.mean()

@@ -28,8 +28,12 @@ BROKEN = "not label shift: estimates withheld"
 CENTRES = 1.6 * np.eye(CLASSES)
 
 
-def world(n: int, share: np.ndarray = OLD, *, seed: int, noise: float = 1.0) -> tuple[Any, Any]:
-    """Rows of normal features around a centre per class, with the logits of the old balance."""
+def world(
+    n: int, share: np.ndarray = OLD, *, seed: int, noise: float = 1.0
+) -> tuple[Any, Any]:
+    """Rows of normal features around a centre per class, with the logits of the old
+    balance.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.choice(len(share), n, p=share)
     rows = CENTRES[labels] + noise * rng.normal(size=(n, CLASSES))
@@ -51,11 +55,14 @@ def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     for name, array in vars(cal.kept_.class_scores).items():
         np.testing.assert_array_equal(getattr(loaded.kept_.class_scores, name), array)
     parts = fit(make("temps"), open_source(logits, labels, chunk_rows=700))
-    np.testing.assert_array_equal(parts.kept_.class_scores.cells, cal.kept_.class_scores.cells)
+    np.testing.assert_array_equal(
+        parts.kept_.class_scores.cells, cal.kept_.class_scores.cells
+    )
     weights = np.random.default_rng(0).random(4000)
     weighted = make("temps").fit(logits, labels, weights)
     np.testing.assert_allclose(
-        weighted.kept_.class_scores.frequencies, np.bincount(labels, weights) / weights.sum()
+        weighted.kept_.class_scores.frequencies,
+        np.bincount(labels, weights) / weights.sum(),
     )
 
 
@@ -80,7 +87,8 @@ def test_a_known_balance_is_bayes_rule(cal) -> None:
     back = twin.reweight_classes(cal.kept_.class_scores.frequencies)
     np.testing.assert_allclose(back.predict_proba(logits), old)
     np.testing.assert_allclose(
-        cal.reweight_classes(cal.kept_.class_scores.frequencies).predict_proba(logits), old
+        cal.reweight_classes(cal.kept_.class_scores.frequencies).predict_proba(logits),
+        old,
     )
 
 
@@ -118,7 +126,9 @@ def test_classes_without_examples_are_not_raised_in_silence() -> None:
     logits, labels = world(2000, seed=31)
     keep = labels != 2
     cal = make("temps").fit(logits[keep], labels[keep])
-    with pytest.warns(UserWarning, match=r"give 20\.0% to classes without an example .* 2: their"):
+    with pytest.warns(
+        UserWarning, match=r"give 20\.0% to classes without an example .* 2: their"
+    ):
         cal.reweight_classes([0.2] * 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -151,7 +161,10 @@ def test_every_kind_of_method_adapts(method) -> None:
         adapted = found.adapt()
     assert bool(told) == (not found.holds) == (method == "hoki")
     share = adapted.predict_proba(logits).mean(axis=0)
-    assert np.abs(share - NEW).sum() < np.abs(fitted.predict_proba(logits).mean(axis=0) - NEW).sum()
+    assert (
+        np.abs(share - NEW).sum()
+        < np.abs(fitted.predict_proba(logits).mean(axis=0) - NEW).sum()
+    )
 
 
 def test_torch_and_onnx(cal) -> None:
@@ -205,9 +218,13 @@ def test_a_new_balance_is_found(cal) -> None:
     assert abs(found.accuracy - right.mean()) < 0.02
     adapted = found.adapt()
     assert (adapted.predict(logits) == labels).mean() > right.mean() + 0.05
-    assert abs((adapted.predict(logits) == labels).mean() - found.adapted_accuracy) < 0.02
+    assert (
+        abs((adapted.predict(logits) == labels).mean() - found.adapted_accuracy) < 0.02
+    )
     for k in range(CLASSES):
-        assert abs(right[cal.predict(logits) == k].mean() - found.label_accuracy[k]) < 0.08
+        assert (
+            abs(right[cal.predict(logits) == k].mean() - found.label_accuracy[k]) < 0.08
+        )
     proba = cal.predict_proba(logits)
     loss = -np.log(proba[np.arange(4000), labels]).mean()
     assert abs(found.log_loss - loss) < 0.05
@@ -261,7 +278,9 @@ def test_other_changes_are_told(cal, change) -> None:
 
 
 def test_the_interval_covers_what_label_shift_cannot_tell_from_other_changes() -> None:
-    """Weak scores whose mix has changed look like a new balance: 16 of 30 held by it alone."""
+    """Weak scores whose mix has changed look like a new balance: 16 of 30 held by it
+    alone.
+    """
     rng, hits = np.random.default_rng(0), 0
 
     def rows(n: int, mean: float) -> tuple[Any, Any]:
@@ -283,7 +302,10 @@ def test_the_interval_covers_what_label_shift_cannot_tell_from_other_changes() -
 
 def test_labels_that_are_too_sure_are_told(cal) -> None:
     """Of few rows the looks alone tell less: 11 of these."""
-    told = [not cal.estimate_shift(1.8 * world(20, seed=400 + k)[0]).holds for k in range(20)]
+    told = [
+        not cal.estimate_shift(1.8 * world(20, seed=400 + k)[0]).holds
+        for k in range(20)
+    ]
     assert sum(told) >= 14
 
 
@@ -356,7 +378,9 @@ def test_top_k_is_refused(cal) -> None:
     with pytest.raises(ValueError, match="every class"):
         cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
     few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
-    np.testing.assert_allclose(few.kept_.class_scores.frequencies, np.bincount(labels) / 300)
+    np.testing.assert_allclose(
+        few.kept_.class_scores.frequencies, np.bincount(labels) / 300
+    )
     with pytest.raises(ValueError, match="all classes"):
         few.estimate_shift(logits)
 
@@ -364,7 +388,9 @@ def test_top_k_is_refused(cal) -> None:
 def test_no_warnings_on_odd_rows(cal) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = cal.estimate_shift(np.array([[0.0] * 5, [1e30, 0, 0, 0, 0], [3, -np.inf, 0, 0, 0]]))
+        found = cal.estimate_shift(
+            np.array([[0.0] * 5, [1e30, 0, 0, 0, 0], [3, -np.inf, 0, 0, 0]])
+        )
     assert np.isfinite(found.accuracy)
 
 
@@ -377,7 +403,8 @@ def test_accuracy_is_of_the_labels_that_are_predicted() -> None:
     cal = make("structured").fit(*often_last(4000, 0))
     logits, labels = often_last(8000, 1)
     own, right = (
-        (found == labels).mean() for found in (logits.argmax(axis=1), cal.predict(logits))
+        (found == labels).mean()
+        for found in (logits.argmax(axis=1), cal.predict(logits))
     )
     assert right > own + 0.02
     assert abs(cal.estimate_shift(logits).accuracy - right) < 0.015
@@ -397,11 +424,15 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
 
 
 def test_a_calibrator_that_is_off_has_a_wide_interval() -> None:
-    """Uncalibrated confidences that are far too low: both ways of foretelling differ."""
+    """Uncalibrated confidences that are far too low: both ways of foretelling
+    differ.
+    """
     logits, labels = world(3000, seed=17)
     cal = make("uncalibrated").fit(0.2 * logits, labels)
     new, truth = world(3000, seed=18)
-    with pytest.warns(UserWarning, match=r"uncalibrated assume 17\.5% of class 4, where 9\.9%"):
+    with pytest.warns(
+        UserWarning, match=r"uncalibrated assume 17\.5% of class 4, where 9\.9%"
+    ):
         found = cal.estimate_shift(0.2 * new)
     right = (cal.predict(new) == truth).mean()
     assert found.accuracy < right - 0.1
@@ -415,11 +446,15 @@ def test_false_alarms_come_as_rarely_as_is_said() -> None:
     for _ in range(30):
         labels = rng.integers(0, 2, 5000)
         rows = rng.normal(size=5000) + centre * (2 * labels - 1)
-        cal = make("temps").fit(np.stack([-centre * rows, centre * rows], axis=1), labels)
+        cal = make("temps").fit(
+            np.stack([-centre * rows, centre * rows], axis=1), labels
+        )
         for _ in range(40):
             labels = (rng.random(200) < rng.random()).astype(int)
             rows = rng.normal(size=200) + centre * (2 * labels - 1)
-            found = cal.estimate_shift(np.stack([-centre * rows, centre * rows], axis=1))
+            found = cal.estimate_shift(
+                np.stack([-centre * rows, centre * rows], axis=1)
+            )
             alarms.append(found.p_value < 0.01)
     assert np.mean(alarms) < 0.02
 
@@ -430,7 +465,10 @@ def test_a_class_without_a_share_does_not_come_back(cal) -> None:
     with pytest.raises(ValueError, match=r"had the frequency 0 before: \[0\]"):
         without.reweight_classes(NEW)
     np.testing.assert_allclose(
-        without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2]).kept_.class_scores.frequencies[1], 0.4
+        without.reweight_classes(
+            [0, 0.4, 0.2, 0.2, 0.2]
+        ).kept_.class_scores.frequencies[1],
+        0.4,
     )
 
 
@@ -457,7 +495,12 @@ def test_commoner_classes_are_no_further_examples() -> None:
 
 def test_what_the_old_balance_certified_is_refused(cal) -> None:
     logits, labels = world(600, seed=19)
-    twin = make("temps").fit(*world(600, seed=20)).certify(logits, labels).reweight_classes(NEW)
+    twin = (
+        make("temps")
+        .fit(*world(600, seed=20))
+        .certify(logits, labels)
+        .reweight_classes(NEW)
+    )
     for ask in (twin.predict_or_abstain, twin.predict_interval):
         with pytest.raises(ValueError, match="have the old class frequencies"):
             ask(logits)
@@ -491,9 +534,14 @@ def test_calibrators_with_groups() -> None:
         adapted.predict_proba(logits)
     sets = adapted.predict_set(logits, coverage=0.9, groups=site)
     assert sets.members[np.arange(3000), labels].mean() > 0.88
-    known = fitted.reweight_classes([0.25] * 4).predict_set(logits, coverage=0.9, groups=site)
+    known = fitted.reweight_classes([0.25] * 4).predict_set(
+        logits, coverage=0.9, groups=site
+    )
     assert known.members[np.arange(3000), labels].mean() > 0.88
-    assert fitted.reweight_classes(4 * [0.25])._without_groups().rule_.needed_groups is None
+    assert (
+        fitted.reweight_classes(4 * [0.25])._without_groups().rule_.needed_groups
+        is None
+    )
     twin = fitted.reweight_classes([0.1, 0.2, 0.3, 0.4])
     old = (
         fitted.predict_proba(logits, groups=site)
@@ -506,10 +554,14 @@ def test_calibrators_with_groups() -> None:
 
 
 def sites(rng: np.random.Generator, n: int, ratio: float = 1.0) -> tuple[Any, Any, Any]:
-    """Sites with their own temperatures and frequencies; class 0 `ratio` as frequent in "0"."""
+    """Sites with their own temperatures and frequencies; class 0 `ratio` as frequent
+    in "0".
+    """
     share = np.array([[4.0 * ratio, 3.0, 2.0], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
     site = rng.choice(4, n, p=[0.4, 0.3, 0.28, 0.02])
-    share = share[np.minimum(site, 2)] / share[np.minimum(site, 2)].sum(axis=1, keepdims=True)
+    share = share[np.minimum(site, 2)] / share[np.minimum(site, 2)].sum(
+        axis=1, keepdims=True
+    )
     labels = (share.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(n, 3))
     return logits * np.array([0.7, 1.5, 3.0, 1.0])[site, None], labels, site.astype(str)
@@ -535,7 +587,9 @@ def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
     low, high = found["0"].class_frequencies_interval.T
     assert ((low <= own) & (own <= high)).all()
     # The old frequencies are those of the group, which `adapt` starts from.
-    assert found["1"].old_class_frequencies[0] < 0.25 < found["0"].old_class_frequencies[0]
+    assert (
+        found["1"].old_class_frequencies[0] < 0.25 < found["0"].old_class_frequencies[0]
+    )
     rows = site == "0"
     right = np.take_along_axis(
         found["0"].adapt().predict_proba(logits[rows], groups={"site": site[rows]}),
@@ -543,7 +597,10 @@ def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
         axis=1,
     )
     before = cal.predict_proba(logits[rows], groups={"site": site[rows]})
-    assert np.log(right).mean() > np.log(before[np.arange(rows.sum()), labels[rows]]).mean() + 0.05
+    assert (
+        np.log(right).mean()
+        > np.log(before[np.arange(rows.sum()), labels[rows]]).mean() + 0.05
+    )
     assert not found["3"].holds  # of 80 examples
     assert "too few examples" in found["3"].verdict
     blurred = np.where(rows[:, None], 0.4 * logits, logits)
@@ -556,7 +613,9 @@ def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_unchanged_groups_raise_few_alarms() -> None:
-    """The level is that of all groups of an estimate together; frequencies lie in intervals."""
+    """The level is that of all groups of an estimate together; frequencies lie in
+    intervals.
+    """
     alarms, missed, runs = 0, 0, repetitions(120, 10)
     for seed in range(runs):
         rng = np.random.default_rng(seed)
@@ -597,7 +656,9 @@ def test_intervals_of_few_rows_allow_for_one() -> None:
 
 
 def test_rows_of_a_class_that_the_fit_has_not_seen() -> None:
-    """A tenth of the rows: most draws are told, and the interval allows for the others."""
+    """A tenth of the rows: most draws are told, and the interval allows for the
+    others.
+    """
 
     def draw(n: int, share: Any, seed: int) -> tuple[Any, Any]:
         rng = np.random.default_rng(seed)
@@ -610,7 +671,10 @@ def test_rows_of_a_class_that_the_fit_has_not_seen() -> None:
     told = missed = 0
     for seed in range(20):
         logits, labels = draw(2000, np.array([0.25, 0.25, 0.2, 0.2, 0.1]), 300 + seed)
-        found, right = cal.estimate_shift(logits), (cal.predict(logits) == labels).mean()
+        found, right = (
+            cal.estimate_shift(logits),
+            (cal.predict(logits) == labels).mean(),
+        )
         assert found.accuracy > right + 0.02
         low, high = found.accuracy_interval
         missed += not low <= right <= high
@@ -620,7 +684,9 @@ def test_rows_of_a_class_that_the_fit_has_not_seen() -> None:
 
 
 def test_estimates_by_group(cal, monkeypatch) -> None:
-    """Each group has a balance and an accuracy of its own, also where rows are sampled."""
+    """Each group has a balance and an accuracy of its own, also where rows are
+    sampled.
+    """
     first, second = world(2000, OLD, seed=40), world(1500, NEW, seed=41)
     logits, labels = (np.concatenate(pair) for pair in zip(first, second, strict=True))
     site = np.repeat(["a", "b"], [2000, 1500])
@@ -636,11 +702,15 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
         right = (cal.predict(logits[own]) == labels[own]).mean()
         assert part.accuracy_interval[0] < right < part.accuracy_interval[1]
         alone = cal.estimate_shift(logits[own])
-        np.testing.assert_allclose(part.class_frequencies, alone.class_frequencies, atol=0.002)
+        np.testing.assert_allclose(
+            part.class_frequencies, alone.class_frequencies, atol=0.002
+        )
         assert f"{name}, {part.n:,} rows: accuracy" in str(found)
     assert found.by_group["a"].verdict == SAME
     assert found.by_group["b"].verdict == MOVED
-    weighted = cal.estimate_shift(logits, sample_weight=(site == "a").astype(float), groups=site)
+    weighted = cal.estimate_shift(
+        logits, sample_weight=(site == "a").astype(float), groups=site
+    )
     assert [*weighted.by_group] == ["a"]
     with pytest.raises(ValueError, match="one entry per row"):
         cal.estimate_shift(logits, groups=site[:9])
@@ -666,7 +736,10 @@ def test_a_class_is_found_as_often_under_a_new_balance() -> None:
     for seed in range(40):
         cal = make("temps").fit(*world(600, seed=400 + seed)).reweight_classes(NEW)
         logits, labels = world(4000, NEW, seed=500 + seed)
-        missed += cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean() < 0.9
+        missed += (
+            cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean()
+            < 0.9
+        )
     assert missed <= 8, "a tenth of 40 fits is expected, at most"
 
 
@@ -677,7 +750,9 @@ def test_few_rows_of_many_groups_raise_no_alarm() -> None:
     logits = 2.0 * rng.normal(size=(9000, 3))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     cal = hokical.auto(logits[:3000], labels[:3000])
-    parts = cal.estimate_shift(logits[3000:], groups=np.arange(6000) % 300 + 0.5).by_group
+    parts = cal.estimate_shift(
+        logits[3000:], groups=np.arange(6000) % 300 + 0.5
+    ).by_group
     assert len(parts) == 10  # numbers are cut at deciles
     names = np.char.add("site ", (np.arange(6000) % 300).astype(str))
     alone = cal.estimate_shift(logits[3000:], groups=names).by_group.values()
@@ -698,7 +773,9 @@ def test_what_cannot_be_said() -> None:
 
 
 def unchanged(rng: np.random.Generator, n: int, classes: int, scale: float) -> Any:
-    """Rows of equally frequent classes that differ by `scale` in the logit of their own."""
+    """Rows of equally frequent classes that differ by `scale` in the logit of their
+    own.
+    """
     labels = rng.integers(0, classes, n)
     logits = rng.normal(size=(n, classes))
     logits[np.arange(n), labels] += scale
@@ -709,17 +786,30 @@ def unchanged(rng: np.random.Generator, n: int, classes: int, scale: float) -> A
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("classes", "scale", "n_fit", "n_new"),
-    [(2, 0.3, 100, 200), (2, 0.3, 300, 1000), (2, 0.5, 200, 500), (2, 2.0, 10_000, 1000),
-     (2, 1.0, 100, 1000), (2, 1.0, 300, 200), (3, 0.5, 300, 1000), (5, 1.0, 200, 500),
-     (5, 1.0, 1000, 1000), (10, 1.5, 100, 1000), (10, 2.0, 300, 1000), (20, 2.0, 100, 200),
-     (50, 3.0, 100, 200), (50, 3.0, 2000, 1000), (100, 3.5, 300, 1000)],
-)  # fmt: skip
+    [
+        (2, 0.3, 100, 200),
+        (2, 0.3, 300, 1000),
+        (2, 0.5, 200, 500),
+        (2, 2.0, 10_000, 1000),
+        (2, 1.0, 100, 1000),
+        (2, 1.0, 300, 200),
+        (3, 0.5, 300, 1000),
+        (5, 1.0, 200, 500),
+        (5, 1.0, 1000, 1000),
+        (10, 1.5, 100, 1000),
+        (10, 2.0, 300, 1000),
+        (20, 2.0, 100, 200),
+        (50, 3.0, 100, 200),
+        (50, 3.0, 2000, 1000),
+        (100, 3.5, 300, 1000),
+    ],
+)
 @pytest.mark.parametrize("method", ["structured", "temps", "uncalibrated"])
 def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new, method) -> None:
     """At most 2 % of either kind: weak scores of two classes had 10 to 19 %.
 
-    The intervals of class frequencies hold in 93 % at least; with a fit of 100 examples, of two
-    classes that scores hardly separate or of ten, in 89 %.
+    The intervals of class frequencies hold in 93 % at least; with a fit of 100
+    examples, of two classes that scores hardly separate or of ten, in 89 %.
     """
     if method == "structured" and classes > 10:
         pytest.skip("a fit takes long, and is close to temperature scaling")
@@ -740,7 +830,9 @@ def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new, method) -
 @pytest.mark.sample(0)
 @pytest.mark.parametrize("method", ["temps", "uncalibrated"])
 def test_a_hundred_examples_of_two_classes_are_enough(method) -> None:
-    """Temperature scaling had 7 % false alarms: its probabilities assume no noise of labels."""
+    """Temperature scaling had 7 % false alarms: its probabilities assume no noise of
+    labels.
+    """
     alarms, changed = 0, 0
     for seed in range(300):
         rng = np.random.default_rng([3, seed])
@@ -754,18 +846,24 @@ def test_a_hundred_examples_of_two_classes_are_enough(method) -> None:
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_rows_of_one_confidence_have_no_log_odds_to_compare(classes) -> None:
-    """One-hot scores: rounding errors of sums were taken for changes in two of five samples."""
+    """One-hot scores: rounding errors of sums were taken for changes in two of five
+    samples.
+    """
     for seed in range(8):
         rng = np.random.default_rng(seed)
         labels, other = rng.integers(0, classes, (2, 1300))
         logits = 3.0 * np.eye(classes)[np.where(rng.random(1300) < 0.4, labels, other)]
-        found = make("temps").fit(logits[:300], labels[:300]).estimate_shift(logits[300:])
+        found = (
+            make("temps").fit(logits[:300], labels[:300]).estimate_shift(logits[300:])
+        )
         assert found.holds
         assert found.accuracy_interval[0] > 0.2
 
 
 def test_assumed_frequencies_do_not_depend_on_the_labels() -> None:
-    """Probabilities of equally frequent classes, of examples of which few have the first."""
+    """Probabilities of equally frequent classes, of examples of which few have the
+    first.
+    """
     rng = np.random.default_rng(4)
     logits, labels = unchanged(rng, 60_000, 3, 1.2)
     kept = rng.random(60_000) < np.array([0.1, 1.0, 0.4])[labels]
@@ -780,7 +878,9 @@ def test_assumed_frequencies_do_not_depend_on_the_labels() -> None:
 
 @pytest.mark.parametrize("method", ["auto", "temps", "hoki"])
 def test_probabilities_that_are_wrong_for_classes_are_named(method) -> None:
-    """A rare class of scores that take it for common: unchanged rows are not called changed."""
+    """A rare class of scores that take it for common: unchanged rows are not called
+    changed.
+    """
     rng = np.random.default_rng(0)
     labels = (rng.random(4000) < 0.05).astype(int)
     scores = 1.6 * rng.normal(size=4000) + 2.56 * labels - 1.28
@@ -789,17 +889,22 @@ def test_probabilities_that_are_wrong_for_classes_are_named(method) -> None:
     assert (cal.kept_.class_scores.farthest_off is None) == (method != "temps")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found, other = cal.estimate_shift(logits[2000:]), cal.estimate_shift(0.3 * logits[2000:])
-    assert ["of temps assume 49.8% of class 1, where 5.5%" in str(w.message) for w in told] == (
-        [True, True] if method == "temps" else []
-    )
+        found, other = (
+            cal.estimate_shift(logits[2000:]),
+            cal.estimate_shift(0.3 * logits[2000:]),
+        )
+    assert [
+        "of temps assume 49.8% of class 1, where 5.5%" in str(w.message) for w in told
+    ] == ([True, True] if method == "temps" else [])
     assert found.holds == (method != "hoki")
     assert ("were not calibrated in the fit" in other.verdict) == (method != "auto")
     assert not other.holds
     assert ("Fit `hokical.auto`" in str(other)) == (method != "auto")
 
 
-def two_classes(n: int, share: float, rng: Any, *, apart: float, old: float) -> tuple[Any, Any]:
+def two_classes(
+    n: int, share: float, rng: Any, *, apart: float, old: float
+) -> tuple[Any, Any]:
     """Two normal classes, with the logits of the old frequency."""
     labels = (rng.random(n) < share).astype(int)
     score = rng.normal(size=n) + apart * labels
@@ -808,18 +913,29 @@ def two_classes(n: int, share: float, rng: Any, *, apart: float, old: float) -> 
 
 
 def loss(cal: Any, logits: Any, labels: Any) -> float:
-    return float(-np.log(cal.predict_proba(logits)[np.arange(len(labels)), labels]).mean())
+    return float(
+        -np.log(cal.predict_proba(logits)[np.arange(len(labels)), labels]).mean()
+    )
 
 
 def test_adapting_to_no_change_costs_nothing() -> None:
     """With the ratios of EM as they are, 0.01 to 0.13 nats in 83 % of the cases."""
     rng, costs = np.random.default_rng(0), []
-    for old, apart, n in [(0.3, 1.0, 100), (0.1, 1.5, 300), (0.5, 0.7, 400), (0.2, 2.0, 50)]:
+    for old, apart, n in [
+        (0.3, 1.0, 100),
+        (0.1, 1.5, 300),
+        (0.5, 0.7, 400),
+        (0.2, 2.0, 50),
+    ]:
         for _ in range(6):
             cal = make("platt").fit(*two_classes(300, old, rng, apart=apart, old=old))
-            found = cal.estimate_shift(two_classes(n, old, rng, apart=apart, old=old)[0])
+            found = cal.estimate_shift(
+                two_classes(n, old, rng, apart=apart, old=old)[0]
+            )
             new = two_classes(3000, old, rng, apart=apart, old=old)
-            costs.append(loss(found.adapt(), *new) - loss(cal, *new) if found.holds else 0.0)
+            costs.append(
+                loss(found.adapt(), *new) - loss(cal, *new) if found.holds else 0.0
+            )
     assert np.mean(costs) < 0.003
     assert np.mean(np.array(costs) > 0.01) <= 0.05
 
@@ -827,14 +943,18 @@ def test_adapting_to_no_change_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "n"), [(0.09, 0.15, 20_000), (0.09, 0.11, 4000), (0.4, 0.4, 900)]
 )
-def test_no_change_is_not_said_of_frequencies_that_the_interval_excludes(old, new, n) -> None:
+def test_no_change_is_not_said_of_frequencies_that_the_interval_excludes(
+    old, new, n
+) -> None:
     rng, verdicts = np.random.default_rng(1), set()
     for _ in range(4):
         cal = make("platt").fit(*two_classes(4000, old, rng, apart=1.5, old=old))
         found = cal.estimate_shift(two_classes(n, new, rng, apart=1.5, old=old)[0])
         low, high = found.class_frequencies_interval.T
         assert low[1] <= new <= high[1] or n < 20_000
-        inside = (low <= found.old_class_frequencies) & (found.old_class_frequencies <= high)
+        inside = (low <= found.old_class_frequencies) & (
+            found.old_class_frequencies <= high
+        )
         assert found.verdict != SAME or inside.all()
         verdicts.add(found.verdict)
         shown = found.p_value if found.verdict == BROKEN else found.change_p_value
@@ -846,10 +966,16 @@ def test_no_change_is_not_said_of_frequencies_that_the_interval_excludes(old, ne
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("positives", [9, 25])
 def test_few_positives_are_no_other_change(positives) -> None:
-    """Label shift with nine positives was called something else in 21 % of the cases."""
+    """Label shift with nine positives was called something else in 21 % of the
+    cases.
+    """
     rng, alarms, trials = np.random.default_rng(2), 0, repetitions(400, 40)
     for _ in range(trials):
-        n, apart, new = rng.choice([300, 1500]), rng.choice([1.2, 2.0, 3.0]), rng.choice([0.2, 0.5])
+        n, apart, new = (
+            rng.choice([300, 1500]),
+            rng.choice([1.2, 2.0, 3.0]),
+            rng.choice([0.2, 0.5]),
+        )
         labels = (np.arange(n) < positives).astype(int)
         old = positives / n
         shift = apart * (rng.normal(size=n) + apart * labels) - 0.5 * apart**2
@@ -891,7 +1017,9 @@ def test_intervals_of_class_frequencies_at_50_classes() -> None:
         cal = make("temps").fit(*unchanged(rng, 4000, 50, 3.0))
         new = rng.dirichlet(np.full(50, 2.0))
         logits, labels = unchanged(rng, 20_000, 50, 3.0)
-        rows = rng.choice(20_000, size=1000, replace=False, p=new[labels] / new[labels].sum())
+        rows = rng.choice(
+            20_000, size=1000, replace=False, p=new[labels] / new[labels].sum()
+        )
         low, high = cal.estimate_shift(logits[rows]).class_frequencies_interval.T
         held.append(((low <= new) & (new <= high)).mean())
     assert np.mean(held) > 0.94

@@ -1,4 +1,6 @@
-"""Rows unlike the validation set are flagged, by every method and wherever it is served."""
+"""Rows unlike the validation set are flagged, by every method and wherever it is
+served.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_the_support_is_the_same_however_examples_come() -> None:
     halves = [Hoki(noise=Gaussian(2.0)).fit(*chunk) for chunk in chunks]
     everything = make("temps").fit(logits, labels).kept_.support
     streamed = fit_stream(make("temps"), chunks).kept_.support
-    added = Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).kept_.support
+    added = (
+        Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).kept_.support
+    )
     for found in (streamed, added, halves[0].merge(halves[1]).kept_.support):
         assert_array_equal(found.edges, everything.edges)
 
@@ -71,7 +75,12 @@ def test_top_k_rows_and_rows_with_one_possible_class() -> None:
     alone[:, 1:] = -np.inf
     assert not cal.predict_support(alone).any()
     masked = np.where([True, False, False], logits, -np.inf)
-    assert make("uncalibrated").fit(masked, np.zeros(300, int)).predict_support(masked).all()
+    assert (
+        make("uncalibrated")
+        .fit(masked, np.zeros(300, int))
+        .predict_support(masked)
+        .all()
+    )
 
 
 def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
@@ -99,7 +108,9 @@ def test_modules_and_graphs_give_the_flag() -> None:
     from hokical.integrations.torch import as_module
 
     cal, logits = fitted("temps")
-    rows = np.concatenate([logits[:5] * size for size in (1.0, 6.0, 0.01)]).astype(np.float32)
+    rows = np.concatenate([logits[:5] * size for size in (1.0, 6.0, 0.01)]).astype(
+        np.float32
+    )
     rows[1, 0] = -np.inf
     wanted = cal.predict_support(rows)
     assert 0 < wanted.sum() < 15
@@ -118,7 +129,9 @@ def test_modules_and_graphs_give_the_flag() -> None:
 def test_lazy_arrays_have_lazy_flags() -> None:
     da = pytest.importorskip("dask.array")
     cal, logits = fitted("temps")
-    found = cal.predict_support(da.from_array(np.concatenate([logits, 40 * logits]), (100, -1)))
+    found = cal.predict_support(
+        da.from_array(np.concatenate([logits, 40 * logits]), (100, -1))
+    )
     assert found.dtype == np.bool_
     assert found[:300].compute().all()
     assert not found.compute().all()

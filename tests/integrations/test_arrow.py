@@ -22,11 +22,17 @@ Z = ["z0", "z1", "z2"]
 
 @pytest.fixture(scope="module")
 def cal() -> Any:
-    return make("temps").fit(LOGITS[:300], LABELS[:300]).certify(LOGITS[300:], LABELS[300:])
+    return (
+        make("temps")
+        .fit(LOGITS[:300], LABELS[:300])
+        .certify(LOGITS[300:], LABELS[300:])
+    )
 
 
 def table(logits: np.ndarray = NEW) -> Any:
-    return pa.table({"id": np.arange(len(logits))} | dict(zip(Z, logits.T, strict=True)))
+    return pa.table(
+        {"id": np.arange(len(logits))} | dict(zip(Z, logits.T, strict=True))
+    )
 
 
 def test_every_output_is_that_of_the_calibrator(cal: Any) -> None:
@@ -40,7 +46,9 @@ def test_every_output_is_that_of_the_calibrator(cal: Any) -> None:
     assert columns["proba"] == cal.predict_proba(NEW).tolist()
     sets = cal.predict_set(NEW, coverage=0.9)
     assert columns["set"] == [sets.labels(row) for row in range(len(NEW))]
-    assert columns["abstain"] == (~cal.predict_or_abstain(NEW, risk=0.2).accepted).tolist()
+    assert (
+        columns["abstain"] == (~cal.predict_or_abstain(NEW, risk=0.2).accepted).tolist()
+    )
     assert columns["interval"] == cal.predict_interval(NEW).tolist()
 
 
@@ -64,7 +72,9 @@ def test_it_is_pickled_without_examples(cal: Any) -> None:
     assert len(packed) < before / 10
     again = pickle.loads(packed)
     assert again(table()).equals(predict(table()))
-    assert cal.predict_set(NEW, coverage=0.9).sizes.shape == (200,)  # the calibrator keeps its own
+    assert cal.predict_set(NEW, coverage=0.9).sizes.shape == (
+        200,
+    )  # the calibrator keeps its own
 
 
 def test_names_and_groups() -> None:
@@ -82,7 +92,9 @@ def test_names_and_groups() -> None:
 
 
 def test_bad_arguments_are_named(cal: Any) -> None:
-    with pytest.raises(ValueError, match="`coverage` must be given for the output 'set'"):
+    with pytest.raises(
+        ValueError, match="`coverage` must be given for the output 'set'"
+    ):
         BatchPredictor(cal, logits=Z, outputs=("set",))
     with pytest.raises(ValueError, match=r"`outputs` must be of .*; got 'probability'"):
         BatchPredictor(cal, logits=Z, outputs=("probability",))  # type: ignore[arg-type]
@@ -90,12 +102,17 @@ def test_bad_arguments_are_named(cal: Any) -> None:
     with pytest.raises(ValueError, match=r"must not have a column `label`.*`prefix`"):
         BatchPredictor(cal, logits=Z)(named)
     for names in ({"logits": "nope"}, {"logits": Z, "groups": ["nope"]}):
-        with pytest.raises(ValueError, match=r"must have the column `nope`; got \['.*Name the col"):
+        with pytest.raises(
+            ValueError, match=r"must have the column `nope`; got \['.*Name the col"
+        ):
             BatchPredictor(cal, **names)(table())
 
 
 def test_frames_of_other_libraries(cal: Any) -> None:
-    predict, expected = BatchPredictor(cal, logits=Z), cal.predict_confidence(NEW).tolist()
+    predict, expected = (
+        BatchPredictor(cal, logits=Z),
+        cal.predict_confidence(NEW).tolist(),
+    )
     frame = pytest.importorskip("pandas").DataFrame(NEW, columns=Z)
     assert predict(frame).column("confidence").to_pylist() == expected
     labelled = frame.assign(label=0)
@@ -106,7 +123,10 @@ def test_frames_of_other_libraries(cal: Any) -> None:
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_polars(cal: Any, engine: Any) -> None:
     polars = pytest.importorskip("polars")
-    predict, expected = BatchPredictor(cal, logits=Z), cal.predict_confidence(NEW).tolist()
+    predict, expected = (
+        BatchPredictor(cal, logits=Z),
+        cal.predict_confidence(NEW).tolist(),
+    )
     frame = polars.DataFrame(NEW, schema=Z)
     assert polars.from_arrow(predict(frame))["confidence"].to_list() == expected
     schema = {**frame.schema, **polars.from_arrow(predict.schema.empty_table()).schema}
@@ -119,8 +139,12 @@ def test_polars(cal: Any, engine: Any) -> None:
 def test_duckdb(cal: Any) -> None:
     duckdb = pytest.importorskip("duckdb")
     rows = table()
-    found = BatchPredictor(cal, logits=Z)(duckdb.sql("select * from rows order by id").arrow())
-    assert found.column("confidence").to_pylist() == cal.predict_confidence(NEW).tolist()
+    found = BatchPredictor(cal, logits=Z)(
+        duckdb.sql("select * from rows order by id").arrow()
+    )
+    assert (
+        found.column("confidence").to_pylist() == cal.predict_confidence(NEW).tolist()
+    )
     assert rows.num_rows == 200
 
 
@@ -143,7 +167,9 @@ def test_columns_are_matched_by_name_or_refused() -> None:
     turned = BatchPredictor(cal, logits=["owl", "cat", "dog"])
     expected = np.array(NAMES)[cal.predict(NEW)].tolist()
     assert turned(named_table()).column("label").to_pylist() == expected
-    assert BatchPredictor(cal, logits=Z)(table()).column("label").to_pylist() == expected
+    assert (
+        BatchPredictor(cal, logits=Z)(table()).column("label").to_pylist() == expected
+    )
     with pytest.raises(ValueError, match="missing: owl; not in the fit: pig"):
         BatchPredictor(cal, logits=["cat", "dog", "pig"])
     frame = pytest.importorskip("pandas").DataFrame(LOGITS, columns=list(NAMES))
@@ -162,7 +188,11 @@ def test_probabilities_of_the_fit_are_converted() -> None:
     cal = hokical.auto(pa.table(columns(LOGITS) | {"y": LABELS}), "y")
     new = columns(NEW)
     logits = hokical.from_probabilities(np.stack([*new.values()], axis=1))
-    found = BatchPredictor(cal, logits=[*new])(pa.table(new)).column("confidence").to_numpy()
+    found = (
+        BatchPredictor(cal, logits=[*new])(pa.table(new))
+        .column("confidence")
+        .to_numpy()
+    )
     np.testing.assert_allclose(found, cal.predict_confidence(logits))
 
 
@@ -174,9 +204,13 @@ def test_confidences_and_several_labels() -> None:
     found = BatchPredictor(cal, logits="stated")(rows)
     assert found.column_names == ["stated", "confidence"]
     assert found.column("confidence").to_pylist() == cal.predict(stated[:50]).tolist()
-    with pytest.raises(ValueError, match=r"`outputs` must be of \['confidence', 'abstain'\]"):
+    with pytest.raises(
+        ValueError, match=r"`outputs` must be of \['confidence', 'abstain'\]"
+    ):
         BatchPredictor(cal, logits="stated", outputs=("proba",))
-    tags = hokical.MultilabelCalibrator().fit(LOGITS, rng.logistic(size=LOGITS.shape) < LOGITS)
+    tags = hokical.MultilabelCalibrator().fit(
+        LOGITS, rng.logistic(size=LOGITS.shape) < LOGITS
+    )
     tags.certify(NEW, rng.logistic(size=NEW.shape) < NEW)
     outputs: Any = ("label", "proba", "set")
     found = BatchPredictor(tags, logits=Z, outputs=outputs, coverage=0.8)(table())
@@ -184,7 +218,9 @@ def test_confidences_and_several_labels() -> None:
     assert found.column("label").to_pylist() == kept
     assert found.column("proba").to_pylist() == tags.predict_proba(NEW).tolist()
     sets = tags.predict_set(NEW, coverage=0.8).possible
-    assert found.column("set").to_pylist() == [np.flatnonzero(row).tolist() for row in sets]
+    assert found.column("set").to_pylist() == [
+        np.flatnonzero(row).tolist() for row in sets
+    ]
     assert len(pickle.dumps(BatchPredictor(tags, logits=Z))) < 20_000
 
 
@@ -193,13 +229,18 @@ def test_a_classifier_of_scikit_learn() -> None:
     pandas = pytest.importorskip("pandas")
     frame, words = pandas.DataFrame(LOGITS, columns=Z), np.array(NAMES)[LABELS]
     for X, turned in ((frame, Z[::-1]), (LOGITS, Z)):
-        model = hokical.CalibratedClassifier(linear(), method="temps", ensemble=False).fit(X, words)
-        found = BatchPredictor(model, logits=turned, outputs=("label", "confidence", "proba"))(
-            table()
-        )
+        model = hokical.CalibratedClassifier(
+            linear(), method="temps", ensemble=False
+        ).fit(X, words)
+        found = BatchPredictor(
+            model, logits=turned, outputs=("label", "confidence", "proba")
+        )(table())
         new = pandas.DataFrame(NEW, columns=Z) if X is frame else NEW
         assert found.column("label").to_pylist() == model.predict(new).tolist()
-        assert found.column("confidence").to_pylist() == model.predict_confidence(new).tolist()
+        assert (
+            found.column("confidence").to_pylist()
+            == model.predict_confidence(new).tolist()
+        )
         assert found.column("proba").to_pylist() == model.predict_proba(new).tolist()
     with pytest.raises(TypeError, match="`calibrator` must be a fitted calibrator"):
         BatchPredictor(linear(), logits=Z)
@@ -211,7 +252,10 @@ def test_rows_without_a_score(cal: Any, as_lists: bool) -> None:
     holes[[3, 7], 1] = np.nan
     rows, names = table(holes), Z
     if as_lists:
-        rows, names = pa.table({"id": np.arange(len(NEW)), "logits": holes.tolist()}), ["logits"]
+        rows, names = (
+            pa.table({"id": np.arange(len(NEW)), "logits": holes.tolist()}),
+            ["logits"],
+        )
     with pytest.raises(ValueError, match=r"got none in row 3 \(id 3\), and 1 others"):
         BatchPredictor(cal, logits=names)(rows)
     outputs: Any = ("label", "confidence", "proba")

@@ -29,7 +29,11 @@ def data():
 
 @pytest.mark.slow
 @max_examples(15)
-@given(rows=st.integers(100, 3000), columns=st.integers(1, 5), label_rows=st.integers(100, 3000))
+@given(
+    rows=st.integers(100, 3000),
+    columns=st.integers(1, 5),
+    label_rows=st.integers(100, 3000),
+)
 def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -> None:
     logits, labels = synthetic_logits(3000, 5, seed=4)
     whole = quiet_fit(Hoki(noise=Gaussian(4.0)), logits, labels)
@@ -44,7 +48,9 @@ def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("name", ["temps", "vecs", "ets", "hoki", "irm", "uncalibrated"])
+@pytest.mark.parametrize(
+    "name", ["temps", "vecs", "ets", "hoki", "irm", "uncalibrated"]
+)
 def test_every_way_of_fitting(data, name) -> None:
     logits, labels = data
     weights = np.random.default_rng(0).integers(0, 3, size=3000)
@@ -61,8 +67,13 @@ def test_every_way_of_fitting(data, name) -> None:
 
 def test_unknown_chunk_sizes_and_empty_blocks(data) -> None:
     logits, labels = data
-    lazy, lazy_labels = da.from_array(logits, chunks=500), da.from_array(labels, chunks=500)
-    kept = (lazy[:, 0] > 0) & (da.arange(3000, chunks=500) < 2000)  # two blocks are empty
+    lazy, lazy_labels = (
+        da.from_array(logits, chunks=500),
+        da.from_array(labels, chunks=500),
+    )
+    kept = (lazy[:, 0] > 0) & (
+        da.arange(3000, chunks=500) < 2000
+    )  # two blocks are empty
     rows = kept.compute()
     cal = quiet_fit(Hoki(noise=Gaussian(4.0)), lazy[kept], lazy_labels[kept])
     whole = quiet_fit(Hoki(noise=Gaussian(4.0)), logits[rows], labels[rows])
@@ -87,9 +98,16 @@ def test_metrics_are_reductions(data, name) -> None:
 def test_summary_and_full_metrics(data) -> None:
     logits, labels = data
     cal = make("temps").fit(logits, labels)
-    lazy, lazy_labels = da.from_array(logits, chunks=500), da.from_array(labels, chunks=800)
-    found = metrics.summary(cal.predict_confidence(lazy), cal.predict(lazy) == lazy_labels)
-    known = metrics.summary(cal.predict_confidence(logits), cal.predict(logits) == labels)
+    lazy, lazy_labels = (
+        da.from_array(logits, chunks=500),
+        da.from_array(labels, chunks=800),
+    )
+    found = metrics.summary(
+        cal.predict_confidence(lazy), cal.predict(lazy) == lazy_labels
+    )
+    known = metrics.summary(
+        cal.predict_confidence(logits), cal.predict(logits) == labels
+    )
     assert found["ece"] == pytest.approx(known["ece"], nan_ok=True)
     assert found.bounds == pytest.approx(known.bounds)
     proba = cal.predict_proba(lazy)
@@ -127,14 +145,19 @@ def test_guarantees_are_lazy_too(data) -> None:
         assert isinstance(found, da.Array)
         assert found.shape == (len(logits), 2)
         assert_array_equal(found.compute(), cal.predict_interval(logits, label=label))
-    found, known = cal.predict_or_abstain(lazy, risk=0.3), cal.predict_or_abstain(logits, risk=0.3)
+    found, known = (
+        cal.predict_or_abstain(lazy, risk=0.3),
+        cal.predict_or_abstain(logits, risk=0.3),
+    )
     assert str(found) == str(known)
     for name in ("labels", "confidence", "accepted"):
         assert isinstance(getattr(found, name), da.Array)
         assert_array_equal(getattr(found, name).compute(), getattr(known, name))
     assert_array_equal(found.labels_or().compute(), known.labels_or())
     empty = da.concatenate([lazy[:0], lazy])
-    assert_array_equal(cal.predict_interval(empty).compute(), cal.predict_interval(logits))
+    assert_array_equal(
+        cal.predict_interval(empty).compute(), cal.predict_interval(logits)
+    )
 
 
 def test_a_later_fit_changes_no_prediction(data) -> None:
@@ -171,7 +194,9 @@ def test_what_is_wrong_is_said(data) -> None:
         make("temps").fit(logits, labels[:-1])
     with pytest.raises(ValueError, match=r"2-D \(n, classes\) with a known number"):
         cal.predict(labels)
-    with pytest.raises(ValueError, match="X has 4 features, but TemperatureScaling is expecting 5"):
+    with pytest.raises(
+        ValueError, match="X has 4 features, but TemperatureScaling is expecting 5"
+    ):
         cal.predict(logits[:, :4])
     bad = da.where(da.arange(3000, chunks=1000)[:, None] == 2100, np.nan, logits)
     with pytest.raises(ValueError, match="NaN in row 2100, column"):

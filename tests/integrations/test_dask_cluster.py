@@ -1,4 +1,6 @@
-"""The proof: a real cluster of processes, data that no worker holds, a worker that is killed."""
+"""The proof: a real cluster of processes, data that no worker holds, a worker that
+is killed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def data():
 @pytest.fixture(scope="module")
 def cluster():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the cluster's own making, about ports and loops
+        warnings.simplefilter(
+            "ignore"
+        )  # of the cluster's own making, about ports and loops
         with distributed.LocalCluster(
             n_workers=3,
             threads_per_worker=1,
@@ -68,12 +72,15 @@ def dies_once(marker: str):
     return die
 
 
-def test_fit_and_predict_survive_the_death_of_a_worker(data, cluster, tmp_path: Path) -> None:
+def test_fit_and_predict_survive_the_death_of_a_worker(
+    data, cluster, tmp_path: Path
+) -> None:
     logits, labels = data
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
     with distributed.Client(cluster) as client:
         parts = [
-            da.from_array(logits[i : i + ROWS], chunks=-1) for i in range(0, len(labels), ROWS)
+            da.from_array(logits[i : i + ROWS], chunks=-1)
+            for i in range(0, len(labels), ROWS)
         ]
         lazy = client.persist(da.concatenate(parts))
         truth = da.from_array(labels, chunks=7 * ROWS // 2)
@@ -99,7 +106,9 @@ def test_fit_and_predict_survive_the_death_of_a_worker(data, cluster, tmp_path: 
         assert set(client.scheduler_info(n_workers=-1)["workers"]) != before
 
         die = dies_once(str(tmp_path / "predict"))
-        dangerous = lazy.map_blocks(deadly, dtype=logits.dtype, meta=np.empty((0, 0)), name="again")
+        dangerous = lazy.map_blocks(
+            deadly, dtype=logits.dtype, meta=np.empty((0, 0)), name="again"
+        )
         confidence = cal.predict_confidence(dangerous)
         assert_array_equal(confidence.compute(), whole.predict_confidence(logits))
         assert (tmp_path / "predict").exists()
@@ -111,9 +120,14 @@ def test_fit_and_predict_survive_the_death_of_a_worker(data, cluster, tmp_path: 
 def test_several_passes_on_the_cluster(data, cluster) -> None:
     logits, labels = data
     with distributed.Client(cluster):
-        lazy = da.from_array(logits, chunks=(2000, 3)), da.from_array(labels, chunks=1500)
+        lazy = (
+            da.from_array(logits, chunks=(2000, 3)),
+            da.from_array(labels, chunks=1500),
+        )
         cal = make("temps").fit(*lazy)
-    assert cal.temperature_ == pytest.approx(make("temps").fit(*data).temperature_, rel=1e-12)
+    assert cal.temperature_ == pytest.approx(
+        make("temps").fit(*data).temperature_, rel=1e-12
+    )
 
 
 def test_the_only_worker_dies(data, tmp_path: Path) -> None:

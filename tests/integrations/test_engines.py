@@ -1,4 +1,6 @@
-"""`BatchPredictor` in Spark and Ray: real workers, one of them killed, the bits of a prediction."""
+"""`BatchPredictor` in Spark and Ray: real workers, one of them killed, the bits of a
+prediction.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ pytestmark = [
 
 LOGITS, LABELS = synthetic_logits(6000, 4, seed=8)
 NAMES = [f"z{k}" for k in range(4)]
-TABLE = pa.table({"id": np.arange(len(LABELS))} | dict(zip(NAMES, LOGITS.T, strict=True)))
+TABLE = pa.table(
+    {"id": np.arange(len(LABELS))} | dict(zip(NAMES, LOGITS.T, strict=True))
+)
 needs_spark = pytest.mark.skipif(
     importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
     reason="needs pyspark and Java 17",
@@ -44,7 +48,10 @@ def check(found: Any, cal: Any) -> None:
     found = found.sort_by("id")
     assert found.column("id").to_pylist() == list(range(len(LABELS)))
     assert found.column("label").to_pylist() == cal.predict(LOGITS).tolist()
-    assert found.column("confidence").to_pylist() == cal.predict_confidence(LOGITS).tolist()
+    assert (
+        found.column("confidence").to_pylist()
+        == cal.predict_confidence(LOGITS).tolist()
+    )
     assert found.column("proba").to_pylist() == cal.predict_proba(LOGITS).tolist()
 
 
@@ -64,7 +71,9 @@ def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    builder = SparkSession.builder.master("local[2, 4]")  # two threads, four attempts of a task
+    builder = SparkSession.builder.master(
+        "local[2, 4]"
+    )  # two threads, four attempts of a task
     session = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
@@ -99,10 +108,16 @@ def test_spark_fits_on_a_sample_and_predicts_all(spark: Any, tmp_path: Path) -> 
 def test_spark_has_lists_of_logits_and_guarantees(spark: Any) -> None:
     cal = hokical.make("temps").fit(LOGITS[:1000], LABELS[:1000])
     cal.certify(LOGITS[1000:3000], LABELS[1000:3000])
-    frame = spark.createDataFrame(pa.table({"id": np.arange(6000), "logits": list(LOGITS)}))
+    frame = spark.createDataFrame(
+        pa.table({"id": np.arange(6000), "logits": list(LOGITS)})
+    )
     outputs = ("set", "abstain", "interval")
-    predict = BatchPredictor(cal, logits="logits", outputs=outputs, coverage=0.9, risk=0.3)
-    found = frame.mapInArrow(predict.batches, predict.spark_schema(frame.schema)).toArrow()
+    predict = BatchPredictor(
+        cal, logits="logits", outputs=outputs, coverage=0.9, risk=0.3
+    )
+    found = frame.mapInArrow(
+        predict.batches, predict.spark_schema(frame.schema)
+    ).toArrow()
     found = found.sort_by("id")
     sets = cal.predict_set(LOGITS, coverage=0.9)
     assert found.column("set").to_pylist() == [sets.labels(row) for row in range(6000)]
@@ -120,14 +135,19 @@ def ray() -> Iterator[Any]:
     pytest.importorskip("ray.data")
     here = {"PYTHONPATH": os.pathsep.join(sys.path)}
     ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": here}
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": here},
     )
     yield ray
     ray.shutdown()
 
 
 def test_ray_fits_on_a_sample_and_predicts_all(ray: Any, tmp_path: Path) -> None:
-    data = ray.data.from_arrow(TABLE.append_column("y", pa.array(LABELS))).repartition(4)
+    data = ray.data.from_arrow(TABLE.append_column("y", pa.array(LABELS))).repartition(
+        4
+    )
     sample = data.random_sample(0.3, seed=1).to_pandas()
     cal = hokical.auto(sample[NAMES].to_numpy(), sample["y"].to_numpy())
     predict, mark = predictor(cal), tmp_path / "killed"

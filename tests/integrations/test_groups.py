@@ -48,13 +48,19 @@ def test_a_module_takes_the_codes(fitted: hokical.AutoCalibrator) -> None:
     assert shaped.confidence.shape == (5, 6)
     codes[0] = 99  # no group of the fit
     assert torch.isfinite(module.proba(given, codes)).all()
-    with pytest.raises(ValueError, match=r"`groups` must be integers of shape \(30, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"`groups` must be integers of shape \(30, 2\)"
+    ):
         module(given)
     from hokical.integrations.torch import CalibratedModel
 
-    with pytest.raises(ValueError, match=r"must not have learned from groups .* site, sex"):
+    with pytest.raises(
+        ValueError, match=r"must not have learned from groups .* site, sex"
+    ):
         CalibratedModel(torch.nn.Linear(3, 4), fitted)
-    with pytest.raises(ValueError, match=r"must not have learned from groups .* site, sex"):
+    with pytest.raises(
+        ValueError, match=r"must not have learned from groups .* site, sex"
+    ):
         hokical.Dense(fitted).predict(logits.reshape(5, 6, 4))
     again = as_module(fitted)
     again.load_state_dict(module.state_dict())
@@ -94,19 +100,30 @@ def test_a_network_with_its_calibrator_takes_the_codes(
     logits, groups = rows()
     codes, shape = fitted.group_codes(groups), [5, 4, 3, 2] if maps else ["batch", 4]
     given = logits.reshape(5, 3, 2, 4).transpose(0, 3, 1, 2) if maps else logits
-    x, y = (helper.make_tensor_value_info(name, 11, shape) for name in ("groups", "scores"))
-    graph = helper.make_graph([helper.make_node("Neg", ["groups"], ["scores"])], "net", [x], [y])
-    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x, y = (
+        helper.make_tensor_value_info(name, 11, shape) for name in ("groups", "scores")
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["groups"], ["scores"])], "net", [x], [y]
+    )
+    network = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     both = attach(network, fitted, class_axis=1)
     session = runtime.InferenceSession(both.SerializeToString())
     taken = {each.name: each.shape for each in session.get_inputs()}
     assert taken["hokical_groups"] == ([5, 3, 2, 2] if maps else ["batch", 2])
-    feed = {"groups": -given, "hokical_groups": codes.reshape(5, 3, 2, 2) if maps else codes}
+    feed = {
+        "groups": -given,
+        "hokical_groups": codes.reshape(5, 3, 2, 2) if maps else codes,
+    }
     found = session.run(["labels", "confidence", "probabilities"], feed)
     with pytest.warns(UserWarning, match="1 in 'site'"):
         expected = fitted.predict_proba(logits, groups=groups)
     np.testing.assert_array_equal(found[0].ravel(), expected.argmax(axis=1))
-    np.testing.assert_allclose(np.moveaxis(found[2], 1, -1).reshape(-1, 4), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        np.moveaxis(found[2], 1, -1).reshape(-1, 4), expected, atol=1e-10
+    )
     assert check(both, fitted, n_rows=30).largest_difference < 1e-10
 
 

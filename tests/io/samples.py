@@ -14,7 +14,13 @@ TEST = synthetic_logits(30, 3, seed=2)
 
 
 def write_npz(path: Path) -> Path:
-    np.savez(path, val_logits=VAL[0], val_labels=VAL[1], test_logits=TEST[0], test_labels=TEST[1])
+    np.savez(
+        path,
+        val_logits=VAL[0],
+        val_labels=VAL[1],
+        test_logits=TEST[0],
+        test_labels=TEST[1],
+    )
     return path
 
 

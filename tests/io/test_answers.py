@@ -1,4 +1,6 @@
-"""Answers of language models, in the formats of the APIs and of lm-evaluation-harness."""
+"""Answers of language models, in the formats of the APIs and of
+lm-evaluation-harness.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,25 @@ TOKENS = [
 
 
 def chat(tokens: dict[str, float], before: tuple[str, ...] = ()) -> dict[str, Any]:
-    listed = [{"token": token, "logprob": value, "bytes": None} for token, value in tokens.items()]
+    listed = [
+        {"token": token, "logprob": value, "bytes": None}
+        for token, value in tokens.items()
+    ]
     content = [{"token": word, "logprob": -0.01, "top_logprobs": []} for word in before]
     content += [{**listed[0], "top_logprobs": listed}]
     message = {"role": "assistant", "content": "".join([*before, listed[0]["token"]])}
-    return {"choices": [{"index": 0, "message": message, "logprobs": {"content": content}}]}
+    return {
+        "choices": [{"index": 0, "message": message, "logprobs": {"content": content}}]
+    }
 
 
 def completion(tokens: dict[str, float]) -> dict[str, Any]:
     first, value = next(iter(tokens.items()))
     found = {"tokens": [first], "token_logprobs": [value], "top_logprobs": [tokens]}
-    return {"object": "text_completion", "choices": [{"text": first, "logprobs": found}]}
+    return {
+        "object": "text_completion",
+        "choices": [{"text": first, "logprobs": found}],
+    }
 
 
 def vllm(tokens: dict[str, float]) -> dict[str, Any]:
@@ -56,11 +66,16 @@ def batch(tokens: dict[str, float]) -> dict[str, Any]:
 def responses(tokens: dict[str, float]) -> dict[str, Any]:
     (entry,) = chat(tokens)["choices"][0]["logprobs"]["content"]
     text = {"type": "output_text", "text": entry["token"], "logprobs": [entry]}
-    return {"object": "response", "output": [{"type": "reasoning"}, {"content": [text]}]}
+    return {
+        "object": "response",
+        "output": [{"type": "reasoning"}, {"content": [text]}],
+    }
 
 
 def gemini(tokens: dict[str, float]) -> dict[str, Any]:
-    listed = [{"token": token, "logProbability": value} for token, value in tokens.items()]
+    listed = [
+        {"token": token, "logProbability": value} for token, value in tokens.items()
+    ]
     found = {"chosenCandidates": listed[:1], "topCandidates": [{"candidates": listed}]}
     return {"candidates": [{"content": {"role": "model"}, "logprobsResult": found}]}
 
@@ -72,7 +87,9 @@ def test_every_format_says_the_same(tmp_path: Path, form: Any, suffix: str) -> N
     path = tmp_path / f"replies.{suffix}"
     lines = "\n".join(map(json.dumps, replies))
     text = json.dumps(replies, indent=2) if suffix == "json" else lines
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    path.write_bytes(
+        gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode()
+    )
     found = read_logprobs(path, CHOICES)
     assert found.rows.tolist() == [0, 1]
     assert found.scores.labels.tolist() == [1, 2]
@@ -84,7 +101,9 @@ def test_every_format_says_the_same(tmp_path: Path, form: Any, suffix: str) -> N
 
 
 def spoken(*words: str | dict[str, float]) -> dict[str, Any]:
-    """A chat completion of these tokens; where a dictionary stands, the first was sampled."""
+    """A chat completion of these tokens; where a dictionary stands, the first was
+    sampled.
+    """
     content = []
     for word in words:
         tokens = {word: -0.01} if isinstance(word, str) else word
@@ -101,11 +120,23 @@ ANSWER = {" C": np.log(0.8), " B": np.log(0.1), " c": np.log(0.05)}
     [
         (("\n", "Answer", ":", " ", "B"), {}, 1),
         ((" A", " triangle", " has", " sides", ".", " So", ANSWER, "."), {}, 2),
-        ((" A", " triangle", " has", " sides", ".", " So", ANSWER, "."), {"position": "first"}, 0),
+        (
+            (" A", " triangle", " has", " sides", ".", " So", ANSWER, "."),
+            {"position": "first"},
+            0,
+        ),
         (("Answer", ":", ANSWER, ".", " A", " reason", "."), {"after": "answer:"}, 2),
-        (("Answer", ":", " A", "?", " No", ".", " ANSWER", ":", ANSWER), {"after": "Answer:"}, 2),
+        (
+            ("Answer", ":", " A", "?", " No", ".", " ANSWER", ":", ANSWER),
+            {"after": "Answer:"},
+            2,
+        ),
         (("It", " is", ANSWER, ",", " as", " a", " rule"), {}, 2),  # not the article
-        (("It", " is", ANSWER, ",", " says", " B", "ob"), {}, 2),  # nor a piece of a name
+        (
+            ("It", " is", ANSWER, ",", " says", " B", "ob"),
+            {},
+            2,
+        ),  # nor a piece of a name
         (("the", " answer", " is", " b"), {}, 1),
         (("\u2581Answer", "\u0120is", "\u0120D"), {}, 3),
     ],
@@ -157,12 +188,23 @@ def as_object(value: Any) -> Any:
         return [as_object(each) for each in value]
     # Tables by token stay mappings: those of completions, and of vLLM, by number.
     if isinstance(value, dict) and not any(name in FIELDS for name in value):
-        return {int(k) if k.isdecimal() else k: as_object(each) for k, each in value.items()}
+        return {
+            int(k) if k.isdecimal() else k: as_object(each) for k, each in value.items()
+        }
     return Record(value) if isinstance(value, dict) else value
 
 
 FIELDS = {
-    *("choices", "outputs", "output", "candidates", "content", "logprobs", "token", "tokens"),
+    *(
+        "choices",
+        "outputs",
+        "output",
+        "candidates",
+        "content",
+        "logprobs",
+        "token",
+        "tokens",
+    ),
     *("logprob", "message", "role", "response", "body", "type", "logprobsResult"),
     *("chosenCandidates", "logProbability"),
 }
@@ -181,7 +223,9 @@ def test_objects_of_clients_are_read_as_they_are(form: Any) -> None:
 def test_vllm_says_which_token_was_sampled() -> None:
     """The less likely one, with a table by number as vLLM has it."""
     reply = vllm({"A": np.log(0.6), "B": np.log(0.3)})["outputs"][0]
-    table = {int(number): Record(entry) for number, entry in reply["logprobs"][0].items()}
+    table = {
+        int(number): Record(entry) for number, entry in reply["logprobs"][0].items()
+    }
     output = Record({"text": "B", "token_ids": [301]})
     vars(output)["logprobs"] = [table]
     found = read_sequence_logprobs([Record({"outputs": []}), vllm_output(output)])
@@ -202,9 +246,15 @@ def test_log_probabilities_of_free_answers(form: str) -> None:
         reply = spoken(*({word: value, "x": -9.0} for word, value in words.items()))
     else:
         tables = {"tokens": [*words], "token_logprobs": [*words.values()]}
-        reply = {"choices": [{"logprobs": tables | {"top_logprobs": [None] * len(words)}}]}
+        reply = {
+            "choices": [{"logprobs": tables | {"top_logprobs": [None] * len(words)}}]
+        }
     found = read_sequence_logprobs([reply, {"choices": [{"logprobs": None}]}])
-    assert (found.texts, found.rows.tolist(), found.n_skipped) == (["The answer: New York"], [0], 1)
+    assert (found.texts, found.rows.tolist(), found.n_skipped) == (
+        ["The answer: New York"],
+        [0],
+        1,
+    )
     np.testing.assert_allclose(found.total, [-1.65])
     np.testing.assert_allclose(found.mean, [-0.33])
     found = read_sequence_logprobs([reply], after="ANSWER:")
@@ -255,7 +305,9 @@ def test_stated_confidences(text: Any, stated: float) -> None:
 
 def test_the_table_of_words_can_be_replaced() -> None:
     assert read_stated("sicher", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.9
-    assert read_stated("Nicht sicher!", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.2
+    assert (
+        read_stated("Nicht sicher!", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.2
+    )
     assert np.isnan(read_stated("very likely", words={}))
     assert read_stated("likely", words={**STATED_WORDS, "likely": 0.7}) == 0.7
     with pytest.raises(ValueError, match=r"`words` must have confidences in \[0, 1\]"):
@@ -302,13 +354,21 @@ def test_bad_replies_are_named(tmp_path: Path, text: str, message: str) -> None:
             {"choices": [{"logprobs": None}]},
             "`logprobs` are missing or null. Ask the API for `logprobs`",
         ),
-        ({"output": [{"content": [{"logprobs": []}]}]}, "`logprobs` are missing or null"),
+        (
+            {"output": [{"content": [{"logprobs": []}]}]},
+            "`logprobs` are missing or null",
+        ),
         ({"candidates": [{"content": {}}]}, "`logprobs` are missing or null"),
-        ({"type": "message", "content": [{"text": "A"}]}, r"`hokical.calibrate_confidence`\.$"),
+        (
+            {"type": "message", "content": [{"text": "A"}]},
+            r"`hokical.calibrate_confidence`\.$",
+        ),
         (chat({"Par": -0.1}), "A choice must be one token"),
     ],
 )
-def test_replies_without_log_probabilities_are_told_what_to_do(reply: Any, message: str) -> None:
+def test_replies_without_log_probabilities_are_told_what_to_do(
+    reply: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         read_logprobs([reply], ["Paris", "Rome"])
 
@@ -321,7 +381,12 @@ def test_a_word_of_letters_is_as_many_choices() -> None:
 
 def test_replies_without_log_probabilities_are_skipped_and_counted() -> None:
     failed = {"custom_id": "q2", "response": None, "error": {"code": "rate_limit"}}
-    replies = [chat(TOKENS[0]), {"choices": [{"logprobs": None}]}, failed, chat(TOKENS[1])]
+    replies = [
+        chat(TOKENS[0]),
+        {"choices": [{"logprobs": None}]},
+        failed,
+        chat(TOKENS[1]),
+    ]
     found = read_logprobs([*replies, chat({"I": -0.1})], CHOICES)
     assert found.rows.tolist() == [0, 3]
     assert found.n_skipped == 3
@@ -335,8 +400,16 @@ def test_choices_must_differ() -> None:
 
 def test_samples_of_lm_eval(tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [
-        {"doc_id": 0, "target": 2, "filtered_resps": [[-3.0, False], [-2.0, False], [-1.0, True]]},
-        {"doc_id": 1, "target": "1", "filtered_resps": [["-3.5", "False"], ["-1.5", "True"]]},
+        {
+            "doc_id": 0,
+            "target": 2,
+            "filtered_resps": [[-3.0, False], [-2.0, False], [-1.0, True]],
+        },
+        {
+            "doc_id": 1,
+            "target": "1",
+            "filtered_resps": [["-3.5", "False"], ["-1.5", "True"]],
+        },
         {"doc_id": 2, "target": " B", "filtered_resps": [[-3.5, False], [-1.5, True]]},
         {"doc_id": 3, "target": [0], "filtered_resps": [[-3.5, False], [-1.5, True]]},
         {
@@ -359,26 +432,58 @@ def test_samples_of_lm_eval(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"target": "42", "filtered_resps": ["42"]}, "generation task.*`read_logprobs`"),
-        ({"target": "7", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'7' is none of its 2"),
-        ({"target": "C", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'C' is none of its 2"),
-        ({"target": "AB", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'AB' is none of its 2"),
-        ({"target": "", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'' is none of its 2"),
+        (
+            {"target": "42", "filtered_resps": ["42"]},
+            "generation task.*`read_logprobs`",
+        ),
+        (
+            {"target": "7", "filtered_resps": [["-1", "x"], ["-2", "y"]]},
+            "'7' is none of its 2",
+        ),
+        (
+            {"target": "C", "filtered_resps": [["-1", "x"], ["-2", "y"]]},
+            "'C' is none of its 2",
+        ),
+        (
+            {"target": "AB", "filtered_resps": [["-1", "x"], ["-2", "y"]]},
+            "'AB' is none of its 2",
+        ),
+        (
+            {"target": "", "filtered_resps": [["-1", "x"], ["-2", "y"]]},
+            "'' is none of its 2",
+        ),
     ],
 )
-def test_samples_without_choices_are_refused(sample: dict[str, Any], message: str) -> None:
+def test_samples_without_choices_are_refused(
+    sample: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         read_lm_eval([sample])
 
 
 def test_completions_need_no_other_tokens() -> None:
-    found = {"tokens": ["Par", "is"], "token_logprobs": [-0.5, -0.1], "top_logprobs": None}
+    found = {
+        "tokens": ["Par", "is"],
+        "token_logprobs": [-0.5, -0.1],
+        "top_logprobs": None,
+    }
     answer = read_sequence_logprobs([{"choices": [{"logprobs": found}]}])
     assert (answer.texts, answer.n_tokens.tolist()) == (["Paris"], [2])
 
 
 def test_negated_words_and_decimal_commas_are_read() -> None:
-    words = ["I am not very confident", "not very sure", "not likely", "not unlikely", "very sure"]
+    words = [
+        "I am not very confident",
+        "not very sure",
+        "not likely",
+        "not unlikely",
+        "very sure",
+    ]
     np.testing.assert_array_equal(read_stated(words), [0.25, 0.25, 0.33, np.nan, 0.95])
-    numbers = ["95,5 %", "Confidence: 0,85", "probability 3 of 4", "of 1,000 answers 90%"]
+    numbers = [
+        "95,5 %",
+        "Confidence: 0,85",
+        "probability 3 of 4",
+        "of 1,000 answers 90%",
+    ]
     np.testing.assert_allclose(read_stated(numbers), [0.955, 0.85, 0.75, 0.9])

@@ -1,4 +1,6 @@
-"""Files that cannot be used: one line each, with the path, the rule, the finding and the remedy."""
+"""Files that cannot be used: one line each, with the path, the rule, the finding and
+the remedy.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "truncated gzip": (gzip.compress(b"a,b,label\n" * 99)[:-9], "truncated"),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "found another kind"),
     "utf-16": ("a,b\n".encode("utf-16"), "found another kind"),
-    "short row": (b"logit_0,logit_1,label\n1,2,1\n1,2\n", "found 2 in line 3. Complete or drop"),
+    "short row": (
+        b"logit_0,logit_1,label\n1,2,1\n1,2\n",
+        "found 2 in line 3. Complete or drop",
+    ),
     "torch": (zip_of("archive/data.pkl"), "found another archive"),
     "other zip": (zip_of("word/document.xml"), "found another archive"),
     "labels without a header": (headless_labels(), "`labels` is no array"),
@@ -66,7 +71,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "probabilities": (npz_of(probs=X, labels=Y), "must lie in"),
     "other part": (npz_of(test_logits=X, test_labels=Y), "--split test"),
     "no labels": (npz_of(logits=X), "--labels"),
-    "1-D": (npz_of(logits=np.linspace(0, 1, 40), labels=Y), "--probabilities or --logits"),
+    "1-D": (
+        npz_of(logits=np.linspace(0, 1, 40), labels=Y),
+        "--probabilities or --logits",
+    ),
     "3-D": (npz_of(logits=X[None], labels=Y), "must be 2-D"),
     "0 rows": (npz_of(logits=X[:0], labels=Y[:0]), "at least one row"),
     "0 rows npy": (npy_of(X[:0]), "found numbers without a name"),
@@ -76,7 +84,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "one-hot": (npz_of(logits=X, labels=np.eye(3)[Y]), "argmax"),
     "fractions": (npz_of(logits=X, labels=Y + 0.5), "must be integers"),
     "huge float labels": (npz_of(logits=X, labels=Y + 1e300), "must be integers"),
-    "names": (npz_of(logits=X, labels=np.array(["a", "b", "c"])[Y]), "Name the classes"),
+    "names": (
+        npz_of(logits=X, labels=np.array(["a", "b", "c"])[Y]),
+        "Name the classes",
+    ),
     "objects": (npz_of(logits=X.astype(object), labels=Y), "Object arrays"),
     "objects npy": (npy_of(X.astype(object)), "Python objects in dtype"),
     "complex": (npz_of(logits=X + 1j, labels=Y), "must be real"),
@@ -95,8 +106,14 @@ BAD: dict[str, tuple[bytes, str]] = {
         b"logit_0,logit_1,label\n1,2,0\n1,2,0,9\n",
         "expected 3 cells in a row, as in the first; found 4 in line 3",
     ),
-    "csv words": (b"logit_a,logit_b,label\n1,2,0\n1,x,0\n", "line 3, column `logit_b`; found 'x'"),
-    "csv gap": (b"logit_a,logit_b,label\n1,,0\n", "line 2, column `logit_b`; found none"),
+    "csv words": (
+        b"logit_a,logit_b,label\n1,2,0\n1,x,0\n",
+        "line 3, column `logit_b`; found 'x'",
+    ),
+    "csv gap": (
+        b"logit_a,logit_b,label\n1,,0\n",
+        "line 2, column `logit_b`; found none",
+    ),
     "csv twice": (b"a,a,label\n1,2,0\n", "`a` twice"),
     "csv id": (b"id,cat,dog,label\n1,2,3,0\n", "--score-columns cat,dog."),
     "csv probabilities": (
@@ -105,15 +122,24 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "csv missing class": (b"logit_0,logit_2,label\n1,2,0\n", r"found \[0, 2\]"),
     "csv labels only": (b"label,part\n1,val\n", "expected scores in `logits`"),
-    "csv negative weight": (b"logit_0,logit_1,label,weight\n1,2,0,-3\n", "finite and >= 0"),
-    "csv decimal comma": (b"logit_0;logit_1;label\n1,5,3;2,5;0\n", "Write a decimal point"),
+    "csv negative weight": (
+        b"logit_0,logit_1,label,weight\n1,2,0,-3\n",
+        "finite and >= 0",
+    ),
+    "csv decimal comma": (
+        b"logit_0;logit_1;label\n1,5,3;2,5;0\n",
+        "Write a decimal point",
+    ),
     "csv decimal and comma": (
         b"logit_0,logit_1,label\n1,5,2,5,0\n",
         "found 5.*decimal point",
     ),
     "csv row names": (b"logit_0,logit_1,label\nx,1,2,0\n", "expected 3 cells in a row"),
     "csv text cell": (b"logit_0,logit_1,label\n1,cat,0\n", "Write a number there"),
-    "csv split": (b"logit_0,logit_1,label,split\n1,2,0,val\n", "found a column `split`"),
+    "csv split": (
+        b"logit_0,logit_1,label,split\n1,2,0,val\n",
+        "found a column `split`",
+    ),
 }
 
 
@@ -151,7 +177,9 @@ def test_damaged_bytes(tmp_path: Path) -> None:
 
 
 def test_unused_members_stop_nobody(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=X, labels=Y, notes=np.array([{"a": 1}], dtype=object))
+    np.savez(
+        tmp_path / "a.npz", logits=X, labels=Y, notes=np.array([{"a": 1}], dtype=object)
+    )
     assert read_examples(tmp_path / "a.npz").n_rows == len(X)
 
 
@@ -164,7 +192,9 @@ def test_unused_members_stop_nobody(tmp_path: Path) -> None:
         (lambda path: path.symlink_to(path), "cannot be read"),
     ],
 )
-def test_what_is_no_file(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+def test_what_is_no_file(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
     make(tmp_path / "x.npz")
     with pytest.raises(DataFileError, match=message):
         read_examples(tmp_path / "x.npz")
@@ -173,7 +203,9 @@ def test_what_is_no_file(tmp_path: Path, make: Callable[[Path], None], message: 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_npz(tmp_path / "x.npz")
     path.chmod(0)
-    if os.geteuid() == 0:  # root may read everything, so the system's answer is played to it
+    if (
+        os.geteuid() == 0
+    ):  # root may read everything, so the system's answer is played to it
 
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(13, "Permission denied")

@@ -1,4 +1,6 @@
-"""Files that lie or were damaged are noticed by every reader, also when they are read in parts."""
+"""Files that lie or were damaged are noticed by every reader, also when they are
+read in parts.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def read_both(path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rows", [300])
-def test_headers_that_announce_other_sizes(tmp_path: Path, packed: bool, rows: int) -> None:
+def test_headers_that_announce_other_sizes(
+    tmp_path: Path, packed: bool, rows: int
+) -> None:
     read_both(write_npz(tmp_path / "a.npz", packed=packed, rows=rows))
 
 
@@ -65,7 +69,11 @@ def test_parquet_pages_with_checksums(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     table = arrow.table({f"logit_{k}": X[:, k] for k in range(3)} | {"label": Y})
-    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    options = {
+        "compression": "none",
+        "use_dictionary": False,
+        "write_page_checksum": True,
+    }
     parquet.write_table(table, tmp_path / "a.parquet", **options)
     content = bytearray((tmp_path / "a.parquet").read_bytes())
     content[content.index(X[100, 1].tobytes())] ^= 0x40
@@ -78,9 +86,13 @@ def test_parquet_lists_of_width_0(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     empty = arrow.array([[], []], arrow.list_(arrow.float64()))
-    parquet.write_table(arrow.table({"logits": empty, "label": [0, 1]}), tmp_path / "a.parquet")
+    parquet.write_table(
+        arrow.table({"logits": empty, "label": [0, 1]}), tmp_path / "a.parquet"
+    )
     for read in (read_examples, lambda path: fit(make("temps"), path)):
-        with pytest.raises(DataFileError, match=r"a\.parquet: .*every row; found \['0'\]"):
+        with pytest.raises(
+            DataFileError, match=r"a\.parquet: .*every row; found \['0'\]"
+        ):
             read(tmp_path / "a.parquet")
 
 
@@ -92,7 +104,10 @@ def test_parquet_lists_of_width_0(tmp_path: Path) -> None:
     ],
 )
 def test_lack_of_memory_or_files_is_not_called_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, kind: type[Exception]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception,
+    kind: type[Exception],
 ) -> None:
     path = write_npz(tmp_path / "a.npz", packed=False)
 

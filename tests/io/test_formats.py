@@ -1,4 +1,6 @@
-"""Every format gives the same examples, found by content; names and parts as people spell them."""
+"""Every format gives the same examples, found by content; names and parts as people
+spell them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ PARTS: dict[str, tuple[np.ndarray, np.ndarray]] = {"val": VAL, "test": TEST}
 
 def same(found, expected) -> bool:
     logits, labels = expected
-    return np.array_equal(found.scores.values, logits) and np.array_equal(found.labels, labels)
+    return np.array_equal(found.scores.values, logits) and np.array_equal(
+        found.labels, labels
+    )
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("named", ["right", "wrong"])
-def test_every_format_gives_the_same(tmp_path: Path, kind: str, split: str, named: str) -> None:
+def test_every_format_gives_the_same(
+    tmp_path: Path, kind: str, split: str, named: str
+) -> None:
     if kind in LIBRARIES:
         pytest.importorskip(LIBRARIES[kind])
     path = WRITERS[kind](tmp_path / f"data.{kind}")
@@ -62,7 +68,9 @@ def test_npy_pair_is_found_by_name_or_given(tmp_path: Path) -> None:
     np.save(tmp_path / "val_labels.npy", VAL[1])
     np.save(tmp_path / "other.npy", VAL[1][:, None].astype(np.float32))
     assert same(read_examples(tmp_path / "val_logits.npy"), VAL)
-    assert same(read_examples(tmp_path / "val_logits.npy", labels=tmp_path / "other.npy"), VAL)
+    assert same(
+        read_examples(tmp_path / "val_logits.npy", labels=tmp_path / "other.npy"), VAL
+    )
 
 
 def test_npy_stays_on_disk(tmp_path: Path) -> None:
@@ -72,7 +80,9 @@ def test_npy_stays_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_csv_delimiters_byte_order_mark_and_blank_lines(tmp_path: Path, delimiter: str) -> None:
+def test_csv_delimiters_byte_order_mark_and_blank_lines(
+    tmp_path: Path, delimiter: str
+) -> None:
     path = tmp_path / "data.csv"
     text = "logit_0,logit_1,label\n1.5,-inf,0\n\n2,3,1\n".replace(",", delimiter)
     path.write_text("\ufeff" + text, encoding="utf-8")
@@ -84,7 +94,9 @@ def test_csv_delimiters_byte_order_mark_and_blank_lines(tmp_path: Path, delimite
 @pytest.mark.parametrize("text", ["1,2\n3,4\n", "1.5,2.5\n3,4\n"])
 def test_csv_without_a_header_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(DataFileError, match=r"found numbers in line 1\. Name the columns there"):
+    with pytest.raises(
+        DataFileError, match=r"found numbers in line 1\. Name the columns there"
+    ):
         read_examples(tmp_path / "a.csv")
 
 
@@ -133,16 +145,22 @@ def test_fitted_calibrator_decides_the_number_of_classes(tmp_path: Path) -> None
 def test_csv_header_of_numbers_is_no_row(tmp_path: Path, width: int) -> None:
     logits = VAL[0][:, :width]
     header = ",".join(str(k) for k in range(width))
-    np.savetxt(tmp_path / "logits.csv", logits, delimiter=",", header=header, comments="")
+    np.savetxt(
+        tmp_path / "logits.csv", logits, delimiter=",", header=header, comments=""
+    )
     found = read_examples(tmp_path / "logits.csv", labelled="none")
     assert np.array_equal(found.scores.values, logits)
 
 
 @pytest.mark.parametrize("length", [2, 640, 896, 1152, 1408])
-def test_safetensors_that_look_like_a_pickle_are_refused(tmp_path: Path, length: int) -> None:
+def test_safetensors_that_look_like_a_pickle_are_refused(
+    tmp_path: Path, length: int
+) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + b"{}".ljust(length))
-    with pytest.raises(DataFileError, match=r"found another kind\. Save .* `numpy\.savez`"):
+    with pytest.raises(
+        DataFileError, match=r"found another kind\. Save .* `numpy\.savez`"
+    ):
         read_examples(path)
 
 
@@ -151,20 +169,32 @@ def test_json_lines_are_tables(tmp_path: Path, suffix: str) -> None:
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(20, 3)), rng.integers(3, size=20)
     rows = [
-        {"text": 'with, commas;\nand "quotes"', "logits": row.tolist(), "label": int(label)}
+        {
+            "text": 'with, commas;\nand "quotes"',
+            "logits": row.tolist(),
+            "label": int(label),
+        }
         for row, label in zip(logits, labels, strict=True)
     ]
     rows[3]["note"] = {"nested": True}
     path = tmp_path / f"val.{suffix}"
-    text = json.dumps(rows, indent=1) if suffix == "json" else "\n".join(map(json.dumps, rows))
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    text = (
+        json.dumps(rows, indent=1)
+        if suffix == "json"
+        else "\n".join(map(json.dumps, rows))
+    )
+    path.write_bytes(
+        gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode()
+    )
     found = read_examples(path)
     assert same(found, (logits, labels))
 
 
 def test_errors_in_json_lines_name_the_line(tmp_path: Path) -> None:
     path = tmp_path / "val.jsonl"
-    path.write_text('{"prob_0": 0.5, "prob_1": 0.5, "label": 0}\n{"prob_0": "x", "label": 1}\n')
+    path.write_text(
+        '{"prob_0": 0.5, "prob_1": 0.5, "label": 0}\n{"prob_0": "x", "label": 1}\n'
+    )
     with pytest.raises(DataFileError, match=r"line 2, column `prob_0`; found 'x'"):
         read_examples(path)
     path.write_text('{"prob_0": 0.5, "label": 0}\n[1, 2]\n')

@@ -1,4 +1,6 @@
-"""Tables and archives by one convention of names, or by explicit names; rows and their places."""
+"""Tables and archives by one convention of names, or by explicit names; rows and
+their places.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_logits_by_the_convention(tmp_path: Path, header: str, cells: str) -> No
 
 
 @pytest.mark.parametrize("stem", ["prob", "proba", "probability"])
-def test_probabilities_by_the_convention_become_logits(tmp_path: Path, stem: str) -> None:
+def test_probabilities_by_the_convention_become_logits(
+    tmp_path: Path, stem: str
+) -> None:
     path = put(tmp_path, f"{stem}_no,{stem}_yes,label\n0.25,0.75,yes\n0.5,0.5,no\n")
     found = read_examples(path)
     expected = from_probabilities([[0.25, 0.75], [0.5, 0.5]])
@@ -96,7 +100,9 @@ def test_without_names_the_error_shows_the_option(tmp_path: Path) -> None:
         read_examples(put(tmp_path, NAMED.replace(",cat\n", ",ant\n")))
     message = str(caught.value)
     assert "found `id`, `cat`, `dog`, `bird`, `place`, `label`" in message
-    assert "--score-columns cat,dog,bird." in message  # no id and no text is taken for a class
+    assert (
+        "--score-columns cat,dog,bird." in message
+    )  # no id and no text is taken for a class
     with pytest.raises(DataFileError, match=r"expected labels.*--label-column NAME"):
         read_examples(put(tmp_path, "logit_0,logit_1,truth\n1,2,0\n"))
 
@@ -138,7 +144,9 @@ def test_one_score_is_that_of_class_1(tmp_path: Path, kind: Any) -> None:
     text = "id,risk,label\n1,0.1,no\n2,0.9,yes\n"
     path = put(tmp_path, text)
     options: Any = {"score_columns": ("risk",), "classes": ("no", "yes")}
-    with pytest.raises(DataFileError, match=r"can be either\..*--probabilities or --logits"):
+    with pytest.raises(
+        DataFileError, match=r"can be either\..*--probabilities or --logits"
+    ):
         read_examples(path, **options)
     found = read_examples(path, kind=kind, **options)
     convert = from_probabilities if kind == "probabilities" else from_binary_scores
@@ -155,7 +163,11 @@ def test_arrays_of_an_archive(tmp_path: Path) -> None:
     path = tmp_path / "val.npz"
     np.savez(path, test_fraud=[0.1, 0.9], labels=[0, 1], names=["a", "b"])
     found = read_examples(
-        path, split="test", kind="probabilities", score_columns=("fraud",), keep=("names",)
+        path,
+        split="test",
+        kind="probabilities",
+        score_columns=("fraud",),
+        keep=("names",),
     )
     assert found.part == "test"
     assert found.kept["names"].tolist() == ["a", "b"]
@@ -168,22 +180,36 @@ def test_rows_without_a_value_keep_their_place(tmp_path: Path, kind: str) -> Non
     logits[1, 1] = np.nan
     path = tmp_path / f"t.{kind}"
     if kind == "npz":
-        np.savez(path, logits=logits, labels=labels, sample_weight=np.arange(4.0), id=labels)
+        np.savez(
+            path, logits=logits, labels=labels, sample_weight=np.arange(4.0), id=labels
+        )
     else:
-        frame = pytest.importorskip("pandas").DataFrame(logits, columns=["logit_0", "logit_1"])
+        frame = pytest.importorskip("pandas").DataFrame(
+            logits, columns=["logit_0", "logit_1"]
+        )
         frame = frame.assign(label=labels, sample_weight=np.arange(4.0), id=labels)
         write = frame.to_csv if kind == "csv" else frame.to_parquet
         write(path, **({"index": False} if kind == "csv" else {}))
     where = "line 3" if kind == "csv" else "row 1"
-    with pytest.raises(DataFileError, match=rf"a number in {where}, column.*--missing drop"):
+    with pytest.raises(
+        DataFileError, match=rf"a number in {where}, column.*--missing drop"
+    ):
         read_examples(path)
     found = read_examples(path, missing="drop", keep=("id",))
     assert found.labels is not None
     assert found.weights is not None
-    assert (found.labels.tolist(), found.weights.tolist()) == ([0, 1, 0], [0.0, 2.0, 3.0])
+    assert (found.labels.tolist(), found.weights.tolist()) == (
+        [0, 1, 0],
+        [0.0, 2.0, 3.0],
+    )
     assert (found.n_dropped, found.used.tolist()) == (1, [True, False, True, True])
     assert [int(value) for value in found.kept["id"]] == [0, 1, 1, 0]
-    assert np.isnan(found.fill(np.array([0.5, 0.6, 0.7]))).tolist() == [False, True, False, False]
+    assert np.isnan(found.fill(np.array([0.5, 0.6, 0.7]))).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
     assert found.fill(np.array([1, 2, 3])).tolist() == [1, None, 2, 3]
     assert found.fill(np.array(["a", "b", "c"])).tolist() == ["a", None, "b", "c"]
 
@@ -197,7 +223,9 @@ def test_na_labels_of_r_are_missing(tmp_path: Path) -> None:
     some = read_examples(path, labelled="some")
     assert some.labels is not None
     assert some.labels.tolist() == [0, -1, 1]
-    named = put(tmp_path, "logit_NA,logit_US,label\n1,2,NA\n")  # Namibia is a class here
+    named = put(
+        tmp_path, "logit_NA,logit_US,label\n1,2,NA\n"
+    )  # Namibia is a class here
     assert read_examples(named, missing="drop").n_dropped == 0
 
 
@@ -205,7 +233,9 @@ def test_errors_name_the_lines_of_the_file(tmp_path: Path) -> None:
     text = "logit_0,logit_1,label\n\n1,2,0\n1,2,0\n\n1,2,7\n"
     with pytest.raises(DataFileError, match=r"got 7 in line 6"):
         read_examples(put(tmp_path, text))
-    with pytest.raises(DataFileError, match=r"number in line 3, column `logit_1`; found 'x'"):
+    with pytest.raises(
+        DataFileError, match=r"number in line 3, column `logit_1`; found 'x'"
+    ):
         read_examples(put(tmp_path, "logit_0,logit_1,label\n1,2,0\n1,x,0\n"))
     quoted = 'logit_0,logit_1,label,note\n1,2,0,"a\nb"\n1,inf,0,c\n'
     with pytest.raises(DataFileError, match=r"\+inf in line 4"):
@@ -222,7 +252,9 @@ def test_percentages_and_decimal_commas(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("names", ["prob_a,prob_b", "logit_a,logit_b", "a,b"])
-def test_percentages_without_a_sign_are_refused_as_such(tmp_path: Path, names: str) -> None:
+def test_percentages_without_a_sign_are_refused_as_such(
+    tmp_path: Path, names: str
+) -> None:
     path = put(tmp_path, f"{names},label\n15.92,84.08,1\n60,40,0\n")
     with pytest.raises(
         DataFileError, match=r"percentages; got 84.08 in line 2, .* sum to 100\. Divide"
@@ -233,7 +265,9 @@ def test_percentages_without_a_sign_are_refused_as_such(tmp_path: Path, names: s
 def test_text_is_utf_8_or_of_windows(tmp_path: Path) -> None:
     text = "logit_0,logit_1,label,city\n1,2,0,K\xf6ln\n"
     (tmp_path / "t.csv").write_bytes(text.encode("utf-8-sig"))
-    assert read_examples(tmp_path / "t.csv", keep=("city",)).kept["city"].tolist() == ["K\xf6ln"]
+    assert read_examples(tmp_path / "t.csv", keep=("city",)).kept["city"].tolist() == [
+        "K\xf6ln"
+    ]
     (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
     with pytest.warns(UserWarning, match="is read as Windows-1252") as told:
         found = read_examples(tmp_path / "t.csv", keep=("city",))
@@ -290,7 +324,11 @@ def test_compressed_tables(tmp_path: Path) -> None:
 
 def test_what_a_calibrator_stores_reads_later_files(tmp_path: Path) -> None:
     path = put(tmp_path, "risk,truth\n0.1,0\n0.9,1\n")
-    options: Any = {"kind": "probabilities", "score_columns": ("risk",), "label_column": "truth"}
+    options: Any = {
+        "kind": "probabilities",
+        "score_columns": ("risk",),
+        "label_column": "truth",
+    }
     found = read_examples(path, **options)
     assert options_from(found.about) == {**options, "zeros": "unlikely"}
     assert options_from({"score_columns": "P({class})"}) == {"score_columns": ("P(*)",)}
@@ -301,16 +339,30 @@ def test_what_a_calibrator_stores_reads_later_files(tmp_path: Path) -> None:
     [
         ("logit_cat,logit_dog,label\n1,2,cow\n", {}, "got 'cow' in line 2"),
         ("logit_0,logit_1,label\n1,2,cat\n", {}, "--classes"),
-        ("logit_0,logit_1,label\n1,2,0\n", {"classes": ("a",)}, "each of the 2 columns"),
+        (
+            "logit_0,logit_1,label\n1,2,0\n",
+            {"classes": ("a",)},
+            "each of the 2 columns",
+        ),
         (NAMED, {"classes": CLASSES, "keep": ("town",)}, "`town`, named by --keep"),
         (NAMED, {"score_columns": ("risk",)}, "`risk`, named by --score-columns"),
-        (NAMED, {"classes": CLASSES, "label_column": "x"}, "`x`, named by --label-column"),
-        ("p,label\n1.5,0\n", {"score_columns": ("p",), "kind": "probabilities"}, r"in \[0, 1\]"),
+        (
+            NAMED,
+            {"classes": CLASSES, "label_column": "x"},
+            "`x`, named by --label-column",
+        ),
+        (
+            "p,label\n1.5,0\n",
+            {"score_columns": ("p",), "kind": "probabilities"},
+            r"in \[0, 1\]",
+        ),
         ("logit_0,logit_2,label\n1,2,0\n", {}, r"found \[0, 2\]"),
         ("logit_0,logit_1,label,weight\n1,2,0,-3\n", {}, "finite and >= 0"),
     ],
 )
-def test_bad_tables_are_named(tmp_path: Path, text: str, options: Any, message: str) -> None:
+def test_bad_tables_are_named(
+    tmp_path: Path, text: str, options: Any, message: str
+) -> None:
     with pytest.raises(DataFileError, match=message):
         read_examples(put(tmp_path, text), **options)
 

@@ -26,7 +26,10 @@ def test_round_trip_keeps_permissions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_failure_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    error: type[BaseException],
 ) -> None:
     def fail(*args: object) -> None:
         raise error
@@ -47,7 +50,11 @@ def test_written_tables_are_read_again(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out.{suffix}"
     columns = {"id": np.array(["007", "a,b", 'say "x"']), "n": np.array([1, 2, 3])}
     logits = np.array([[2.0, 0.5], [0.0, 3.0], [1.0, 1.0]]) / 3
-    scores = {"logits": logits} if suffix == "npz" else {"cat": logits[:, 0], "dog": logits[:, 1]}
+    scores = (
+        {"logits": logits}
+        if suffix == "npz"
+        else {"cat": logits[:, 0], "dog": logits[:, 1]}
+    )
     write_table(path, columns | scores)
     options = {} if suffix == "npz" else {"classes": ("cat", "dog")}
     found = read_examples(path, labelled="none", keep=("id", "n"), **options)
@@ -57,7 +64,10 @@ def test_written_tables_are_read_again(tmp_path: Path, suffix: str) -> None:
 
 
 def test_rows_without_a_value_are_empty(tmp_path: Path) -> None:
-    columns = {"label": np.array([1, None, 2], object), "confidence": np.array([0.5, np.nan, 0.7])}
+    columns = {
+        "label": np.array([1, None, 2], object),
+        "confidence": np.array([0.5, np.nan, 0.7]),
+    }
     write_table(tmp_path / "a.csv", columns)
     assert (tmp_path / "a.csv").read_text() == "label,confidence\n1,0.5\n,\n2,0.7\n"
     write_table(tmp_path / "a.npz", columns)
@@ -65,7 +75,9 @@ def test_rows_without_a_value_are_empty(tmp_path: Path) -> None:
         assert stored["label"].tolist() == [1, -1, 2]
 
 
-def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_output(tmp_path / "out.npz", suffix=".npz")
     check_output(str(tmp_path / "out.npz"), suffix=".npz")
     with pytest.raises(DataFileError, match=r"ends in \.npz"):

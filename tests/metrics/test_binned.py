@@ -1,4 +1,6 @@
-"""Binned calibration errors: against exact fractions, under merging, weights and permutation."""
+"""Binned calibration errors: against exact fractions, under merging, weights and
+permutation.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def test_equal_mass_bins_hold_equal_mass() -> None:
 
 def test_equal_mass_keeps_a_crowd_apart() -> None:
     confidence = np.array([0.3, 0.5] + [1.0] * 48)
-    assert reliability(confidence, confidence > 0.4, bins="mass").count.tolist() == [2, 48]
+    assert reliability(confidence, confidence > 0.4, bins="mass").count.tolist() == [
+        2,
+        48,
+    ]
 
 
 @given(twins.rows, st.integers(1, 20), st.sampled_from(["width", "mass"]))
@@ -51,7 +56,9 @@ def test_weight_two_is_the_row_twice(data: list, n_bins: int, bins: str) -> None
     confidence, correct, weight = twins.unpack(data)
     twice = (np.repeat(confidence, weight), np.repeat(correct, weight))
     for metric in (ece, debiased_ece):
-        weighted = metric(confidence, correct, n_bins=n_bins, bins=bins, sample_weight=weight)
+        weighted = metric(
+            confidence, correct, n_bins=n_bins, bins=bins, sample_weight=weight
+        )
         assert weighted == metric(*twice, n_bins=n_bins, bins=bins)
     assert brier(confidence, correct, sample_weight=weight) == brier(*twice)
 
@@ -81,7 +88,9 @@ def test_tiny_gaps_do_not_underflow() -> None:
 
 
 def test_debiasing_removes_the_bias() -> None:
-    """500 perfect data sets: the plug-in square is far above 0, the debiased one at 0."""
+    """500 perfect data sets: the plug-in square is far above 0, the debiased one at
+    0.
+    """
     rng = np.random.default_rng(3)
     level = np.array([0.2, 0.5, 0.7, 0.9])  # one value per bin, as Kumar et al. assume
     plain, debiased = [], []
@@ -96,7 +105,8 @@ def test_debiasing_removes_the_bias() -> None:
 
 
 def test_debiasing_formula_and_its_corner_cases() -> None:
-    # One bin of four: gap 0.9 - 0.75, accuracy 3/4; and a lone example, which adds nothing.
+    # One bin of four: gap 0.9 - 0.75, accuracy 3/4; and a lone example, which adds
+    # nothing.
     confidence, correct = [0.9] * 4 + [0.1], [True, True, True, False, True]
     square = 4 / 5 * (0.15**2 - 0.75 * 0.25 / 3)
     assert debiased_ece(confidence, correct, squared=True) == pytest.approx(square)

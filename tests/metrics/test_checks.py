@@ -12,7 +12,13 @@ import pytest
 from hokical import metrics
 
 TOP = [metrics.ece, metrics.brier, metrics.log_loss, metrics.auroc, metrics.smooth_ece]
-FULL = [metrics.brier, metrics.log_loss, metrics.classwise_ece, metrics.ece, metrics.auroc]
+FULL = [
+    metrics.brier,
+    metrics.log_loss,
+    metrics.classwise_ece,
+    metrics.ece,
+    metrics.auroc,
+]
 
 
 @pytest.mark.parametrize("metric", TOP)
@@ -21,14 +27,20 @@ FULL = [metrics.brier, metrics.log_loss, metrics.classwise_ece, metrics.ece, met
     [
         ([0.5, 1.2], [1, 0], r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
         ([math.nan], [1], r"`confidence` must lie in \[0, 1\]; got nan in row 0"),
-        (np.full((1, 1, 1), 0.5), [1], r"`confidence` must be 1-D.*got shape \(1, 1, 1\)"),
+        (
+            np.full((1, 1, 1), 0.5),
+            [1],
+            r"`confidence` must be 1-D.*got shape \(1, 1, 1\)",
+        ),
         ([], [], "`confidence` must be 1-D .* at least one entry"),
         ([0.5, 0.6], [1], r"`correct` must be 1-D with one entry per row \(2\)"),
         ([0.5], [3], "`correct` must be True or False .*got 3 in row 0"),
         ([0.5], [math.nan], "`correct` must be True or False .*got nan in row 0"),
     ],
 )
-def test_bad_top_label_data(metric: object, confidence: list, correct: list, message: str) -> None:
+def test_bad_top_label_data(
+    metric: object, confidence: list, correct: list, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         metric(confidence, correct)  # type: ignore[operator]
 
@@ -49,21 +61,42 @@ def test_bad_top_label_data(metric: object, confidence: list, correct: list, mes
         ),
     ],
 )
-def test_bad_full_vector_data(metric: object, proba: list, labels: list, message: str) -> None:
+def test_bad_full_vector_data(
+    metric: object, proba: list, labels: list, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         metric(proba, labels)  # type: ignore[operator]
 
 
-#: What a metric does with (n, classes): that of the top label, that of all classes, or of class 1.
+#: What a metric does with (n, classes): that of the top label, that of all classes, or
+#: of class 1.
 SHAPES = {
-    "top": ["ece", "debiased_ece", "smooth_ece", "auroc", "aurc", "selective_risk",
-            "risk_coverage_curve"],
-    "all": ["brier", "log_loss", "classwise_ece", "ranked_probability_score", "summary",
-            "group_table"],
-    "two": ["binary_summary", "calibration_slope", "decision_curve", "risk_bands",
-            "smooth_calibration_curve"],
+    "top": [
+        "ece",
+        "debiased_ece",
+        "smooth_ece",
+        "auroc",
+        "aurc",
+        "selective_risk",
+        "risk_coverage_curve",
+    ],
+    "all": [
+        "brier",
+        "log_loss",
+        "classwise_ece",
+        "ranked_probability_score",
+        "summary",
+        "group_table",
+    ],
+    "two": [
+        "binary_summary",
+        "calibration_slope",
+        "decision_curve",
+        "risk_bands",
+        "smooth_calibration_curve",
+    ],
     "samples": ["population_stability_index", "prediction_powered_accuracy"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -71,13 +104,19 @@ def test_every_metric_takes_either_shape_or_says_what_it_takes(n_classes: int) -
     functions = {name for name in metrics.__all__ if name.islower()}
     assert functions == {name for names in SHAPES.values() for name in names}
     rng = np.random.default_rng(0)
-    proba, labels = rng.dirichlet(np.ones(n_classes), size=60), rng.integers(n_classes, size=60)
+    proba, labels = (
+        rng.dirichlet(np.ones(n_classes), size=60),
+        rng.integers(n_classes, size=60),
+    )
     top = proba.max(axis=1), proba.argmax(axis=1) == labels
     for name in SHAPES["top"]:
         metric = getattr(metrics, name)
         np.testing.assert_array_equal(metric(proba, labels), metric(*top))
     for name in SHAPES["all"]:
-        metric, extra = getattr(metrics, name), (labels,) if name == "group_table" else ()
+        metric, extra = (
+            getattr(metrics, name),
+            (labels,) if name == "group_table" else (),
+        )
         assert metric(proba, labels, *extra) is not None
         if name in ("classwise_ece", "ranked_probability_score"):
             with pytest.raises(ValueError, match=r"`proba` must be 2-D \(n, classes\)"):
@@ -104,7 +143,10 @@ def test_every_metric_takes_either_shape_or_says_what_it_takes(n_classes: int) -
     ],
 )
 def test_bad_weights(weight: list, message: str) -> None:
-    for metric, data in ((metrics.ece, ([0.5], [True])), (metrics.brier, ([[0.5, 0.5]], [0]))):
+    for metric, data in (
+        (metrics.ece, ([0.5], [True])),
+        (metrics.brier, ([[0.5, 0.5]], [0])),
+    ):
         with pytest.raises(ValueError, match=message):
             metric(*data, sample_weight=weight)
 
@@ -137,7 +179,9 @@ def test_inputs_are_not_changed_and_any_dtype_is_read() -> None:
     confidence = np.array([0.5, 1.0, 0.25], np.float16)
     correct = np.array([1, 0, 1], np.uint8)
     before = confidence.copy()
-    assert metrics.ece(confidence, correct) == metrics.ece(confidence.tolist(), [True, False, True])
+    assert metrics.ece(confidence, correct) == metrics.ece(
+        confidence.tolist(), [True, False, True]
+    )
     assert np.array_equal(confidence, before)
     for metric in TOP:
         assert isinstance(metric(confidence[:2], correct[:2]), float)
@@ -154,7 +198,10 @@ def test_rows_of_weight_zero_do_not_count() -> None:
 def test_the_import_is_light() -> None:
     code = (
         "import sys, hokical.metrics\n"
-        "print([m for m in ('matplotlib', 'torch', 'numba', 'pandas') if m in sys.modules])"
+        "print([m for m in ('matplotlib', 'torch', 'numba', 'pandas') if m in "
+        "sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"

@@ -1,4 +1,6 @@
-"""Rows that belong together: intervals of metrics, evaluations and guarantees allow for it."""
+"""Rows that belong together: intervals of metrics, evaluations and guarantees allow
+for it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ from tests.conftest import hold_often, repetitions
 NAMES = ("accuracy", "mean_confidence", "brier", "log_loss", "auroc")
 
 
-def draw(n_clusters: int, spread: float, rng: Any, rows: int = 10) -> tuple[Any, Any, Any]:
-    """Confidences and correctness that share an effect of their cluster, of unequal sizes."""
+def draw(
+    n_clusters: int, spread: float, rng: Any, rows: int = 10
+) -> tuple[Any, Any, Any]:
+    """Confidences and correctness that share an effect of their cluster, of unequal
+    sizes.
+    """
     size = rng.geometric(1.0 / rows, n_clusters)
     cluster = np.repeat(np.arange(n_clusters), size)
     hard, off = spread * rng.normal(size=(2, n_clusters))
@@ -43,7 +49,9 @@ def test_intervals_hold(n_clusters: int, spread: float) -> None:
                 found = both[name not in NAMES][name]
                 count[name] += not (value < found.low or value > found.high)
     assert hold_often([*held.values()], trials), held
-    assert spread < 1.0 or min(alone.values()) < 0.8 * trials  # without, they are too narrow
+    assert (
+        spread < 1.0 or min(alone.values()) < 0.8 * trials
+    )  # without, they are too narrow
 
 
 def test_a_row_of_each_cluster_is_independent() -> None:
@@ -53,7 +61,9 @@ def test_a_row_of_each_cluster_is_independent() -> None:
     plain = metrics.summary(confidence, right)
     own = metrics.summary(confidence, right, cluster=rng.permutation(2000))
     copies = np.repeat(np.arange(2000), 5)
-    five = metrics.summary(confidence[copies], right[copies], cluster=copies.astype(str))
+    five = metrics.summary(
+        confidence[copies], right[copies], cluster=copies.astype(str)
+    )
     assert not own.bounds
     for name in (*NAMES, "ece"):
         widths = [found[name].high - found[name].low for found in (plain, own, five)]
@@ -67,7 +77,9 @@ def test_without_an_error_clusters_are_counted() -> None:
     cluster = np.repeat(np.arange(20), 50)
     found = metrics.summary(np.full(1000, 0.99), np.ones(1000, bool), cluster=cluster)
     assert found["accuracy"].low < 1.0 - 3.0 / 20
-    assert metrics.summary(np.full(1000, 0.99), np.ones(1000, bool))["accuracy"].low > 0.99
+    assert (
+        metrics.summary(np.full(1000, 0.99), np.ones(1000, bool))["accuracy"].low > 0.99
+    )
 
 
 def test_what_is_refused() -> None:
@@ -88,7 +100,9 @@ def test_what_is_refused() -> None:
 def test_evaluations(n_classes: int) -> None:
     rng = np.random.default_rng(1)
     cluster = np.repeat(np.arange(60), 20)
-    logits = 2.0 * rng.normal(size=(60, n_classes))[cluster] + rng.normal(size=(1200, n_classes))
+    logits = 2.0 * rng.normal(size=(60, n_classes))[cluster] + rng.normal(
+        size=(1200, n_classes)
+    )
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     weight = np.where(np.arange(1200) % 7 == 0, 0.0, 1.0)
     cal = hokical.make("temps").fit(logits[::2], labels[::2])
@@ -98,14 +112,20 @@ def test_evaluations(n_classes: int) -> None:
         assert found.score("brier") == pytest.approx(plain.score("brier"))
         assert not found.summary.bounds
         for name in ("mean_confidence", "brier"):
-            assert found[name].high - found[name].low > 1.05 * (plain[name].high - plain[name].low)
+            assert found[name].high - found[name].low > 1.05 * (
+                plain[name].high - plain[name].low
+            )
         assert found.row_scores["brier"].size == 60
         assert found.row_scores["brier"].mean() == pytest.approx(found.score("brier"))
         if n_classes == 2:
             widths = [e.binary["mean_probability"] for e in (plain, found)]
-            assert widths[1].high - widths[1].low > 1.5 * (widths[0].high - widths[0].low)
+            assert widths[1].high - widths[1].low > 1.5 * (
+                widths[0].high - widths[0].low
+            )
         assert "brier" in str(found).lower()
-    confident = hokical.evaluate(None, [0.9, 0.8, 0.7], [1, 0, 1], cluster=["a", "a", "b"])
+    confident = hokical.evaluate(
+        None, [0.9, 0.8, 0.7], [1, 0, 1], cluster=["a", "a", "b"]
+    )
     assert confident.n == 3
 
 
@@ -120,7 +140,11 @@ def test_comparisons() -> None:
         hokical.compare(known, (logits[rows], labels[rows]), cluster=own, **given)
         for rows, own in ((np.arange(600, 900), None), (copies, None), (copies, copies))
     )
-    widths = [np.ptp([d.low, d.high]) for c in (once, apart, together) for d in c.differences()]
+    widths = [
+        np.ptp([d.low, d.high])
+        for c in (once, apart, together)
+        for d in c.differences()
+    ]
     assert widths[1] < 0.4 * widths[0]
     assert widths[2] == pytest.approx(widths[0], rel=0.02)
     with pytest.raises(TypeError, match="must be a pair"):
@@ -136,15 +160,22 @@ def test_certified_clusters_are_counted(tmp_path: Path) -> None:
     cal.certify(logits, labels, cluster=cluster, reused="ignore")
     cal.save(tmp_path / "cal.json")
     for each in (cal, hokical.load(tmp_path / "cal.json")):
-        sets, kept = each.predict_set(logits, coverage=0.8), each.predict_or_abstain(logits)
+        sets, kept = (
+            each.predict_set(logits, coverage=0.8),
+            each.predict_or_abstain(logits),
+        )
         assert "on 40 held-out examples (one of each cluster)" in sets.guarantee
         assert "40 examples do not prove" in kept.guarantee
         lax = each.predict_or_abstain(logits, risk=0.5).guarantee
         assert "of 40 held-out examples (one of each cluster)" in lax
     low, _ = cal.predict_interval(logits[:1])[0]
     assert low < 0.95  # of 40 rows without an error, not of 2000
-    confidence = hokical.ConfidenceCalibrator().fit(rng.random(200), rng.random(200) < 0.7)
-    confidence.certify(rng.random(500), np.ones(500, bool), cluster=np.arange(500) // 25)
+    confidence = hokical.ConfidenceCalibrator().fit(
+        rng.random(200), rng.random(200) < 0.7
+    )
+    confidence.certify(
+        rng.random(500), np.ones(500, bool), cluster=np.arange(500) // 25
+    )
     assert "20" in confidence.predict_or_abstain([0.9], risk=0.01).guarantee
 
 
@@ -155,17 +186,27 @@ def test_guarantees_hold_for_new_clusters() -> None:
     cal = hokical.make("temps").fit(*_answers(3000, 0.05, rng)[:2])
     broken = {True: 0, False: 0}
     for _ in range(trials):
-        *rows, cluster = _answers(3000, 0.06, rng)  # 4.8 % of the labels are wrong, at any score
+        *rows, cluster = _answers(
+            3000, 0.06, rng
+        )  # 4.8 % of the labels are wrong, at any score
         for own in (True, False):
             cal.certify(*rows, cluster=cluster if own else None)
-            broken[own] += cal.predict_or_abstain(rows[0], risk=0.045, delta=0.1).accepted.any()
+            broken[own] += cal.predict_or_abstain(
+                rows[0], risk=0.045, delta=0.1
+            ).accepted.any()
     assert hold_often(trials - broken[True], trials, 0.9), broken
     assert broken[False] > 0.15 * trials, broken
 
 
 def _answers(n: int, share: float, rng: Any) -> tuple[Any, Any, Any]:
-    """Twenty rows of each cluster; four of five labels are wrong in a share of the clusters."""
+    """Twenty rows of each cluster; four of five labels are wrong in a share of the
+    clusters.
+    """
     cluster = np.arange(n) // 20
     logits = 3.0 * rng.normal(size=(n, 3))
     wrong = (rng.random(cluster[-1] + 1) < share)[cluster] & (rng.random(n) < 0.8)
-    return logits, np.where(wrong, logits.argmin(axis=1), logits.argmax(axis=1)), cluster
+    return (
+        logits,
+        np.where(wrong, logits.argmin(axis=1), logits.argmax(axis=1)),
+        cluster,
+    )

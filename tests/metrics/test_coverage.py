@@ -1,6 +1,8 @@
-"""How often 95 % intervals hold the true value: at least 93 % of simulations (docs/metrics.md).
+"""How often 95 % intervals hold the true value: at least 93 % of simulations
+(docs/metrics.md).
 
-Nightly, of a thousand; else of a fifth of them, which chance misses once in a thousand times.
+Nightly, of a thousand; else of a fifth of them, which chance misses once in a thousand
+times.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ SIZES = [
     2000,
     pytest.param(
         20_000,
-        marks=pytest.mark.skipif(not NIGHTLY, reason="HOKICAL_SIMULATE=1 runs it, in minutes"),
+        marks=pytest.mark.skipif(
+            not NIGHTLY, reason="HOKICAL_SIMULATE=1 runs it, in minutes"
+        ),
     ),
 ]
 
 
 def draw(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Confidences: spread evenly over [1/2, 1], or mostly near 1 as those of a network."""
+    """Confidences: spread evenly over [1/2, 1], or mostly near 1 as those of a
+    network.
+    """
     network = np.maximum(0.5 * rng.beta(0.4, 2.5, n), 1e-9)
     return rng.uniform(0.5, 1.0, n) if kind == "even" else 1.0 - network
 
@@ -42,15 +48,18 @@ def true_values(kind: str, gap: float) -> dict[str, float]:
     right = np.maximum(confidence - gap, 0.0)
     losses = -np.log(confidence), -np.log1p(-np.minimum(confidence, 1.0 - 1e-9))
     areas = metrics.auroc(
-        np.tile(confidence, 2), np.repeat([1, 0], 1_000_000),
+        np.tile(confidence, 2),
+        np.repeat([1, 0], 1_000_000),
         sample_weight=np.concatenate([right, 1.0 - right]),
-    )  # fmt: skip
+    )
     return {
         "accuracy": float(right.mean()),
         "mean_confidence": float(confidence.mean()),
         "ece": gap,
         "ece_mass": gap,
-        "brier": float((right * (1.0 - confidence) ** 2 + (1.0 - right) * confidence**2).mean()),
+        "brier": float(
+            (right * (1.0 - confidence) ** 2 + (1.0 - right) * confidence**2).mean()
+        ),
         "log_loss": float((right * losses[0] + (1.0 - right) * losses[1]).mean()),
         "auroc": areas,
     }
@@ -91,7 +100,9 @@ def test_errors_of_any_pattern(n: int, pattern: str) -> None:
     truth, held = float(np.abs(gaps[used]).mean()), 0
     for _ in range(TRIALS):
         place = rng.choice(used, n)
-        found = metrics.summary(centre[place], rng.uniform(size=n) < (centre - gaps)[place])["ece"]
+        found = metrics.summary(
+            centre[place], rng.uniform(size=n) < (centre - gaps)[place]
+        )["ece"]
         held += found.low <= truth <= found.high
     assert hold_often(held, TRIALS), held
 
@@ -104,7 +115,9 @@ def weights(n: int, kind: str, rng: np.random.Generator) -> np.ndarray | None:
 @pytest.mark.parametrize("kind", ["none", "exponential"])
 @pytest.mark.parametrize("n", SIZES)
 def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
-    """The observed share of a group, and the accuracy of a bin: Clopper and Pearson's."""
+    """The observed share of a group, and the accuracy of a bin: Clopper and
+    Pearson's.
+    """
     rng, held, seen = np.random.default_rng(n), np.zeros(2), np.zeros(2)
     for _ in range(200):
         confidence, group = rng.uniform(0.6, 0.9, n), rng.integers(0, 3, n).astype(str)
@@ -123,7 +136,9 @@ def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.7])
 @pytest.mark.parametrize("kind", ["even", "rare"])
 def test_net_benefit(kind: str, scale: float, n: int) -> None:
-    """At every threshold, also where hardly anybody is treated; risks of a tenth on average too."""
+    """At every threshold, also where hardly anybody is treated; risks of a tenth on
+    average too.
+    """
     thresholds = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 
     def risks(size: int, rng: np.random.Generator) -> np.ndarray:
@@ -132,11 +147,15 @@ def test_net_benefit(kind: str, scale: float, n: int) -> None:
     many = risks(2_000_000, np.random.default_rng(0))
     odds = thresholds / (1.0 - thresholds)
     gain = [(scale * many - (1.0 - scale * many) * odd) for odd in odds]
-    truth = [float((g * (many >= t)).mean()) for g, t in zip(gain, thresholds, strict=True)]
+    truth = [
+        float((g * (many >= t)).mean()) for g, t in zip(gain, thresholds, strict=True)
+    ]
     rng, held = np.random.default_rng(n), np.zeros(thresholds.size)
     for _ in range(TRIALS):
         risk = risks(n, rng)
-        found = metrics.decision_curve(risk, rng.uniform(size=n) < scale * risk, thresholds)
+        found = metrics.decision_curve(
+            risk, rng.uniform(size=n) < scale * risk, thresholds
+        )
         held += (found.low <= truth) & (truth <= found.high)
     assert hold_often(held, TRIALS), held
 
@@ -149,14 +168,18 @@ def test_differences_of_methods_and_sets(n: int) -> None:
     fitted = hokical.make("temps").fit(*_world(1000, 1))
     big = _world(200_000, 2)
     both = hokical.make("uncalibrated").fit(*big), fitted
-    truth = np.subtract(*(metrics.log_loss(cal.predict_proba(big[0]), big[1]) for cal in both))
+    truth = np.subtract(
+        *(metrics.log_loss(cal.predict_proba(big[0]), big[1]) for cal in both)
+    )
     certified = hokical.make("temps").fit(*_world(1000, 1)).certify(*_world(500, 3))
     sets = hokical.evaluate(certified, *big, coverage=0.9).sets
     held = np.zeros(3)
     trials = repetitions(300, 60)
     for seed in range(trials):
         data = _world(n, seed + 10)
-        found = hokical.compare(data, data, dict(zip(methods, both, strict=True)), subject="temps")
+        found = hokical.compare(
+            data, data, dict(zip(methods, both, strict=True)), subject="temps"
+        )
         (difference,) = found.differences()
         own = hokical.evaluate(certified, *data, coverage=0.9).sets
         held += (
@@ -190,19 +213,27 @@ def _perfect(trials: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield confidence, rng.uniform(size=500) < confidence
 
 
-def rare_errors(kind: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Log-odds of labels and the probability that each is right: 0.3 to 2 % are wrong."""
+def rare_errors(
+    kind: str, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds of labels and the probability that each is right: 0.3 to 2 % are
+    wrong.
+    """
     log_odds = np.abs(rng.normal(0.0, 40.0 if kind == "calibrated" else 12.0, n))
     if kind == "calibrated":
         return log_odds, 1.0 / (1.0 + np.exp(-log_odds))
-    return log_odds, np.full(n, 0.995) if kind == "label noise" else 1.0 / (1.0 + np.exp(-log_odds))
+    return log_odds, np.full(n, 0.995) if kind == "label noise" else 1.0 / (
+        1.0 + np.exp(-log_odds)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 150, 1500])
 @pytest.mark.parametrize("kind", ["calibrated", "overconfident", "label noise"])
 def test_few_errors(kind: str, n: int) -> None:
-    """A sample without errors does not know how bad they are; AUROC with at least five of them."""
+    """A sample without errors does not know how bad they are; AUROC with at least
+    five of them.
+    """
     scale = 2.0 if kind == "overconfident" else 1.0
     log_odds, right = rare_errors(kind, 400_000, np.random.default_rng(0))
     confidence = np.minimum(1.0 / (1.0 + np.exp(-scale * log_odds)), 1.0 - 1e-15)
@@ -210,12 +241,15 @@ def test_few_errors(kind: str, n: int) -> None:
     truth = {
         "mean_confidence": confidence.mean(),
         "brier": (right * (1.0 - confidence) ** 2 + wrong * confidence**2).mean(),
-        "log_loss": (-right * np.log(confidence) - wrong * np.log1p(-confidence)).mean(),
+        "log_loss": (
+            -right * np.log(confidence) - wrong * np.log1p(-confidence)
+        ).mean(),
         "auroc": metrics.auroc(
-            np.tile(confidence, 2), np.repeat([1, 0], right.size),
+            np.tile(confidence, 2),
+            np.repeat([1, 0], right.size),
             sample_weight=np.concatenate([right, wrong]),
         ),
-    }  # fmt: skip
+    }
     rng, held, given = np.random.default_rng(n), dict.fromkeys(truth, 0), 0
     for _ in range(TRIALS):
         log_odds, right = rare_errors(kind, n, rng)
@@ -230,10 +264,14 @@ def test_few_errors(kind: str, n: int) -> None:
 
 @pytest.mark.parametrize("vectors", [False, True])
 def test_without_an_error_intervals_allow_for_one(vectors: bool) -> None:
-    """A hundred rows without an error: up to 3.6 % may be wrong, and would cost what errors do."""
+    """A hundred rows without an error: up to 3.6 % may be wrong, and would cost what
+    errors do.
+    """
     confidence = np.full(100, 0.99)
     proba = np.stack([1.0 - confidence, confidence], axis=1)
-    found = metrics.summary(*((proba, np.ones(100, int)) if vectors else (confidence, [1] * 100)))
+    found = metrics.summary(
+        *((proba, np.ones(100, int)) if vectors else (confidence, [1] * 100))
+    )
     assert found["brier"].high > 0.036 * 0.99**2 * (1 + vectors)
     assert found["log_loss"].high > 0.036 * -math.log(0.01)
     assert "five" in found["auroc"].reason

@@ -1,4 +1,6 @@
-"""Prediction-powered accuracy: coverage and width by simulation, and a regression by hand."""
+"""Prediction-powered accuracy: coverage and width by simulation, and a regression by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,11 @@ def test_groups_events_and_signals() -> None:
     score, right, _ = world("strong", 6000, 1)
     site = np.where(np.arange(6000) % 3 == 0, "north", "south")
     found = prediction_powered_accuracy(
-        score[:600], right[:600], score[600:], groups=site[:600], unlabelled_groups=site[600:]
+        score[:600],
+        right[:600],
+        score[600:],
+        groups=site[:600],
+        unlabelled_groups=site[600:],
     )
     assert {*found.by_group} == {"north", "south"}
     for name, part in found.by_group.items():
@@ -95,7 +101,9 @@ def test_groups_events_and_signals() -> None:
 
 def test_mistakes_are_named() -> None:
     score, right, _ = world("weak", 200, 0)
-    with pytest.raises(ValueError, match=r"`confidence` must lie in \[0, 1\].*percentages"):
+    with pytest.raises(
+        ValueError, match=r"`confidence` must lie in \[0, 1\].*percentages"
+    ):
         prediction_powered_accuracy(100 * score, right, score)
     with pytest.raises(ValueError, match="`unlabelled` must have the 1 signals"):
         prediction_powered_accuracy(score, right, np.stack([score, score], axis=1))
@@ -103,7 +111,9 @@ def test_mistakes_are_named() -> None:
         prediction_powered_accuracy(score, right, score, groups=np.zeros(200))
     with pytest.raises(ValueError, match="`correct`"):
         prediction_powered_accuracy(score, right[:5], score)
-    with pytest.raises(ValueError, match=r"`unlabelled` must be numbers .* got shape \(0,\)"):
+    with pytest.raises(
+        ValueError, match=r"`unlabelled` must be numbers .* got shape \(0,\)"
+    ):
         prediction_powered_accuracy(score, right, [])
     few = prediction_powered_accuracy(score[:20], np.ones(20, bool), score)
     assert (few.accuracy, few.low, few.high) == few.labels_alone

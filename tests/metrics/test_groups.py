@@ -1,4 +1,6 @@
-"""The audit by group: exact tests, a family-wise guarantee, and groups of every kind."""
+"""The audit by group: exact tests, a family-wise guarantee, and groups of every
+kind.
+"""
 
 from __future__ import annotations
 
@@ -119,11 +121,17 @@ def test_a_wrong_risk_is_found_where_labels_are_right_as_often_as_predicted() ->
     risk, site = rng.uniform(0.05, 0.95, 4000), rng.choice(["a", "b"], 4000)
     truth = np.where(site == "b", risk + 0.08, risk)
     labels = (rng.uniform(size=4000) < truth).astype(int)
-    table = group_table(np.column_stack([1 - risk, risk]), labels, site, class_names=("no", "yes"))
+    table = group_table(
+        np.column_stack([1 - risk, risk]), labels, site, class_names=("no", "yes")
+    )
     assert [row.full_name for row in table.flagged] == ["b (yes)"]
     assert table["b (yes)"].gap < -0.05
-    with pytest.raises(ValueError, match="`class_names` must have a name for each of the 2"):
-        group_table(np.column_stack([1 - risk, risk]), labels, site, class_names=("yes",))
+    with pytest.raises(
+        ValueError, match="`class_names` must have a name for each of the 2"
+    ):
+        group_table(
+            np.column_stack([1 - risk, risk]), labels, site, class_names=("yes",)
+        )
 
 
 def test_a_wrong_certainty_is_infinite() -> None:
@@ -137,7 +145,11 @@ def test_groups_of_every_kind_have_the_same_codes() -> None:
     coding = learn(frame, 4)
     expected = [[0, 0], [1, 1], [2, 1], [1, 0]]
     pairs = list(zip(frame["sex"], frame["site"], strict=True))
-    same = {"sex": [*frame["sex"]], "site": np.array([1.0, 2.0, 2.0, 1.0]), "other": [0] * 4}
+    same = {
+        "sex": [*frame["sex"]],
+        "site": np.array([1.0, 2.0, 2.0, 1.0]),
+        "other": [0] * 4,
+    }
     fields = np.array(pairs, dtype=[("sex", object), ("site", int)])
     for groups in (frame, same, fields):
         assert coding.codes(groups, 4).tolist() == expected
@@ -224,9 +236,15 @@ def test_weights_of_one_size_change_no_share() -> None:
             [one.n, one.predicted, one.observed, one.low, one.high, one.z],
             rtol=1e-9,
         )
-    assert [row.name for row in weighted.flagged] == ["b"] == [row.name for row in plain.flagged]
+    assert (
+        [row.name for row in weighted.flagged]
+        == ["b"]
+        == [row.name for row in plain.flagged]
+    )
     half = np.where(site == "c", 0.0, 1.0)
-    assert [row.name for row in group_table(says, right, site, sample_weight=half).rows] == [
+    assert [
+        row.name for row in group_table(says, right, site, sample_weight=half).rows
+    ] == [
         "a",
         "b",
     ]
@@ -235,7 +253,9 @@ def test_weights_of_one_size_change_no_share() -> None:
 def alarms(
     n_groups: int, size: int, low: float, weight: str, trials: int, gap: float = 0.0
 ) -> float:
-    """Share of data sets with a flagged group; the first half of them is off by `gap`."""
+    """Share of data sets with a flagged group; the first half of them is off by
+    `gap`.
+    """
     found = 0
     for seed in range(trials):
         rng = np.random.default_rng([seed, size])
@@ -254,7 +274,8 @@ def alarms(
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", ["even", "exponential", "heavy"])
 @pytest.mark.parametrize(
-    ("n_groups", "size", "low"), [(50, 10, 0.95), (50, 10, 0.5), (20, 100, 0.99), (4, 300, 0.7)]
+    ("n_groups", "size", "low"),
+    [(50, 10, 0.95), (50, 10, 0.5), (20, 100, 0.99), (4, 300, 0.7)],
 )
 def test_weighted_groups_have_few_false_alarms(
     n_groups: int, size: int, low: float, weight: str
@@ -285,11 +306,15 @@ def test_weighted_certainties_that_are_wrong_are_impossible() -> None:
 
 
 @given(st.integers(1, 200), st.floats(0.01, 0.99), st.floats(0, 1))
-def test_means_alone_bound_the_p_value_from_above(n: int, predicted: float, share: float) -> None:
+def test_means_alone_bound_the_p_value_from_above(
+    n: int, predicted: float, share: float
+) -> None:
     hits = round(share * n)
     bound = float(mean_p_values(np.array(n), np.array(predicted), np.array(hits / n)))
     few = hits < n * predicted
-    one_sided = binom.cdf(hits, n, predicted) if few else binom.sf(hits - 1, n, predicted)
+    one_sided = (
+        binom.cdf(hits, n, predicted) if few else binom.sf(hits - 1, n, predicted)
+    )
     assert bound >= min(1.0, one_sided) - 1e-12
 
 

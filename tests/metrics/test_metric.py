@@ -13,7 +13,13 @@ from hokical.metrics import METRICS
 
 from . import twins
 
-WITHOUT_INTERVAL = ("debiased_ece", "smooth_ece", "classwise_ece", "aurc", "selective_risk")
+WITHOUT_INTERVAL = (
+    "debiased_ece",
+    "smooth_ece",
+    "classwise_ece",
+    "aurc",
+    "selective_risk",
+)
 
 
 def test_a_summary_has_every_metric_in_the_order_of_the_table() -> None:
@@ -47,7 +53,9 @@ def _perfect(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return confidence, rng.uniform(size=n) < confidence
 
 
-@pytest.mark.parametrize("name", ["brier", "log_loss", "auroc", "aurc", "selective_risk"])
+@pytest.mark.parametrize(
+    "name", ["brier", "log_loss", "auroc", "aurc", "selective_risk"]
+)
 def test_the_better_model_is_on_the_better_side(name: str) -> None:
     confidence, correct = twins.model(2000, seed=3)
     better = 0.5 * (confidence + correct)  # it knows more of what is right
@@ -62,8 +70,14 @@ def test_titles_are_distinct_and_values_readable() -> None:
     assert METRICS["ece_mass"].full_title == "ECE, equal mass"
     assert METRICS["accuracy"].format(0.925) == "92.5%"
     assert METRICS["ece"].format(0.01234) == "0.0123"
-    assert METRICS["log_loss"].format(math.inf) == METRICS["log_loss"].format(None) == "infinite"
-    assert all(metric.better == "lower" for metric in METRICS.values() if metric.ranking)
+    assert (
+        METRICS["log_loss"].format(math.inf)
+        == METRICS["log_loss"].format(None)
+        == "infinite"
+    )
+    assert all(
+        metric.better == "lower" for metric in METRICS.values() if metric.ranking
+    )
 
 
 def test_what_is_unknown_is_a_dash() -> None:

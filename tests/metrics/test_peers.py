@@ -1,4 +1,6 @@
-"""The same numbers as published packages where they are right, and not where they are wrong."""
+"""The same numbers as published packages where they are right, and not where they
+are wrong.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.peer
 
 
 def peer(name: str) -> ModuleType:
-    """A package that need not be there; what it warns about itself is not ours to mend."""
+    """A package that need not be there; what it warns about itself is not ours to
+    mend.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name, reason=f"{name} is not installed")
@@ -44,7 +48,9 @@ def test_scikit_learn_curve_has_our_bins(n_bins: int) -> None:
 
 @pytest.mark.parametrize("n_bins", [5, 15, 40])
 @pytest.mark.parametrize(("norm", "theirs"), [(1, "l1"), (2, "l2"), (math.inf, "max")])
-def test_torchmetrics_agrees_inside_the_bins(n_bins: int, norm: float, theirs: str) -> None:
+def test_torchmetrics_agrees_inside_the_bins(
+    n_bins: int, norm: float, theirs: str
+) -> None:
     confidence, correct = twins.model(2000, seed=22)
     assert ece(confidence, correct, n_bins=n_bins, norm=norm) == pytest.approx(
         _torchmetrics(confidence, correct, n_bins, theirs), rel=1e-6
@@ -52,7 +58,9 @@ def test_torchmetrics_agrees_inside_the_bins(n_bins: int, norm: float, theirs: s
 
 
 def test_torchmetrics_gives_one_a_bin_of_its_own_and_we_do_not() -> None:
-    """One bin of ten holds all three: confidence 2.9/3 and accuracy 2/3, so the gap is 0.3."""
+    """One bin of ten holds all three: confidence 2.9/3 and accuracy 2/3, so the gap
+    is 0.3.
+    """
     confidence, correct = np.array([0.95, 1.0, 0.95]), np.array([True, False, True])
     assert ece(confidence, correct, n_bins=10) == pytest.approx(0.3)
     assert reliability(confidence, correct, n_bins=10).count[-1] == 3
@@ -65,7 +73,9 @@ def test_torchmetrics_debias_is_ours_but_for_lone_examples() -> None:
     torch = peer("torch")
     functional = peer("torchmetrics.functional.classification.calibration_error")
     confidence, correct = twins.model(3000, seed=23)
-    keep = confidence > 0.4  # no bin with a single example, for which it divides by zero
+    keep = (
+        confidence > 0.4
+    )  # no bin with a single example, for which it divides by zero
     confidence, correct = confidence[keep], correct[keep]
     found = functional._ce_compute(
         torch.tensor(confidence), torch.tensor(correct), 15, norm="l2", debias=True
@@ -108,17 +118,25 @@ def test_relplot_cuts_wide_kernels_and_we_do_not() -> None:
     relplot = peer("relplot")
     confidence, correct = np.array([0.1, 0.9]), np.array([True, False])
     slow = twins.smooth_size(confidence, correct, 0.6)
-    assert smooth_ece(confidence, correct, bandwidth=0.6) == pytest.approx(slow, rel=1e-4)
+    assert smooth_ece(confidence, correct, bandwidth=0.6) == pytest.approx(
+        slow, rel=1e-4
+    )
     theirs = relplot.smECE_sigma(confidence, correct.astype(float), 0.6)
     assert abs(theirs - slow) > 0.01
 
 
-def _torchmetrics(confidence: np.ndarray, correct: np.ndarray, n_bins: int, norm: str) -> float:
+def _torchmetrics(
+    confidence: np.ndarray, correct: np.ndarray, n_bins: int, norm: str
+) -> float:
     torch = peer("torch")
     functional = peer("torchmetrics.functional.classification")
-    # The binary error takes (confidence, correct) as they are, without a class dimension.
+    # The binary error takes (confidence, correct) as they are, without a class
+    # dimension.
     return float(
         functional.binary_calibration_error(
-            torch.tensor(confidence), torch.tensor(correct.astype(int)), n_bins=n_bins, norm=norm
+            torch.tensor(confidence),
+            torch.tensor(correct.astype(int)),
+            n_bins=n_bins,
+            norm=norm,
         )
     )

@@ -23,7 +23,9 @@ from hokical.metrics import (
 from . import twins
 
 
-def probabilities(n: int, n_classes: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def probabilities(
+    n: int, n_classes: int, *, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     proba = rng.dirichlet(np.full(n_classes, 0.3), size=n)
     return proba, rng.integers(n_classes, size=n)
@@ -51,7 +53,9 @@ def test_scikit_learn_agrees_on_vectors() -> None:
     assert log_loss(proba, labels, clip=2**-52) == pytest.approx(
         sklearn_log_loss(labels, proba, labels=classes), rel=1e-9
     )
-    if "scale_by_half" in inspect.signature(brier_score_loss).parameters:  # scikit-learn 1.7
+    if (
+        "scale_by_half" in inspect.signature(brier_score_loss).parameters
+    ):  # scikit-learn 1.7
         expected = brier_score_loss(labels, proba, labels=classes, scale_by_half=False)
         assert brier(proba, labels) == pytest.approx(expected, rel=1e-12)
 
@@ -72,7 +76,9 @@ def test_certain_and_wrong_is_infinite_unless_clipped() -> None:
     assert log_loss([1.0], [False], clip=1e-10) == pytest.approx(10 * math.log(10))
     assert log_loss([[1.0, 0.0]], [1], clip=1e-10) == pytest.approx(10 * math.log(10))
     # A row that does not count cannot make the mean infinite, or NaN.
-    assert log_loss([1.0, 0.5], [False, True], sample_weight=[0, 1]) == pytest.approx(math.log(2))
+    assert log_loss([1.0, 0.5], [False, True], sample_weight=[0, 1]) == pytest.approx(
+        math.log(2)
+    )
     with pytest.raises(ValueError, match="`clip` must be at least 0 and below 1/2"):
         log_loss([0.5], [True], clip=0.5)
 
@@ -86,11 +92,15 @@ def test_log_loss_keeps_tiny_chances() -> None:
 def test_weight_two_is_the_row_twice(data: list) -> None:
     confidence, correct, weight = twins.unpack(data)
     long = (np.repeat(confidence, weight), np.repeat(correct, weight))
-    assert log_loss(confidence, correct, sample_weight=weight) == pytest.approx(log_loss(*long))
+    assert log_loss(confidence, correct, sample_weight=weight) == pytest.approx(
+        log_loss(*long)
+    )
 
 
 @given(st.integers(2, 6), st.integers(1, 30))
-def test_metrics_of_all_classes_by_hand_and_by_repetition(n_classes: int, n: int) -> None:
+def test_metrics_of_all_classes_by_hand_and_by_repetition(
+    n_classes: int, n: int
+) -> None:
     proba, labels = probabilities(n, n_classes, seed=n)
     weight = np.arange(n) % 3 + 1
     long = (np.repeat(proba, weight, axis=0), np.repeat(labels, weight))

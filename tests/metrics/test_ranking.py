@@ -63,14 +63,26 @@ def test_one_sided_data() -> None:
 
 @pytest.mark.parametrize("coverage", [0.0, -0.1, 1.1, math.nan])
 def test_bad_coverage_is_named(coverage: float) -> None:
-    with pytest.raises(ValueError, match="`coverage` must be above 0 and at most 1; got"):
+    with pytest.raises(
+        ValueError, match="`coverage` must be above 0 and at most 1; got"
+    ):
         selective_risk([0.5], [True], coverage=coverage)
 
 
 def _exact_auroc(confidence: Any, correct: Any, weight: Any) -> float:
-    right = [(c, Fraction(w)) for c, r, w in zip(confidence, correct, weight, strict=True) if r]
-    wrong = [(c, Fraction(w)) for c, r, w in zip(confidence, correct, weight, strict=True) if not r]
-    won = sum(w * v * Fraction((c > d) * 2 + (c == d), 2) for c, w in right for d, v in wrong)
+    right = [
+        (c, Fraction(w))
+        for c, r, w in zip(confidence, correct, weight, strict=True)
+        if r
+    ]
+    wrong = [
+        (c, Fraction(w))
+        for c, r, w in zip(confidence, correct, weight, strict=True)
+        if not r
+    ]
+    won = sum(
+        w * v * Fraction((c > d) * 2 + (c == d), 2) for c, w in right for d, v in wrong
+    )
     return float(won / (sum(w for _, w in right) * sum(v for _, v in wrong)))
 
 

@@ -1,4 +1,6 @@
-"""What is reported of the probability of an event: summary, slope, curve, bands, net benefit."""
+"""What is reported of the probability of an event: summary, slope, curve, bands, net
+benefit.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,12 @@ def test_the_intercept_makes_the_mean_right() -> None:
 def test_weight_two_is_the_row_twice() -> None:
     risk, event = risks(500, 2)
     whole = calibration_slope(risk, event, sample_weight=np.full(500, 2.0)).slope
-    assert whole.value == pytest.approx(calibration_slope(risk, event).slope.value, rel=1e-9)
-    assert whole.low == pytest.approx(calibration_slope(risk, event).slope.low, rel=1e-9)
+    assert whole.value == pytest.approx(
+        calibration_slope(risk, event).slope.value, rel=1e-9
+    )
+    assert whole.low == pytest.approx(
+        calibration_slope(risk, event).slope.low, rel=1e-9
+    )
 
 
 def test_what_cannot_be_known_is_nan() -> None:
@@ -71,8 +77,14 @@ def test_what_cannot_be_known_is_nan() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [200, 2000, 20_000])
 def test_intervals_hold(n: int) -> None:
-    """Of slope, intercept and net benefit: at least 93 % of data sets, as far as these tell."""
-    held, short, trials = np.zeros(3), np.zeros(3), repetitions(500, 25 if n > 2000 else 100)
+    """Of slope, intercept and net benefit: at least 93 % of data sets, as far as
+    these tell.
+    """
+    held, short, trials = (
+        np.zeros(3),
+        np.zeros(3),
+        repetitions(500, 25 if n > 2000 else 100),
+    )
     big = risks(1_000_000, 0)
     truth = decision_curve(*big, [0.2]).net_benefit[0]
     for seed in range(trials):
@@ -85,7 +97,10 @@ def test_intervals_hold(n: int) -> None:
             (curve.low[0], curve.high[0], truth),
         )
         held += [low <= value <= high for low, high, value in found]
-        short += [abs(value - (low + high) / 2) <= (high - low) / 6 for low, high, value in found]
+        short += [
+            abs(value - (low + high) / 2) <= (high - low) / 6
+            for low, high, value in found
+        ]
     assert hold_often(held, trials), held / trials
     for each in short:  # a third of an interval does not pass for a whole one
         assert not hold_often(each, trials), short / trials
@@ -95,17 +110,25 @@ def test_net_benefit_is_its_definition() -> None:
     risk, event = risks(400, 3)
     weight = np.random.default_rng(0).integers(1, 4, 400)
     curve = decision_curve(risk, event, [0.05, 0.3, 0.999], sample_weight=weight)
-    for t, found, every in zip(curve.threshold, curve.net_benefit, curve.treat_all, strict=True):
+    for t, found, every in zip(
+        curve.threshold, curve.net_benefit, curve.treat_all, strict=True
+    ):
         price = t / (1.0 - t)
         gains = np.where(event, 1.0, -price)
-        assert found == pytest.approx(np.average(gains * (risk >= t), weights=weight), abs=1e-12)
+        assert found == pytest.approx(
+            np.average(gains * (risk >= t), weights=weight), abs=1e-12
+        )
         assert every == pytest.approx(np.average(gains, weights=weight))
     assert curve.low[1] < curve.net_benefit[1] < curve.high[1]
     assert curve.low[2] < 0.0 < curve.high[2]  # nobody is treated
     assert decision_curve(risk, event).threshold.size == 99
-    with pytest.raises(ValueError, match="`thresholds` must lie strictly between 0 and 1"):
+    with pytest.raises(
+        ValueError, match="`thresholds` must lie strictly between 0 and 1"
+    ):
         decision_curve(risk, event, [0.0])
-    with pytest.raises(ValueError, match="`thresholds` must lie strictly between 0 and 1"):
+    with pytest.raises(
+        ValueError, match="`thresholds` must lie strictly between 0 and 1"
+    ):
         decision_curve(risk, event, [])
 
 
@@ -114,21 +137,29 @@ def test_the_summary_is_that_of_plain_formulas() -> None:
     risk, event = risks(1500, 4, slope=0.8, intercept=0.4)
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 1500)
     for w in (None, weight):
-        found, own = binary_summary(risk, event, sample_weight=w), np.ones(1500) if w is None else w
+        found, own = (
+            binary_summary(risk, event, sample_weight=w),
+            np.ones(1500) if w is None else w,
+        )
         share, mean = np.average(event, weights=own), np.average(risk, weights=own)
         brier = brier_score_loss(event, risk, sample_weight=w)
         known = {
-            "prevalence": share, "mean_probability": mean, "oe_ratio": share / mean,
+            "prevalence": share,
+            "mean_probability": mean,
+            "oe_ratio": share / mean,
             "auroc": roc_auc_score(event, risk, sample_weight=w),
             "gini": 2.0 * roc_auc_score(event, risk, sample_weight=w) - 1.0,
-            "brier": brier, "scaled_brier": 1.0 - brier / (share * (1.0 - share)),
+            "brier": brier,
+            "scaled_brier": 1.0 - brier / (share * (1.0 - share)),
             "log_loss": log_loss(event, risk, sample_weight=w),
-        }  # fmt: skip
+        }
         for name, value in known.items():
             assert found[name].value == pytest.approx(value, abs=1e-9), name
             assert found[name].low < value < found[name].high, name
     found = binary_summary(risk, event)
-    assert found["ks"].value == pytest.approx(ks_2samp(risk[event], risk[~event]).statistic)
+    assert found["ks"].value == pytest.approx(
+        ks_2samp(risk[event], risk[~event]).statistic
+    )
     z = ((event - risk) * (1 - 2 * risk)).sum()
     z /= math.sqrt(((1 - 2 * risk) ** 2 * risk * (1 - risk)).sum())
     assert found["spiegelhalter_z"].value == pytest.approx(z, abs=1e-9)
@@ -146,16 +177,25 @@ def test_the_indices_are_those_of_val_prob() -> None:
         return float(-2.0 * (event * eta - np.logaddexp(0.0, eta)).sum())
 
     fit = minimize(deviance, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-9})
-    null = -2.0 * len(x) * (event.mean() * np.log(event.mean())
-                            + (1 - event.mean()) * np.log(1 - event.mean()))  # fmt: skip
+    null = (
+        -2.0
+        * len(x)
+        * (
+            event.mean() * np.log(event.mean())
+            + (1 - event.mean()) * np.log(1 - event.mean())
+        )
+    )
     found, n = binary_summary(risk, event), len(x)
     gain, off = null - fit.fun, deviance(np.array([0.0, 1.0])) - fit.fun
     known = {
-        "logistic_intercept": fit.x[0], "slope": fit.x[1],
-        "discrimination": (gain - 1) / n, "unreliability": (off - 2) / n,
-        "quality": (gain - 1) / n - (off - 2) / n, "unreliability_p": chi2.sf(off, 2),
+        "logistic_intercept": fit.x[0],
+        "slope": fit.x[1],
+        "discrimination": (gain - 1) / n,
+        "unreliability": (off - 2) / n,
+        "quality": (gain - 1) / n - (off - 2) / n,
+        "unreliability_p": chi2.sf(off, 2),
         "r2": (1 - np.exp(-gain / n)) / (1 - np.exp(-null / n)),
-    }  # fmt: skip
+    }
     for name, value in known.items():
         assert found[name].value == pytest.approx(value, abs=2e-5), name
 
@@ -182,7 +222,8 @@ TRUE = {
 
 @pytest.mark.parametrize("shape", TRUE)
 def test_the_smooth_curve_finds_the_true_one(shape: str) -> None:
-    """ICI within .012 of the true one at 4000 rows, and the band holds where most rows are.
+    """ICI within .012 of the true one at 4000 rows, and the band holds where most rows
+    are.
 
     A share of 4000 rows alone has an error of .007, so it is the mean of ten data sets.
     """
@@ -195,7 +236,9 @@ def test_the_smooth_curve_finds_the_true_one(shape: str) -> None:
         off.append(abs(found["ici"].value - np.abs(truth - p).mean()))
         kept = slice(5, 70)  # of 101 points; few rows have larger probabilities
         known = TRUE[shape](found.curve.probability[kept])
-        inside.append((found.curve.low[kept] <= known) & (known <= found.curve.high[kept]))
+        inside.append(
+            (found.curve.low[kept] <= known) & (known <= found.curve.high[kept])
+        )
         order = [found[name].value for name in ("e50", "e90", "emax")]
         assert order == sorted(order)
     assert np.mean(off) < 0.012, off
@@ -212,7 +255,11 @@ def test_the_curve_of_weight_two_is_that_of_twice_the_rows_up_to_its_band() -> N
         smooth_calibration_curve(risk, np.ones(800))
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), min_size=1
+    )
+)
 def test_any_rows_have_a_summary(rows: list[tuple[float, bool]]) -> None:
     """Of few rows, one outcome, certain probabilities: numbers or NaN, and text."""
     p, event = map(np.array, zip(*rows, strict=True))
@@ -232,15 +279,20 @@ def test_bands_are_counted_and_tested_exactly() -> None:
     event[[0, 1, 2, 3, 4, 5, 6, 250, 310, 311, 390, 391, 392]] = True
     found = risk_bands(p, event, edges=[0.02, 0.2])
     assert [(row.lower, row.upper, row.n, row.events) for row in found.rows] == [
-        (0.0, 0.02, 200.0, 7.0), (0.02, 0.2, 180.0, 3.0), (0.2, 1.0, 40.0, 3.0),
-    ]  # fmt: skip
+        (0.0, 0.02, 200.0, 7.0),
+        (0.02, 0.2, 180.0, 3.0),
+        (0.2, 1.0, 40.0, 3.0),
+    ]
     first = found.rows[0]
     assert first.p_value == pytest.approx(2.0 * binom.sf(6, 200, 0.01), rel=1e-9)
     assert first.flagged
     ends = beta.ppf([0.025, 0.975], 7.5, 193.5)
     assert (first.low, first.high) == pytest.approx(tuple(ends))
     assert first.oe_ratio == pytest.approx(3.5)
-    n, mean = np.array([200, 180, 40]), np.array([0.01, (100 * 0.02 + 80 * 0.1) / 180, 0.3])
+    n, mean = (
+        np.array([200, 180, 40]),
+        np.array([0.01, (100 * 0.02 + 80 * 0.1) / 180, 0.3]),
+    )
     statistic = ((np.array([7, 3, 3]) - n * mean) ** 2 / (n * mean * (1 - mean))).sum()
     assert found.hosmer_lemeshow == pytest.approx(statistic)
     assert found.p_value == pytest.approx(chi2.sf(statistic, 3))
@@ -250,7 +302,9 @@ def test_bands_are_counted_and_tested_exactly() -> None:
 
 
 def test_certain_predictions_have_no_log_odds() -> None:
-    """One row of probability 0 with an event does not decide the slope, and it is said."""
+    """One row of probability 0 with an event does not decide the slope, and it is
+    said.
+    """
     risk, event = risks(500, 10)
     known = calibration_slope(risk, event)
     more, happened = np.append(risk, 0.0), np.append(event, True)
@@ -263,15 +317,22 @@ def test_certain_predictions_have_no_log_odds() -> None:
 
 
 def test_what_is_no_outcome_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match=r"`probability` must lie in .* got 1.5 in row 1"):
+    with pytest.raises(
+        ValueError, match=r"`probability` must lie in .* got 1.5 in row 1"
+    ):
         binary_summary([0.1, 1.5], [0, 1])
-    with pytest.raises(ValueError, match=r"`outcome` must be True or False .* got 2 in row 1"):
+    with pytest.raises(
+        ValueError, match=r"`outcome` must be True or False .* got 2 in row 1"
+    ):
         binary_summary([0.1, 0.5], [0, 2])
-    with pytest.raises(TypeError, match="`outcome` must be booleans, or 0 and 1; got dtype"):
+    with pytest.raises(
+        TypeError, match="`outcome` must be booleans, or 0 and 1; got dtype"
+    ):
         binary_summary([0.1, 0.5], ["paid", "default"])
 
 
-#: Rows; mean and spread of the true log-odds; intercept and slope of the predicted ones on them.
+#: Rows; mean and spread of the true log-odds; intercept and slope of the predicted ones
+#: on them.
 WORLDS = {
     "180 with 60 events": (180, -0.75, 1.0, 0.4, 0.8),
     "180 with 60 events, strong": (180, -1.5, 3.0, 0.0, 1.0),
@@ -298,7 +359,9 @@ def test_intervals_of_a_summary_hold(world: str) -> None:
         sample_weight=np.concatenate([chance, 1.0 - chance]),
     ).estimates
     names = [name for name, each in truth.items() if not math.isnan(each.low)]
-    assert {"oe_ratio", "intercept", "slope", "auroc", "brier", "scaled_brier"} < {*names}
+    assert {"oe_ratio", "intercept", "slope", "auroc", "brier", "scaled_brier"} < {
+        *names
+    }
     trials = repetitions(2000 if n < 20_000 else 500, 100 if n < 20_000 else 25)
     rng, held = np.random.default_rng(n), dict.fromkeys(names, 0)
     for _ in range(trials):
@@ -311,7 +374,9 @@ def test_intervals_of_a_summary_hold(world: str) -> None:
 
 def test_psi_is_its_definition() -> None:
     old, new = np.array([1.0, 1, 2, 2, 3, 3, 3, 3]), np.array([1.0, 2, 2, 2])
-    shares = np.array([[0.25, 0.25, 0.5], [0.25, 0.75, 0.5 / 4]])  # half a row where there is none
+    shares = np.array(
+        [[0.25, 0.25, 0.5], [0.25, 0.75, 0.5 / 4]]
+    )  # half a row where there is none
     known = ((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum()
     found = population_stability_index(old, new, edges=[1.5, 2.5])
     assert found == pytest.approx(known)

@@ -18,7 +18,9 @@ from . import twins
 def test_given_bandwidth_is_the_integral(data: list, bandwidth: float) -> None:
     confidence, correct, weight = twins.unpack(data)
     found = smooth_ece(confidence, correct, bandwidth=bandwidth, sample_weight=weight)
-    slow = twins.smooth_size(np.repeat(confidence, weight), np.repeat(correct, weight), bandwidth)
+    slow = twins.smooth_size(
+        np.repeat(confidence, weight), np.repeat(correct, weight), bandwidth
+    )
     assert found == pytest.approx(slow, rel=2e-4, abs=1e-9)
 
 
@@ -37,22 +39,31 @@ def test_own_bandwidth_is_a_fixed_point(data: list) -> None:
 def test_fixed_point_of_the_slow_integral(n: int, power: float) -> None:
     confidence, correct = twins.model(n, seed=6, power=power)
     error = smooth_ece(confidence, correct)
-    assert twins.smooth_size(confidence, correct, error) == pytest.approx(error, rel=2e-5)
+    assert twins.smooth_size(confidence, correct, error) == pytest.approx(
+        error, rel=2e-5
+    )
 
 
 @given(twins.rows)
 def test_weight_two_is_the_row_twice(data: list) -> None:
     confidence, correct, weight = twins.unpack(data)
     long = smooth_ece(np.repeat(confidence, weight), np.repeat(correct, weight))
-    assert smooth_ece(confidence, correct, sample_weight=weight) == pytest.approx(long, abs=1e-11)
+    assert smooth_ece(confidence, correct, sample_weight=weight) == pytest.approx(
+        long, abs=1e-11
+    )
 
 
 @given(twins.rows, st.floats(0.0, 1e-3))
 def test_it_is_continuous_in_the_confidence(data: list, step: float) -> None:
-    """Moving every confidence by at most `step` moves it by about as much; ECE would jump."""
+    """Moving every confidence by at most `step` moves it by about as much; ECE would
+    jump.
+    """
     confidence, correct, _ = twins.unpack(data)
     moved = np.clip(confidence + step, 0.0, 1.0)
-    assert abs(smooth_ece(moved, correct) - smooth_ece(confidence, correct)) <= 2.5 * step + 1e-5
+    assert (
+        abs(smooth_ece(moved, correct) - smooth_ece(confidence, correct))
+        <= 2.5 * step + 1e-5
+    )
 
 
 def test_values_known_by_hand() -> None:
@@ -71,5 +82,7 @@ def test_it_is_no_smaller_than_the_mean_gap() -> None:
 
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_bandwidth_is_named(bandwidth: float) -> None:
-    with pytest.raises(ValueError, match="`bandwidth` must be a finite number above 0; got"):
+    with pytest.raises(
+        ValueError, match="`bandwidth` must be a finite number above 0; got"
+    ):
         smooth_ece([0.5], [True], bandwidth=bandwidth)

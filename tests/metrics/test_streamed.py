@@ -1,4 +1,6 @@
-"""Metrics of chunks: as of all rows at once, to the bit; of many rows, at levels of confidence."""
+"""Metrics of chunks: as of all rows at once, to the bit; of many rows, at levels of
+confidence.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,15 @@ from hokical.streams import open_source
 from tests.conftest import max_examples
 
 TOP = [
-    "ece", "debiased_ece", "brier", "log_loss", "auroc", "aurc", "selective_risk", "smooth_ece",
-]  # fmt: skip
+    "ece",
+    "debiased_ece",
+    "brier",
+    "log_loss",
+    "auroc",
+    "aurc",
+    "selective_risk",
+    "smooth_ece",
+]
 VECTORS = ["brier", "log_loss", "classwise_ece"]
 
 
@@ -63,7 +72,9 @@ def test_levels_change_little(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_stated_confidences_keep_their_bins_and_values_at_levels() -> None:
-    """0.6, 0.8 and 0.9 are edges of bins; levels keep their mean, which is the value."""
+    """0.6, 0.8 and 0.9 are edges of bins; levels keep their mean, which is the
+    value.
+    """
     rng = np.random.default_rng(0)
     confidence = rng.choice([0.2, 0.6, 0.8, 0.9, 1.0], size=5000)
     correct = rng.uniform(size=5000) < confidence - 0.1
@@ -100,14 +111,19 @@ def test_levels_are_near_and_in_order(seed: int) -> None:
 def test_order_among_the_nearly_sure_is_kept(seed: int) -> None:
     rng = np.random.default_rng(seed)
     correct = rng.uniform(size=2000) < 0.8
-    # right: 1 - 1e-12 or so; wrong: 1 - 1e-9 or so, all of which 2^18 even steps would tie
-    confidence = 1.0 - 10.0 ** -np.where(correct, rng.normal(12, 1, 2000), rng.normal(9, 1, 2000))
+    # right: 1 - 1e-12 or so; wrong: 1 - 1e-9 or so, all of which 2^18 even steps would
+    # tie
+    confidence = 1.0 - 10.0 ** -np.where(
+        correct, rng.normal(12, 1, 2000), rng.normal(9, 1, 2000)
+    )
     for name, allowed in (("auroc", 1e-5), ("aurc", 1e-5), ("selective_risk", 1e-3)):
         metric = getattr(metrics, name)
         known = metric(confidence, correct)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "MOST_EXACT", 100)
-            assert metric(confidence, correct) == pytest.approx(known, abs=allowed), name
+            assert metric(confidence, correct) == pytest.approx(known, abs=allowed), (
+                name
+            )
 
 
 @pytest.mark.slow
@@ -120,8 +136,8 @@ def test_millions_of_rows_to_seven_digits() -> None:
         patch.setattr(levels, "MOST_EXACT", 10_000_000)
         exact = metrics.summary(confidence, correct)
     for name, estimate in exact.estimates.items():
-        # The debiased ECE is a small difference of squares, by which its error grows; of equal
-        # levels, others may be within the coverage of the selective risk.
+        # The debiased ECE is a small difference of squares, by which its error grows;
+        # of equal levels, others may be within the coverage of the selective risk.
         digits = {"debiased_ece": 3e-6, "selective_risk": 1e-5}.get(name, 3e-7)
         assert found[name].value == pytest.approx(estimate.value, rel=digits), name
 
@@ -130,7 +146,13 @@ def test_chunks_in_a_list_or_from_a_function() -> None:
     data = scores(400, 3)
     chunks = list(cut(data, [150, 20]))
     plain = [tuple(column.tolist() for column in chunk) for chunk in chunks]
-    for given_as in (chunks, tuple(chunks), plain, lambda: iter(chunks), lambda: chunks):
+    for given_as in (
+        chunks,
+        tuple(chunks),
+        plain,
+        lambda: iter(chunks),
+        lambda: chunks,
+    ):
         assert metrics.ece(given_as) == metrics.ece(*data)
         assert metrics.auroc(given_as) == metrics.auroc(iter(chunks))
     proba, labels = [[0.2, 0.8], [0.9, 0.1]], [1, 0]  # rows in a list are no chunks
@@ -153,7 +175,9 @@ def test_chunks_of_which_nothing_counts(name: str, vectors: bool) -> None:
     found = metric(cut((first, second, weights), [100, 50]))
     assert found == pytest.approx(known, rel=1e-12)
     empty = (first[:0], second[:0])
-    assert metric([empty, (first, second, weights), empty]) == pytest.approx(known, rel=1e-12)
+    assert metric([empty, (first, second, weights), empty]) == pytest.approx(
+        known, rel=1e-12
+    )
     with pytest.raises(ValueError, match="rows of weight above 0; got none"):
         metric([empty, (first, second, np.zeros(300))])
 
@@ -190,13 +214,17 @@ def test_weights_are_repetitions() -> None:
     for name in TOP[:5]:
         metric = getattr(metrics, name)
         options = {"clip": 1e-9} if name == "log_loss" else {}
-        assert metric(iter(chunks), **options) == pytest.approx(metric(*repeated, **options))
+        assert metric(iter(chunks), **options) == pytest.approx(
+            metric(*repeated, **options)
+        )
 
 
 def test_options_reach_the_sums() -> None:
     data = scores(400, 2)
     chunks = list(cut(data, [150]))
-    assert metrics.ece(iter(chunks), n_bins=7, norm=2) == metrics.ece(*data, n_bins=7, norm=2)
+    assert metrics.ece(iter(chunks), n_bins=7, norm=2) == metrics.ece(
+        *data, n_bins=7, norm=2
+    )
     assert metrics.log_loss(iter(chunks), clip=0.01) == pytest.approx(
         metrics.log_loss(*data, clip=0.01)
     )
@@ -213,7 +241,9 @@ def test_metrics_of_all_classes(name: str) -> None:
     proba = rng.dirichlet(np.ones(4), size=500)
     labels = rng.integers(4, size=500)
     metric = getattr(metrics, name)
-    assert metric(cut((proba, labels), [200, 7])) == pytest.approx(metric(proba, labels), rel=1e-13)
+    assert metric(cut((proba, labels), [200, 7])) == pytest.approx(
+        metric(proba, labels), rel=1e-13
+    )
     weights = rng.exponential(size=500)
     assert metric(cut((proba, labels, weights), [200])) == pytest.approx(
         metric(proba, labels, sample_weight=weights), rel=1e-12
@@ -248,5 +278,7 @@ def test_what_is_wrong_is_said() -> None:
 @pytest.mark.parametrize("metric", [metrics.brier, metrics.ece, metrics.summary])
 def test_chunks_are_of_one_shape(metric: Callable[..., object]) -> None:
     chunks = [([0.9, 0.8], [True, False]), ([[0.3, 0.7]], [1])]
-    with pytest.raises(ValueError, match=r"all have probabilities .* or all confidences"):
+    with pytest.raises(
+        ValueError, match=r"all have probabilities .* or all confidences"
+    ):
         metric(chunks)

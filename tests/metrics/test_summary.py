@@ -55,17 +55,24 @@ def test_values_are_those_of_the_functions(weighted: bool) -> None:
     for name, metric in VALUES.items():
         expected = float(metric(confidence, correct, sample_weight=weight))
         assert result[name].value == pytest.approx(expected, rel=1e-10), name
-        assert math.isnan(result[name].low) or result[name].low < result[name].high, name
+        assert math.isnan(result[name].low) or result[name].low < result[name].high, (
+            name
+        )
     assert bool(result.bounds) is not weighted
 
 
 def test_bounds_are_those_of_the_core() -> None:
     confidence, correct = twins.model(700, seed=15)
     result = metrics.summary(confidence, correct, n_bins=10, delta=0.01)
-    error, score = metrics.ece(confidence, correct, n_bins=10), metrics.brier(confidence, correct)
+    error, score = (
+        metrics.ece(confidence, correct, n_bins=10),
+        metrics.brier(confidence, correct),
+    )
     assert result.bounds == {
         "mcdiarmid": calibration_bound(error, 700, 10, 0.01, brier=score),
-        "bousquet": calibration_bound(error, 700, 10, 0.01, method="bousquet", brier=score),
+        "bousquet": calibration_bound(
+            error, 700, 10, 0.01, method="bousquet", brier=score
+        ),
         "union": calibration_bound(error, 700, 10, 0.01, method="union"),
         "paper": calibration_bound(error, 700, 10, 0.01, method="paper"),
     }
@@ -76,7 +83,9 @@ def test_probabilities_of_all_classes_are_scored() -> None:
     result = metrics.summary(*pair)
     assert result.vectors
     for name in ("brier", "log_loss", "classwise_ece"):
-        assert result[name].value == pytest.approx(getattr(metrics, name)(*pair), rel=1e-14)
+        assert result[name].value == pytest.approx(
+            getattr(metrics, name)(*pair), rel=1e-14
+        )
         assert name == "classwise_ece" or result[name].low < result[name].high
     top = pair[0].max(axis=1), pair[0].argmax(axis=1) == pair[1]
     of_label = metrics.summary(*top)
@@ -86,7 +95,9 @@ def test_probabilities_of_all_classes_are_scored() -> None:
 
 @max_examples(20)
 @given(twins.rows, st.randoms(use_true_random=False))
-def test_intervals_do_not_depend_on_the_order_of_rows(data: list, random: object) -> None:
+def test_intervals_do_not_depend_on_the_order_of_rows(
+    data: list, random: object
+) -> None:
     mixed = list(data)
     random.shuffle(mixed)  # type: ignore[attr-defined]
     first, second = (metrics.summary(*twins.unpack(rows)[:2]) for rows in (data, mixed))
@@ -98,7 +109,10 @@ def test_weights_of_one_size_change_no_interval() -> None:
     plain = metrics.summary(confidence, correct)
     same = metrics.summary(confidence, correct, sample_weight=np.full(300, 2.5))
     for name, estimate in plain.estimates.items():
-        if name not in ("aurc", "debiased_ece"):  # which read weights as numbers of rows
+        if name not in (
+            "aurc",
+            "debiased_ece",
+        ):  # which read weights as numbers of rows
             ends = [(found.low, found.high) for found in (same[name], estimate)]
             np.testing.assert_allclose(*ends, rtol=1e-9, err_msg=name)
 
@@ -129,7 +143,9 @@ def test_intervals_of_a_mean_have_the_textbook_width() -> None:
         ([0.3] * 5, [0] * 5),
     ],
 )
-def test_degenerate_data_gives_numbers_not_warnings(confidence: list, correct: list) -> None:
+def test_degenerate_data_gives_numbers_not_warnings(
+    confidence: list, correct: list
+) -> None:
     result = metrics.summary(confidence, correct)
     for name, estimate in result.estimates.items():
         if name == "auroc" and len(set(correct)) == 1:
@@ -138,7 +154,9 @@ def test_degenerate_data_gives_numbers_not_warnings(confidence: list, correct: l
             assert estimate == metrics.Estimate(math.inf, math.inf, math.inf)
         else:
             assert math.isfinite(estimate.value)
-            assert math.isnan(estimate.low) or 0.0 <= estimate.low <= estimate.high, name
+            assert math.isnan(estimate.low) or 0.0 <= estimate.low <= estimate.high, (
+                name
+            )
 
 
 def test_it_prints_and_turns_into_plain_data() -> None:
@@ -171,4 +189,6 @@ def test_very_sure_and_right_predictions_have_values() -> None:
     sure = np.exp(-150.0 - np.arange(40) / 100)
     found = metrics.summary(np.stack([sure, np.ones(40)], axis=1), np.ones(40, int))
     assert found["brier"].value < 1e-100
-    assert found["brier"].low < 1e-100 < 0.01 < found["brier"].high  # an error may come yet
+    assert (
+        found["brier"].low < 1e-100 < 0.01 < found["brier"].high
+    )  # an error may come yet

@@ -13,10 +13,14 @@ _EDGES = [j / 15 for j in range(16)] + [j / 10 for j in range(11)]
 _NEAR = [math.nextafter(edge, 0.5) for edge in _EDGES]
 confidences = st.one_of(st.sampled_from(_EDGES + _NEAR), st.floats(0.0, 1.0))
 #: Rows of (confidence, correct, whole weight).
-rows = st.lists(st.tuples(confidences, st.booleans(), st.integers(1, 4)), min_size=1, max_size=40)
+rows = st.lists(
+    st.tuples(confidences, st.booleans(), st.integers(1, 4)), min_size=1, max_size=40
+)
 
 
-def unpack(data: list[tuple[float, bool, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def unpack(
+    data: list[tuple[float, bool, int]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     confidence, correct, weight = zip(*data, strict=True)
     return np.array(confidence), np.array(correct), np.array(weight)
 
@@ -41,18 +45,24 @@ def mass_bin(confidence: np.ndarray, n_bins: int) -> list[int]:
     ]
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: list[int], norm: float) -> float:
+def ece(
+    confidence: np.ndarray, correct: np.ndarray, bins: list[int], norm: float
+) -> float:
     """Exact fractions until the last step."""
     gaps = []
     for j in sorted(set(bins)):
         inside = [i for i, b in enumerate(bins) if b == j]
-        gap = sum(Fraction(int(correct[i])) - Fraction(float(confidence[i])) for i in inside)
+        gap = sum(
+            Fraction(int(correct[i])) - Fraction(float(confidence[i])) for i in inside
+        )
         gaps.append((Fraction(len(inside), len(bins)), abs(gap / len(inside))))
     if norm == math.inf:
         return float(max(gap for _, gap in gaps))
     if norm == 1:
         return float(sum(share * gap for share, gap in gaps))
-    return float(sum(float(share) * float(gap) ** norm for share, gap in gaps)) ** (1 / norm)
+    return float(sum(float(share) * float(gap) ** norm for share, gap in gaps)) ** (
+        1 / norm
+    )
 
 
 def auroc(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -64,7 +74,9 @@ def auroc(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def risks(confidence: np.ndarray, correct: np.ndarray) -> list[float]:
-    """Risk of the k most confident, k = 1..n, each tie replaced by its group's mean error."""
+    """Risk of the k most confident, k = 1..n, each tie replaced by its group's mean
+    error.
+    """
     order = np.argsort(-confidence)
     error = [np.mean(~correct[confidence == confidence[i]]) for i in order]
     return [float(np.mean(error[: k + 1])) for k in range(len(error))]

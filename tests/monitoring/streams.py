@@ -1,4 +1,6 @@
-"""Streams of confidences and labels whose true calibration is known, and monitors' exact state."""
+"""Streams of confidences and labels whose true calibration is known, and monitors'
+exact state.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def monitor(**options: Any) -> CalibrationMonitor:
 
 
 def exact_state(monitor: CalibrationMonitor) -> str:
-    """Every number that a monitor holds, to the bit, as text; without the hashes of batches."""
+    """Every number that a monitor holds, to the bit, as text; without the hashes of
+    batches.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "monitor.json"
         monitor.save(path)

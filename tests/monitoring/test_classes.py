@@ -1,4 +1,6 @@
-"""A class that is miscalibrated while all together look fine; rows without labels; maps."""
+"""A class that is miscalibrated while all together look fine; rows without labels;
+maps.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,17 @@ N_CLASSES = 4
 
 
 def hidden(n: int, seed: int) -> tuple[Any, Any, Any]:
-    """Confidence, right and predicted: class 1 says 76 % and is right 24 %, the rest makes up."""
+    """Confidence, right and predicted: class 1 says 76 % and is right 24 %, the rest
+    makes up.
+    """
     rng = np.random.default_rng(seed)
     predicted = np.where(rng.random(n) < 0.1, 1, 0)
-    confidence = np.where(predicted == 1, rng.uniform(0.66, 0.86, n), rng.uniform(0.6, 0.9, n))
-    chance = np.where(predicted == 1, confidence - 0.52, np.minimum(confidence + 0.058, 1.0))
+    confidence = np.where(
+        predicted == 1, rng.uniform(0.66, 0.86, n), rng.uniform(0.6, 0.9, n)
+    )
+    chance = np.where(
+        predicted == 1, confidence - 0.52, np.minimum(confidence + 0.058, 1.0)
+    )
     return confidence, rng.random(n) < chance, predicted
 
 
@@ -39,8 +47,13 @@ def test_a_class_is_off_while_all_together_look_fine() -> None:
     assert worst.accuracy == pytest.approx(correct[predicted == 1].mean())
     assert worst.alarm is not None
     assert worst.alarm.direction == "over"
-    assert (status.verdict.kind, status.classes[1].alarm) == ("class miscalibrated", None)
-    assert status.verdict.text.startswith("predicted class 1: confidence 76%, accuracy 2")
+    assert (status.verdict.kind, status.classes[1].alarm) == (
+        "class miscalibrated",
+        None,
+    )
+    assert status.verdict.text.startswith(
+        "predicted class 1: confidence 76%, accuracy 2"
+    )
     assert "; overall calibrated: confidence" in status.verdict.text
     listed = status.to_dict()["classes"][0]
     assert (listed["label"], listed["alarm"]["direction"]) == (1, "over")
@@ -55,16 +68,23 @@ def test_an_alarm_about_a_class_stays_when_the_class_is_mended() -> None:
     made.update(confidence, rng.random(1000) < confidence, predicted=predicted)
     assert made.status().alarmed
     assert made.status().verdict.kind == "calibrated"
-    assert str(made.status()).endswith("; a predicted class was miscalibrated, not in the window")
+    assert str(made.status()).endswith(
+        "; a predicted class was miscalibrated, not in the window"
+    )
 
 
 @pytest.mark.slow
 def test_false_alarms_about_any_class_are_rare() -> None:
-    """Every class off by exactly the tolerance, in both directions: the worst allowed case."""
+    """Every class off by exactly the tolerance, in both directions: the worst
+    allowed case.
+    """
     alarms = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        confidence, predicted = rng.uniform(0.3, 0.9, 1500), rng.integers(N_CLASSES, size=1500)
+        confidence, predicted = (
+            rng.uniform(0.3, 0.9, 1500),
+            rng.integers(N_CLASSES, size=1500),
+        )
         right = rng.random(1500) < confidence + np.where(predicted % 2, 0.05, -0.05)
         made = CalibrationMonitor(None, n_classes=N_CLASSES, delta=0.2)
         status = made.update(confidence, right, predicted=predicted).status()
@@ -79,9 +99,13 @@ def test_cuts_do_not_matter(cuts: list[int]) -> None:
 
     def feed(cuts: list[int]) -> CalibrationMonitor:
         made = CalibrationMonitor(None, n_classes=2, window=200)
-        for rows in (slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), 400])):
+        for rows in (
+            slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), 400])
+        ):
             numbers = np.arange(400)[rows]
-            made.update(data[0][rows], data[1][rows], predicted=data[2][rows], ids=numbers)
+            made.update(
+                data[0][rows], data[1][rows], predicted=data[2][rows], ids=numbers
+            )
         return made
 
     whole = feed([])
@@ -90,7 +114,9 @@ def test_cuts_do_not_matter(cuts: list[int]) -> None:
 
 def test_a_saved_monitor_knows_its_classes(tmp_path: Any) -> None:
     confidence, correct, predicted = hidden(900, seed=3)
-    made = CalibrationMonitor(None, n_classes=2).update(confidence, correct, predicted=predicted)
+    made = CalibrationMonitor(None, n_classes=2).update(
+        confidence, correct, predicted=predicted
+    )
     made.save(tmp_path / "m.json")
     assert CalibrationMonitor.load(tmp_path / "m.json").status() == made.status()
 
@@ -121,7 +147,9 @@ def test_rows_without_labels_are_inputs() -> None:
 
 
 def test_maps_are_watched_by_one_position_per_item() -> None:
-    """All positions of an item are right or wrong together: as many independent rows as items."""
+    """All positions of an item are right or wrong together: as many independent rows
+    as items.
+    """
     rng = np.random.default_rng(0)
 
     def maps(n: int) -> tuple[Any, Any]:

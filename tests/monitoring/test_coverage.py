@@ -38,14 +38,18 @@ def test_sets_are_watched_with_the_confidence() -> None:
     assert calm.sets is not None
     assert (calm.sets.n, calm.sets.alarm, calm.alarmed) == (2000, None, False)
     members = monitor.calibrator.predict_set(logits, coverage=0.9).members
-    assert calm.sets.covered == pytest.approx(members[np.arange(3000), labels][late >= 0].mean())
+    assert calm.sets.covered == pytest.approx(
+        members[np.arange(3000), labels][late >= 0].mean()
+    )
     monitor.add_labels(range(0, 3000, 3), labels[::3])
     assert monitor.status().sets.covered == members[np.arange(3000), labels].mean()
     off = monitor.update_logits(*shifted(3000, 4)).status()
     assert off.sets.n == 6000
     assert off.sets.alarm is not None
     assert off.sets.alarm.n > 3000
-    assert "less than the guaranteed 0.9, started no later than label" in off.verdict.text
+    assert (
+        "less than the guaranteed 0.9, started no later than label" in off.verdict.text
+    )
     assert CalibrationMonitor(None).status().sets is None
 
 
@@ -63,11 +67,15 @@ def test_batches_and_restarts_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_few_certified_examples_are_not_held_against_the_sets() -> None:
     few = CoverageMonitor.of(watched(100).calibrator, 0.9)
-    assert few.tolerance == pytest.approx(0.9 - plan(coverage=0.9, examples=(100,)).low[0])
+    assert few.tolerance == pytest.approx(
+        0.9 - plan(coverage=0.9, examples=(100,)).low[0]
+    )
     assert CoverageMonitor.of(watched(9000).calibrator, 0.9).tolerance == 0.01
     alarms = 0
     for seed in range(60):
-        cal = make("temps").fit(*world(200, seed=1)).certify(*world(60, seed=100 + seed))
+        cal = (
+            make("temps").fit(*world(200, seed=1)).certify(*world(60, seed=100 + seed))
+        )
         logits, labels = world(3000, seed=1000 + seed)
         monitor = CoverageMonitor.of(cal, 0.9, delta=0.05)
         found = cal.predict_set(logits, coverage=0.9)
@@ -113,7 +121,9 @@ def test_coverage_needs_a_calibrator_of_logits(tmp_path: Path) -> None:
                 wrong, stated, right, coverage=0.9
             ),
         ):
-            with pytest.raises(TypeError, match="`coverage` needs a calibrator of logits; got"):
+            with pytest.raises(
+                TypeError, match="`coverage` needs a calibrator of logits; got"
+            ):
                 work()
     old = CalibrationMonitor(cal)  # as written before this was refused
     old._state.options = replace(old.options, coverage=0.9)

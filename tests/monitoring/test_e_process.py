@@ -1,4 +1,6 @@
-"""The bet against calibration: its guarantee, its power, and a reference; the test of inputs."""
+"""The bet against calibration: its guarantee, its power, and a reference; the test
+of inputs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from hokical.monitoring.state import Reference, input_shift
 from tests.monitoring.streams import stream
 
 N_BINS = 15
-#: Labelled examples between two starts of new bets, and shares of the wealth that are bet.
+#: Labelled examples between two starts of new bets, and shares of the wealth that are
+#: bet.
 BLOCK, STAKES = 100, (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -30,13 +33,19 @@ def allowances(n: int, tolerance: float) -> np.ndarray:
     return Reference.from_examples(*stream(n, seed=99), N_BINS).allowances(tolerance)
 
 
-def feed(confidence: np.ndarray, correct: np.ndarray, delta: float, tolerance: float) -> Any:
+def feed(
+    confidence: np.ndarray, correct: np.ndarray, delta: float, tolerance: float
+) -> Any:
     """The test of a monitor without a reference."""
-    monitor = CalibrationMonitor(None, delta=delta, tolerance=tolerance, window=len(correct))
+    monitor = CalibrationMonitor(
+        None, delta=delta, tolerance=tolerance, window=len(correct)
+    )
     return monitor.update(confidence, correct).status().calibration
 
 
-def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarray) -> float:
+def slow_log_e(
+    confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarray
+) -> float:
     """The mean wealth from its definition: every bet by itself, in plain floats."""
     wealth = 0.0
     n_blocks = len(confidence) // BLOCK + 1
@@ -49,7 +58,10 @@ def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarra
             payoff = np.where(inside, sign * (correct - confidence) - allowed, 0.0)
             for stake in STAKES:
                 factor = 1.0 + stake * payoff / (1.0 + allowed)
-                bets = [factor[p * BLOCK :].prod() / ((p + 1) * (p + 2)) for p in range(n_blocks)]
+                bets = [
+                    factor[p * BLOCK :].prod() / ((p + 1) * (p + 2))
+                    for p in range(n_blocks)
+                ]
                 late = 1.0 / (n_blocks + 1)
                 wealth += share / (2 * len(STAKES)) * (sum(bets) + late)
     return math.log(wealth)
@@ -92,9 +104,15 @@ def test_nothing_seen_is_no_evidence() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)])
-def test_false_alarms_over_all_looks_are_rarer_than_delta(gap: float, tolerance: float) -> None:
-    """On the edge of what is allowed, with a look at every example: the guarantee's worst case."""
+@pytest.mark.parametrize(
+    ("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)]
+)
+def test_false_alarms_over_all_looks_are_rarer_than_delta(
+    gap: float, tolerance: float
+) -> None:
+    """On the edge of what is allowed, with a look at every example: the guarantee's
+    worst case.
+    """
     delta, streams = 0.2, 200
     alarms = 0
     for seed in range(streams):
@@ -105,11 +123,16 @@ def test_false_alarms_over_all_looks_are_rarer_than_delta(gap: float, tolerance:
 
 
 def test_a_plain_test_at_every_look_would_raise_more() -> None:
-    """Why the bet: a z-test at level 0.2 on what has come so far, looked at as often."""
+    """Why the bet: a z-test at level 0.2 on what has come so far, looked at as
+    often.
+    """
     alarms = 0
     for seed in range(200):
         confidence, correct = stream(6000, seed=seed)
-        gaps, variance = np.cumsum(correct - confidence), np.cumsum(confidence * (1 - confidence))
+        gaps, variance = (
+            np.cumsum(correct - confidence),
+            np.cumsum(confidence * (1 - confidence)),
+        )
         z = np.abs(gaps / np.sqrt(variance))[BLOCK - 1 :: BLOCK]
         alarms += bool((z > 1.2816).any())
     assert alarms / 200 > 0.5
@@ -121,7 +144,9 @@ def test_five_points_are_found_soon_and_dated(gap: float) -> None:
     delays, began = [], []
     for seed in range(20):
         calm, off = stream(5000, seed=seed), stream(8000, seed=100 + seed, gap=gap)
-        confidence, correct = (np.concatenate(pair) for pair in zip(calm, off, strict=True))
+        confidence, correct = (
+            np.concatenate(pair) for pair in zip(calm, off, strict=True)
+        )
         alarm = feed(confidence, correct, 0.01, 0.01).alarm
         assert alarm is not None
         assert alarm.direction == ("over" if gap > 0 else "under")
@@ -136,7 +161,9 @@ def test_gaps_that_cancel_are_found_in_their_bin() -> None:
     rng = np.random.default_rng(5)
     confidence = np.repeat([0.7, 0.9], 4000)
     rng.shuffle(confidence)
-    chance = np.where(confidence == 0.7, 0.8, 0.8)  # 10 points under here, 10 over there
+    chance = np.where(
+        confidence == 0.7, 0.8, 0.8
+    )  # 10 points under here, 10 over there
     alarm = feed(confidence, rng.uniform(size=8000) < chance, 0.01, 0.01).alarm
     assert alarm is not None
     assert (alarm.direction, alarm.bin) in {("under", 10), ("over", 13)}
@@ -153,7 +180,9 @@ def test_what_the_fit_could_not_know_is_allowed() -> None:
 
 @pytest.mark.slow
 def test_reference_intervals_cover_the_true_gap() -> None:
-    """All 16 at once in at least 95 % of references, from a model that is 3 points too sure."""
+    """All 16 at once in at least 95 % of references, from a model that is 3 points
+    too sure.
+    """
     held = 0
     for seed in range(300):
         confidence, correct = stream(2000, seed=seed, gap=0.03, a=2.0)
@@ -172,19 +201,25 @@ def test_reference_intervals_cover_the_true_gap() -> None:
 def test_input_p_value_is_that_of_scipy() -> None:
     counts, weights = np.array([30, 50, 120, 300]), np.array([80.0, 90.0, 300.0, 530.0])
     expected = chi2_contingency([counts, weights], correction=False).pvalue
-    assert input_shift(counts, weights, 0.01).p_value == pytest.approx(expected, rel=1e-10)
+    assert input_shift(counts, weights, 0.01).p_value == pytest.approx(
+        expected, rel=1e-10
+    )
 
 
 def test_input_p_values_are_uniform_where_nothing_changed() -> None:
     rng = np.random.default_rng(1)
     share = rng.dirichlet(np.ones(N_BINS))
     found = [
-        input_shift(rng.multinomial(1000, share), 1.0 * rng.multinomial(3000, share), 0.05)
+        input_shift(
+            rng.multinomial(1000, share), 1.0 * rng.multinomial(3000, share), 0.05
+        )
         for _ in range(800)
     ]
     p_values = np.array([shift.p_value for shift in found])
     for level in (0.05, 0.2, 0.5):
-        assert np.mean(p_values < level) == pytest.approx(level, abs=3.5 * (level / 800) ** 0.5)
+        assert np.mean(p_values < level) == pytest.approx(
+            level, abs=3.5 * (level / 800) ** 0.5
+        )
     assert not any(shift.shifted for shift in found)
 
 

@@ -14,7 +14,10 @@ from tests.calibrators.test_groups import world
 
 def stream(n: int, seed: int, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray, dict]:
     rng = np.random.default_rng(seed)
-    groups = {"site": rng.choice(["north", "west"], n), "sex": rng.choice(["f", "m"], n)}
+    groups = {
+        "site": rng.choice(["north", "west"], n),
+        "sex": rng.choice(["f", "m"], n),
+    }
     confidence = rng.uniform(0.6, 1.0, n)
     right = rng.uniform(size=n) < confidence - gap * (groups["site"] == "west")
     return confidence, right, groups
@@ -74,7 +77,9 @@ def test_groups_that_the_fit_left_out_may_be_passed() -> None:
     logits, labels, site = world(1000, 0, effect=0.0)
     cal = hokical.auto(logits, labels, groups=site)
     assert cal.groups_ == []
-    monitor = CalibrationMonitor(cal).update_logits(*world(500, 1)[:2], groups=world(500, 1)[2])
+    monitor = CalibrationMonitor(cal).update_logits(
+        *world(500, 1)[:2], groups=world(500, 1)[2]
+    )
     assert monitor.status().groups == ()
 
 

@@ -1,4 +1,6 @@
-"""Labels that arrive later: joined by id, counted once, and refused where they are ambiguous."""
+"""Labels that arrive later: joined by id, counted once, and refused where they are
+ambiguous.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_logits_wait_with_their_class_and_class_names(tmp_path: Path) -> None:
     val, (logits, labels) = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
     names = np.array(["ant", "bee", "cat", "dog"])
     cal = make("temps").fit(*val)
-    later = CalibrationMonitor(cal).update_logits(logits, ids=[f"a{k}" for k in range(800)])
+    later = CalibrationMonitor(cal).update_logits(
+        logits, ids=[f"a{k}" for k in range(800)]
+    )
     later.save(tmp_path / "m.json")  # rows wait in the file as well
     later = CalibrationMonitor.load(tmp_path / "m.json", cal)
     later.class_names = tuple(names)
@@ -62,15 +66,32 @@ def test_logits_wait_with_their_class_and_class_names(tmp_path: Path) -> None:
         (lambda m: m.add_labels([7, 7], [1, 0]), "must be different; got '7' twice"),
         (lambda m: m.add_labels([7, 8], [1]), "`labels` must be .* one entry per row"),
         (lambda m: m.add_labels([7], [2]), r"`labels` must lie in \[0, 1\]"),
-        (lambda m: m.update([0.5, 0.6], ids=[7, 5000]), "'7' waits for its label.*`add_labels"),
-        (lambda m: m.update([0.5], [True], ids=[1]), "'1' was counted with its label before"),
+        (
+            lambda m: m.update([0.5, 0.6], ids=[7, 5000]),
+            "'7' waits for its label.*`add_labels",
+        ),
+        (
+            lambda m: m.update([0.5], [True], ids=[1]),
+            "'1' was counted with its label before",
+        ),
         (lambda m: m.update([0.5, 0.6], ids=[5000, 5000]), "must be different"),
-        (lambda m: m.update([0.5, 0.6], ids=[5000]), r"one entry per row \(2\); got shape \(1,\)"),
-        (lambda m: m.update([0.5], ids=[1.5]), "`ids` must be text or integers; got 1.5"),
-        (lambda m: m.update([0.5], ids=[None]), "`ids` must be text or integers; got None"),
+        (
+            lambda m: m.update([0.5, 0.6], ids=[5000]),
+            r"one entry per row \(2\); got shape \(1,\)",
+        ),
+        (
+            lambda m: m.update([0.5], ids=[1.5]),
+            "`ids` must be text or integers; got 1.5",
+        ),
+        (
+            lambda m: m.update([0.5], ids=[None]),
+            "`ids` must be text or integers; got None",
+        ),
     ],
-)  # fmt: skip
-def test_ambiguous_ids_are_refused_and_nothing_is_counted(call: Any, message: str) -> None:
+)
+def test_ambiguous_ids_are_refused_and_nothing_is_counted(
+    call: Any, message: str
+) -> None:
     made = monitor().update(CONFIDENCE, ids=IDS).add_labels([0, 1, 2], CORRECT[:3])
     before = exact_state(made)
     with pytest.raises((TypeError, ValueError), match=message):
@@ -81,7 +102,9 @@ def test_ambiguous_ids_are_refused_and_nothing_is_counted(call: Any, message: st
 def test_labels_without_ids_of_rows_that_were_counted_are_refused() -> None:
     made = monitor().update(CONFIDENCE)
     before = exact_state(made)
-    with pytest.raises(ValueError, match=r"1,500 of these 1,500 rows were counted before.*`ids`"):
+    with pytest.raises(
+        ValueError, match=r"1,500 of these 1,500 rows were counted before.*`ids`"
+    ):
         made.update(CONFIDENCE, CORRECT)
     shuffled = np.random.default_rng(0).permutation(1500)[:100]
     with pytest.raises(ValueError, match="100 of these 100 rows"):
@@ -92,7 +115,9 @@ def test_labels_without_ids_of_rows_that_were_counted_are_refused() -> None:
 
 
 def test_equal_values_of_other_rows_are_welcome() -> None:
-    """Confidences of ten levels come again by themselves; a batch in the same order does not."""
+    """Confidences of ten levels come again by themselves; a batch in the same order
+    does not.
+    """
     made, rng = CalibrationMonitor(None), np.random.default_rng(0)
     for _ in range(20):
         confidence = rng.integers(1, 11, size=50) / 10
@@ -117,14 +142,18 @@ def test_rows_that_wait_are_bounded() -> None:
     status = made.status()
     assert (status.n_waiting, status.n_dropped, status.n_observed) == (100, 1400, 1500)
     assert made.waits_for([0, 1399, 1400, 1499]).tolist() == [False, False, True, True]
-    with pytest.raises(ValueError, match=r"more than 100 that waited.*larger `max_waiting`"):
+    with pytest.raises(
+        ValueError, match=r"more than 100 that waited.*larger `max_waiting`"
+    ):
         made.add_labels([5], [True])
     made.add_labels(IDS[1400:], CORRECT[1400:])
     assert (made.n, made.status().n_waiting) == (100, 0)
 
 
 def test_some_rows_of_a_batch_have_labels() -> None:
-    made = monitor().update(CONFIDENCE[:4], [True, None, np.nan, False], ids=list("abcd"))
+    made = monitor().update(
+        CONFIDENCE[:4], [True, None, np.nan, False], ids=list("abcd")
+    )
     assert (made.n, made.status().n_waiting) == (2, 2)
     made.add_labels(["c", "b"], [True, False])
     assert made.status().accuracy == 0.5
@@ -151,7 +180,9 @@ def test_labels_that_are_not_known_yet_leave_their_rows_waiting() -> None:
 def test_ids_that_nobody_waits_for_may_be_skipped() -> None:
     later = monitor().update(CONFIDENCE[:4], ids=IDS[:4])
     late = ([2, 99, 0], [True, False, True])
-    with pytest.raises(ValueError, match=r"'99' is unknown.*`unknown=\"skip\"` leaves such out"):
+    with pytest.raises(
+        ValueError, match=r"'99' is unknown.*`unknown=\"skip\"` leaves such out"
+    ):
         later.add_labels(*late)
     assert later.n == 0
     later.add_labels(*late, unknown="skip").add_labels(*late, unknown="skip")
@@ -170,7 +201,9 @@ def test_rows_count_once_with_ids_or_without(tmp_path: Path) -> None:
         one = CalibrationMonitor(cal).update_logits(logits, labels, **first)
         one.save(tmp_path / "m.json")
         for each in (one, CalibrationMonitor.load(tmp_path / "m.json", cal)):
-            with pytest.raises(ValueError, match="300 of these 300 rows were counted before"):
+            with pytest.raises(
+                ValueError, match="300 of these 300 rows were counted before"
+            ):
                 each.update_logits(logits, labels, **second)
             assert each.n == 300
             assert each.status().n_waiting == 0
@@ -186,13 +219,19 @@ def test_a_wrong_label_is_named_by_its_row_among_all() -> None:
             as_partial_labels(labels, 3, 3)
     with pytest.raises(ValueError, match="got 'dog' in row 2"):
         as_partial_labels(["a", None, "dog"], 3, 2, classes=["a", "b"])
-    assert as_partial_labels(["b", None, "a"], 3, 2, classes=["a", "b"]).tolist() == [1, -1, 0]
+    assert as_partial_labels(["b", None, "a"], 3, 2, classes=["a", "b"]).tolist() == [
+        1,
+        -1,
+        0,
+    ]
     assert as_partial_labels([np.nan, None, -1], 3, 2).tolist() == [-1, -1, -1]
     assert as_partial_labels([1.0, np.nan, 0], 3, 2).tolist() == [1, -1, 0]
 
 
 def test_labels_of_confidences_are_right_or_wrong() -> None:
     monitor = CalibrationMonitor(None).update([0.5, 0.6], ids=["a", "b"])
-    with pytest.raises(ValueError, match=r"`labels` must be True or False \(1 or 0\); got 2"):
+    with pytest.raises(
+        ValueError, match=r"`labels` must be True or False \(1 or 0\); got 2"
+    ):
         monitor.add_labels(["a", "b"], [2, 0])
     assert monitor.add_labels(["a", "b"], [True, False]).status().n == 2

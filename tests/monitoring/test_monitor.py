@@ -57,8 +57,12 @@ def test_window_holds_the_newest_rows(n: int) -> None:
     assert status.n_window == len(CONFIDENCE[kept])
     assert status.accuracy == CORRECT[kept].mean()
     assert status.mean_confidence == pytest.approx(CONFIDENCE[kept].mean(), rel=1e-14)
-    assert status.brier == pytest.approx(((CORRECT - CONFIDENCE)[kept] ** 2).mean(), rel=1e-14)
-    assert status.ece.value == pytest.approx(ece(CONFIDENCE[kept], CORRECT[kept]), rel=1e-12)
+    assert status.brier == pytest.approx(
+        ((CORRECT - CONFIDENCE)[kept] ** 2).mean(), rel=1e-14
+    )
+    assert status.ece.value == pytest.approx(
+        ece(CONFIDENCE[kept], CORRECT[kept]), rel=1e-12
+    )
 
 
 @pytest.mark.slow
@@ -103,7 +107,9 @@ def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
 
 def test_monitors_of_0_4_go_on() -> None:
     """The file was written by 0.4 after 700 rows of this stream."""
-    later = CalibrationMonitor.load(Path(__file__).parent / "golden" / "monitor-0.4.json")
+    later = CalibrationMonitor.load(
+        Path(__file__).parent / "golden" / "monitor-0.4.json"
+    )
     assert later.status() == feed_in([], 120, 700).status()
     later.update(CONFIDENCE[700:], CORRECT[700:], ids=np.arange(700, 1500))
     assert later.status() == feed_in([], 120).status()
@@ -111,7 +117,9 @@ def test_monitors_of_0_4_go_on() -> None:
 
 def test_monitors_of_0_3_say_what_to_do() -> None:
     path = Path(__file__).parent / "golden" / "monitor-0.3.json"
-    with pytest.raises(CalibratorFileError, match=r"monitors of hokical 0\.3.*Make a new monitor"):
+    with pytest.raises(
+        CalibratorFileError, match=r"monitors of hokical 0\.3.*Make a new monitor"
+    ):
         CalibrationMonitor.load(path)
 
 
@@ -136,10 +144,14 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         CalibrationMonitor.load(path)
     logits, labels = synthetic_logits(200, 3, seed=0)
     make("temps").fit(logits, labels).save(path)
-    with pytest.raises(CalibratorFileError, match="hold: CalibrationMonitor; it holds: calibrator"):
+    with pytest.raises(
+        CalibratorFileError, match="hold: CalibrationMonitor; it holds: calibrator"
+    ):
         CalibrationMonitor.load(path)
     CalibrationMonitor(None).save(path)
-    with pytest.raises(CalibratorFileError, match="hold: calibrator; it holds: CalibrationMonitor"):
+    with pytest.raises(
+        CalibratorFileError, match="hold: calibrator; it holds: CalibrationMonitor"
+    ):
         hokical.load(path)
 
 
@@ -184,15 +196,20 @@ def test_the_reference_of_a_fit_travels_with_the_calibrator(
         found = CalibrationMonitor(each).update_logits(*fresh).status()
         assert found.inputs is not None
         assert expected.inputs is not None
-        # A level of confidence is 0.4 % of the log-odds, so a row may lie in the next bin.
-        assert found.inputs.distance == pytest.approx(expected.inputs.distance, abs=0.005)
+        # A level of confidence is 0.4 % of the log-odds, so a row may lie in the next
+        # bin.
+        assert found.inputs.distance == pytest.approx(
+            expected.inputs.distance, abs=0.005
+        )
         assert found.verdict.kind == "calibrated"
 
 
 def test_weights_that_are_no_counts_make_no_reference() -> None:
     logits, labels = synthetic_logits(600, 4, seed=1)
     cal = make("temps").fit(logits, labels, 1.0 + np.arange(600) % 2)
-    with pytest.raises(ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"):
+    with pytest.raises(
+        ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"
+    ):
         CalibrationMonitor(cal)
     made = CalibrationMonitor.from_validation(cal, logits, labels)
     assert made.update_logits(logits + 0.01, labels).status().inputs is not None
@@ -203,14 +220,18 @@ def test_logits_through_the_calibrator(tmp_path: Path) -> None:
     cal = Hoki().fit(*val)
     found = CalibrationMonitor(cal).update_logits(*test)
     confidence, predicted = cal.predict_confidence(test[0]), cal.predict(test[0])
-    same = CalibrationMonitor(cal).update(confidence, predicted == test[1], predicted=predicted)
+    same = CalibrationMonitor(cal).update(
+        confidence, predicted == test[1], predicted=predicted
+    )
     assert found.status() == same.status()
     assert found.status().verdict.kind == "calibrated"
     assert CalibrationMonitor(cal).update_logits(test[0]).status().inputs is not None
     found.save(tmp_path / "m.json")
     with pytest.raises(ValueError, match="`logits` need a calibrator"):
         CalibrationMonitor.load(tmp_path / "m.json").update_logits(*test)
-    again = CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(*test, again=True)
+    again = CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(
+        *test, again=True
+    )
     assert again.n == 6000
 
 
@@ -220,7 +241,9 @@ def test_logits_of_the_best_classes() -> None:
     best, truth = TopK.from_logits(logits[1500:], 3), labels[1500:]
     confidence, correct = cal.predict_confidence(best), cal.predict(best) == truth
     found = CalibrationMonitor(cal).update_logits(best, truth).status()
-    expected = CalibrationMonitor(cal).update(confidence, correct, predicted=cal.predict(best))
+    expected = CalibrationMonitor(cal).update(
+        confidence, correct, predicted=cal.predict(best)
+    )
     assert found == expected.status()
 
 
@@ -228,7 +251,9 @@ def test_empty_batches_change_nothing() -> None:
     logits, labels = synthetic_logits(500, 4, seed=1)
     made = CalibrationMonitor(Hoki(noise=Gaussian(4.0)).fit(logits, labels))
     before = exact_state(made)
-    made.update([], []).update([]).update_logits(logits[:0]).update_logits([]).add_labels([], [])
+    made.update([], []).update([]).update_logits(logits[:0]).update_logits(
+        []
+    ).add_labels([], [])
     made.update_logits(logits[:0], labels[:0]).update_logits([], [])
     assert exact_state(made) == before
     with pytest.raises(ValueError, match="at least one row"):
@@ -258,15 +283,19 @@ def test_verdicts_in_words() -> None:
     assert words(stream(4000, seed=1)).startswith("calibrated: confidence 85.")
     calm, over = stream(5000, seed=1), stream(5000, seed=2, gap=0.065)
     alone = re.fullmatch(
-        r"over-confident by about 6 points, started no later than label (\d+)", words(over)
+        r"over-confident by about 6 points, started no later than label (\d+)",
+        words(over),
     )
     assert alone is not None
     found = re.fullmatch(
-        r"over-confident by about 6 points, started no later than label ([\d,]+)", words(calm, over)
+        r"over-confident by about 6 points, started no later than label ([\d,]+)",
+        words(calm, over),
     )
     assert found is not None
     assert 5001 <= int(found[1].replace(",", "")) <= 8000
-    assert words(stream(5000, seed=2, gap=-0.06)).startswith("under-confident by about 5 points")
+    assert words(stream(5000, seed=2, gap=-0.06)).startswith(
+        "under-confident by about 5 points"
+    )
     again = words(over, stream(6000, seed=3))
     since = f"started no later than label {alone[1]}"
     assert again == f"was over-confident, {since}; calibrated again in the window"
@@ -277,20 +306,30 @@ def test_verdicts_in_words() -> None:
 def test_a_change_is_never_said_to_be_older_than_it_can_be(change: int) -> None:
     for seed in range(20):
         made = CalibrationMonitor(None, min_labels=1)
-        made.update(*stream(change, seed=seed)).update(*stream(4000, seed=seed + 99, gap=0.12))
+        made.update(*stream(change, seed=seed)).update(
+            *stream(4000, seed=seed + 99, gap=0.12)
+        )
         alarm = made.status().calibration.alarm
         assert alarm is not None
         assert alarm.n > change  # "no later than label n" holds
 
 
 def test_verdicts_without_an_alarm_are_not_a_blessing() -> None:
-    """A model that was 6 points too sure at fit time has not drifted, and is not calibrated."""
+    """A model that was 6 points too sure at fit time has not drifted, and is not
+    calibrated.
+    """
     known = CalibrationMonitor.from_validation(None, *stream(5000, seed=8, gap=0.06))
     status = known.update(*stream(5000, seed=9, gap=0.06)).status()
     assert status.calibration.alarm is None
     assert status.verdict.kind == "as at fit time"
-    assert status.verdict.text == "over-confident by about 6 points, much as at fit time"
-    early = CalibrationMonitor(None, delta=1e-9).update(*stream(600, seed=9, gap=0.1)).status()
+    assert (
+        status.verdict.text == "over-confident by about 6 points, much as at fit time"
+    )
+    early = (
+        CalibrationMonitor(None, delta=1e-9)
+        .update(*stream(600, seed=9, gap=0.1))
+        .status()
+    )
     assert early.verdict.kind == "suspect"
     assert early.verdict.text == (
         "perhaps over-confident by about 7 points; not enough evidence for an alarm yet"
@@ -302,9 +341,12 @@ def test_verdicts_on_inputs() -> None:
     assert words(shifted) == "inputs have shifted but confidence is still calibrated"
     unlabelled = monitor().update(shifted[0]).update(0.5, True)
     assert str(unlabelled.status().verdict) == (
-        "inputs have shifted; too few labels yet to judge calibration (1; at least 200 needed)"
+        "inputs have shifted; too few labels yet to judge calibration (1; at least 200 "
+        "needed)"
     )
-    assert words(stream(5000, seed=4, a=2.5, gap=0.1)).endswith("; inputs have shifted too")
+    assert words(stream(5000, seed=4, a=2.5, gap=0.1)).endswith(
+        "; inputs have shifted too"
+    )
 
 
 def test_verdict_on_a_bin() -> None:
@@ -313,7 +355,9 @@ def test_verdict_on_a_bin() -> None:
     correct = rng.uniform(size=8000) < np.where(confidence == 0.7, 0.85, 0.9)
     made = CalibrationMonitor(None, window=8000).update(confidence, correct)
     found = str(made.status())
-    assert found.startswith("under-confident by about 15 points at confidences of 67% to 73%")
+    assert found.startswith(
+        "under-confident by about 15 points at confidences of 67% to 73%"
+    )
 
 
 # bad input
@@ -323,7 +367,10 @@ def test_verdict_on_a_bin() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0.5, 1.2], [True, True]), r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
+        (
+            ([0.5, 1.2], [True, True]),
+            r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1",
+        ),
         (([0.5, np.nan], [True, True]), "got nan in row 1"),
         (([0.5], [True, False]), "`correct` must be 1-D with one entry per row"),
         (([0.5], [3]), r"`correct` must be True or False \(1 or 0\); got 3"),
@@ -356,17 +403,23 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_bad_reference() -> None:
-    with pytest.raises(TypeError, match="`reference` must be a fitted calibrator or None"):
+    with pytest.raises(
+        TypeError, match="`reference` must be a fitted calibrator or None"
+    ):
         CalibrationMonitor([0.5])  # type: ignore[arg-type]
 
 
 def test_a_monitor_of_any_values_is_loaded(tmp_path: Path) -> None:
     """Those that a loaded monitor is tried with, too."""
-    monitor = CalibrationMonitor(None).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
+    monitor = CalibrationMonitor(None).update(
+        np.linspace(0.1, 0.9, 64), np.arange(64) % 2
+    )
     monitor.save(tmp_path / "monitor.json")
     assert CalibrationMonitor.load(tmp_path / "monitor.json").n == 64
 
 
 def test_whether_labels_were_right_is_no_class() -> None:
-    with pytest.raises(ValueError, match=r"`correct` must be True or False \(1 or 0\); got 2"):
+    with pytest.raises(
+        ValueError, match=r"`correct` must be True or False \(1 or 0\); got 2"
+    ):
         CalibrationMonitor(None).update([0.5, 0.6], [2, 0])

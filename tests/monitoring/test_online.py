@@ -1,4 +1,6 @@
-"""`OnlineSets`: coverage by feedback under drift, against an adversary, with late labels."""
+"""`OnlineSets`: coverage by feedback under drift, against an adversary, with late
+labels.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from hokical.monitoring import CalibrationMonitor, OnlineSets
 LATE = 200
 
 
-def stream(temperatures: Any, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels (n,) of a classifier that is the more confident, the higher these are."""
+def stream(
+    temperatures: Any, seed: int, classes: int = 10
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels (n,) of a classifier that is the more confident, the higher
+    these are.
+    """
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.normal(size=(len(temperatures), classes))
     noise = np.asarray(temperatures)[:, None] * rng.gumbel(size=logits.shape)
@@ -29,8 +35,12 @@ def cal() -> Calibrator:
     return make("temps").fit(*fit).certify(*held_out)
 
 
-def covered(online: OnlineSets, logits: np.ndarray, labels: np.ndarray, step: int) -> np.ndarray:
-    """Which labels (n,) are covered, if labels come 200 rows late and are shuffled among 40."""
+def covered(
+    online: OnlineSets, logits: np.ndarray, labels: np.ndarray, step: int
+) -> np.ndarray:
+    """Which labels (n,) are covered, if labels come 200 rows late and are shuffled
+    among 40.
+    """
     rng, hits, late = np.random.default_rng(0), [], list[int]()
     for first in range(0, len(labels), step):
         rows = np.arange(first, min(first + step, len(labels)))
@@ -68,9 +78,15 @@ def test_coverage_is_kept_under_drift(cal: Calibrator, name: str, seed: int) -> 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("late", [1, 150])
 @pytest.mark.parametrize("coverage", [0.7, 0.95])
-def test_no_adversary_exceeds_the_bound(cal: Calibrator, late: int, coverage: float) -> None:
+def test_no_adversary_exceeds_the_bound(
+    cal: Calibrator, late: int, coverage: float
+) -> None:
     logits = stream(np.ones(2500), 5)[0]
-    online, missed, waiting = OnlineSets(cal, coverage=coverage), 0, list[tuple[int, int]]()
+    online, missed, waiting = (
+        OnlineSets(cal, coverage=coverage),
+        0,
+        list[tuple[int, int]](),
+    )
     for row, one in enumerate(logits):
         members = online.predict_set(one[None], ids=[row]).members[0]
         out = np.flatnonzero(~members)
@@ -82,13 +98,18 @@ def test_no_adversary_exceeds_the_bound(cal: Calibrator, late: int, coverage: fl
             waiting = []
     status = online.status()
     assert missed > (1.0 - coverage) * 2500  # it is one
-    assert status.n - round(status.covered * status.n) <= (1.0 - coverage) * status.n + 100 + late
+    assert (
+        status.n - round(status.covered * status.n)
+        <= (1.0 - coverage) * status.n + 100 + late
+    )
     assert 1.0 - status.covered <= status.most_missed < 1.0
 
 
 @pytest.mark.slow
 def test_savings_are_limited(cal: Calibrator) -> None:
-    """A stream that needs no second class for long does not pay for misses afterwards."""
+    """A stream that needs no second class for long does not pay for misses
+    afterwards.
+    """
     easy, labels = stream(np.full(8000, 0.2), 6)
     hard, truth = stream(np.full(3000, 2.0), 7)
     online = OnlineSets(cal, coverage=0.8)
@@ -114,7 +135,9 @@ def test_a_file_continues_the_stream(cal: Calibrator, tmp_path: Path) -> None:
     assert found.guarantee == same.guarantee
     assert "whatever the stream is" in found.guarantee
     other = make("temps").fit(*stream(np.full(500, 2.0), 9))
-    with pytest.raises(ValueError, match="must be the one that these sets were made with"):
+    with pytest.raises(
+        ValueError, match="must be the one that these sets were made with"
+    ):
         OnlineSets.load(tmp_path / "sets.json", other)
     CalibrationMonitor(cal).save(tmp_path / "monitor.json")
     with pytest.raises(CalibratorFileError):
@@ -135,7 +158,9 @@ def test_mistakes_are_named(cal: Calibrator) -> None:
             call()
     with pytest.raises(ValueError, match="`ids` must be new; '5' waits"):
         online.predict_set(logits[:1], ids=[5])
-    with pytest.raises(ValueError, match=r"larger `max_waiting`\.$"):  # none can be skipped
+    with pytest.raises(
+        ValueError, match=r"larger `max_waiting`\.$"
+    ):  # none can be skipped
         online.add_labels([9, 0], labels[[9, 0]])
     assert online.status().n == 0
     online.add_labels([9], labels[9:])
@@ -163,7 +188,11 @@ def test_masked_classes_are_inside_only_if_everything_is(cal: Calibrator) -> Non
 
 def test_without_a_proven_threshold_sets_begin_with_every_class() -> None:
     """Five certified rows prove nothing at 90 %; labels that arrive do."""
-    cal = make("temps").fit(*stream(np.ones(300), 1, 3)).certify(*stream(np.ones(5), 2, 3))
+    cal = (
+        make("temps")
+        .fit(*stream(np.ones(300), 1, 3))
+        .certify(*stream(np.ones(5), 2, 3))
+    )
     logits, labels = stream(np.ones(6000), 3, 3)
     assert (cal.predict_set(logits[:9], coverage=0.9).sizes == 3).all()
     online, sizes = OnlineSets(cal, coverage=0.9), []

@@ -29,8 +29,15 @@ def test_another_calibrator_is_refused(made_by: str, tmp_path: Path) -> None:
     )
     made.update_logits(LOGITS, LABELS).save(path)
     fewer = Hoki(noise=Gaussian(4.0)).fit(LOGITS[:, :3], LOGITS[:, :3].argmax(axis=1))
-    for other in (make("uncalibrated").fit(LOGITS, LABELS), hoki(3.0), hoki(rows=500), fewer):
-        with pytest.raises(ValueError, match=r"made with, hoki of 4 classes, stamp .*; got "):
+    for other in (
+        make("uncalibrated").fit(LOGITS, LABELS),
+        hoki(3.0),
+        hoki(rows=500),
+        fewer,
+    ):
+        with pytest.raises(
+            ValueError, match=r"made with, hoki of 4 classes, stamp .*; got "
+        ):
             CalibrationMonitor.load(path, other)
     cal.certify(1.01 * LOGITS, LABELS).save(tmp_path / "cal.json")
     same = CalibrationMonitor.load(path, hokical.load(tmp_path / "cal.json"))

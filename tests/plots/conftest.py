@@ -14,7 +14,9 @@ matplotlib.use("Agg")
 
 @pytest.fixture
 def answers() -> tuple[np.ndarray, np.ndarray]:
-    """800 confidences with ties, and whether each was right: a model that is too sure."""
+    """800 confidences with ties, and whether each was right: a model that is too
+    sure.
+    """
     rng = np.random.default_rng(3)
     confidence = np.round(rng.beta(5.0, 1.5, size=800), 2)
     confidence[:2] = 0.0, 1.0

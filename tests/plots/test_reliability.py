@@ -53,9 +53,13 @@ def test_equal_mass_bins_hold_their_examples(answers: Answers) -> None:
 @pytest.mark.parametrize("delta", [0.5, 0.1, 0.01])
 def test_bands_are_exact(answers: Answers, delta: float) -> None:
     data = reliability(*answers, delta=delta)
-    bands = zip(data.correct, data.count, data.accuracy_low, data.accuracy_high, strict=True)
+    bands = zip(
+        data.correct, data.count, data.accuracy_low, data.accuracy_high, strict=True
+    )
     for hits, n, low, high in bands:
-        interval = binomtest(int(hits), int(n)).proportion_ci(1.0 - delta, method="exact")
+        interval = binomtest(int(hits), int(n)).proportion_ci(
+            1.0 - delta, method="exact"
+        )
         assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-12)
 
 
@@ -64,7 +68,9 @@ def test_a_weight_of_two_is_the_example_twice(answers: Answers, bins: Any) -> No
     confidence, correct = answers
     weight = np.random.default_rng(0).integers(0, 4, size=confidence.shape[0])
     once = reliability(confidence, correct, bins=bins, sample_weight=weight)
-    again = reliability(np.repeat(confidence, weight), np.repeat(correct, weight), bins=bins)
+    again = reliability(
+        np.repeat(confidence, weight), np.repeat(correct, weight), bins=bins
+    )
     for name in ("low", "high", "confidence", "accuracy", "count"):
         assert getattr(once, name) == pytest.approx(getattr(again, name))
     widths = [each.accuracy_high - each.accuracy_low for each in (once, again)]
@@ -73,7 +79,9 @@ def test_a_weight_of_two_is_the_example_twice(answers: Answers, bins: Any) -> No
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, float("nan")])
 def test_delta_is_checked(answers: Answers, delta: float) -> None:
-    with pytest.raises(ValueError, match=r"`delta` must lie strictly between 0 and 1; got"):
+    with pytest.raises(
+        ValueError, match=r"`delta` must lie strictly between 0 and 1; got"
+    ):
         reliability(*answers, delta=delta)
 
 

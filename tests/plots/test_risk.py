@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from hokical.metrics import aurc, decision_curve, risk_bands, risk_coverage_curve, selective_risk
+from hokical.metrics import (
+    aurc,
+    decision_curve,
+    risk_bands,
+    risk_coverage_curve,
+    selective_risk,
+)
 from hokical.plots import (
     draw_calibration_curve,
     draw_decision_curve,
@@ -69,11 +75,15 @@ def test_decision_curves_share_axes_and_style(answers: Answers, ax: Any) -> None
     assert ax.get_ylim()[1] < 1.5 * curve.treat_all.max()
 
 
-def test_the_calibration_curve_has_the_bands_and_both_rugs(answers: Answers, ax: Any) -> None:
+def test_the_calibration_curve_has_the_bands_and_both_rugs(
+    answers: Answers, ax: Any
+) -> None:
     assert draw_calibration_curve(*answers, ax, edges=[0.3, 0.6], color="red") is ax
     rows = risk_bands(*answers, edges=[0.3, 0.6]).rows
     points = ax.containers[0].lines[0].get_xydata()
-    np.testing.assert_allclose(points, [(row.mean_probability, row.observed) for row in rows])
+    np.testing.assert_allclose(
+        points, [(row.mean_probability, row.observed) for row in rows]
+    )
     assert ax.lines[1].get_color() == "red"
     assert sum(line.get_marker() == "|" for line in ax.lines) == 2
 

@@ -23,7 +23,9 @@ def comparison() -> Any:
 
 def embedded(page: str) -> dict[str, Any]:
     """The data that the page's script reads."""
-    match = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page)
+    match = re.search(
+        r'<script type="application/json" id="report-data">(.*?)</script>', page
+    )
     assert match is not None
     return json.loads(match[1])
 
@@ -31,6 +33,8 @@ def embedded(page: str) -> dict[str, Any]:
 @pytest.fixture
 def report_data(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def make(found: Any, **options: Any) -> dict[str, Any]:
-        return embedded(found.to_html(tmp_path / "data.html", **options).read_text("utf-8"))
+        return embedded(
+            found.to_html(tmp_path / "data.html", **options).read_text("utf-8")
+        )
 
     return make

@@ -1,4 +1,6 @@
-"""Two classes: the event comes first in evaluations, comparisons, tables and reports."""
+"""Two classes: the event comes first in evaluations, comparisons, tables and
+reports.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def found(cal: Any) -> Any:
 def test_the_event_is_that_of_the_probabilities(found: Any, cal: Any) -> None:
     scores, truth = loans(1500, 1)
     p = cal.predict_proba(scores)[:, 1]
-    assert found.binary["auroc"].value == pytest.approx(roc_auc_score(truth, p), abs=1e-9)
+    assert found.binary["auroc"].value == pytest.approx(
+        roc_auc_score(truth, p), abs=1e-9
+    )
     known = binary_summary(p, truth).estimates
     for name, each in found.binary.estimates.items():
         assert each.value == pytest.approx(known[name].value, abs=1e-6), name
@@ -52,8 +56,8 @@ def test_the_headline_says_that_risks_are_too_low(found: Any) -> None:
     first, now = (each.binary["oe_ratio"] for each in found.both)
     assert found.verdict == (
         f"Observed events are {first.value:.2f} times the expected ({first.low:.2f} to "
-        f"{first.high:.2f}): probabilities are too low; after calibration {now.value:.2f} "
-        f"({now.low:.2f} to {now.high:.2f})."
+        f"{first.high:.2f}): probabilities are too low; after calibration "
+        f"{now.value:.2f} ({now.low:.2f} to {now.high:.2f})."
     )
     assert first.low > 1.0
     assert found.headline.startswith(found.verdict)
@@ -74,7 +78,9 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
         assert each.binary["prevalence"].value == pytest.approx(1.0 - truth.mean())
     assert named.binary.event == "paid"
     assert plain.summary.estimates == other.summary.estimates
-    with pytest.raises(ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"
+    ):
         hokical.evaluate(cal, scores, truth, class_names=names, positive="late")
 
 
@@ -98,7 +104,9 @@ def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
     for name, each in streamed.binary.estimates.items():
         assert each.value == pytest.approx(whole.binary[name].value, rel=1e-9), name
     twice = hokical.evaluate(cal, scores, truth, sample_weight=np.full(900, 2.0))
-    assert twice.binary["slope"].low == pytest.approx(whole.binary["slope"].low, rel=1e-6)
+    assert twice.binary["slope"].low == pytest.approx(
+        whole.binary["slope"].low, rel=1e-6
+    )
 
 
 def test_tables_and_json_have_the_event(found: Any) -> None:
@@ -107,7 +115,10 @@ def test_tables_and_json_have_the_event(found: Any) -> None:
     for row, each in zip(rows, found.both, strict=True):
         for name in ("slope", "intercept", "auroc", "brier", "log_loss"):
             assert float(row[f"event_{name}"]) == each.binary[name].value
-    assert "O:E ratio & intercept & slope & AUROC & Brier score & log loss" in found.to_latex()
+    assert (
+        "O:E ratio & intercept & slope & AUROC & Brier score & log loss"
+        in found.to_latex()
+    )
     values = json.loads(json.dumps(found.to_dict()))["methods"][1]["binary"]
     assert values["estimates"]["slope"]["value"] == found.binary["slope"].value
     assert len(values["bands"]["rows"]) == 10
@@ -124,19 +135,28 @@ def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
     assert "Observed events are 0.00 times the expected (0.00 to" in found.headline
 
 
-def test_every_prediction_is_made_once(cal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_prediction_is_made_once(
+    cal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     rule = type(cal.rule_)
     plain = rule.proba
-    monkeypatch.setattr(rule, "proba", lambda self, x: calls.append(x.n_rows) or plain(self, x))
+    monkeypatch.setattr(
+        rule, "proba", lambda self, x: calls.append(x.n_rows) or plain(self, x)
+    )
     hokical.evaluate(cal, *loans(400, 5))
     assert sum(calls) == 400
 
 
 def test_the_report_shows_the_event_first(found: Any, tmp_path: Path) -> None:
     text = found.to_html(tmp_path / "report.html").read_text("utf-8")
-    order = ["The probability of the event: default", "Decision curve", "By band of probability",
-             "The predicted label", found.words("label")[0]]  # fmt: skip
+    order = [
+        "The probability of the event: default",
+        "Decision curve",
+        "By band of probability",
+        "The predicted label",
+        found.words("label")[0],
+    ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', text)[1])
@@ -167,20 +187,26 @@ def test_folds_are_predicted_by_fits_on_the_others() -> None:
     )
     low, high = found.binary["log_loss"].low, found.binary["log_loss"].high
     assert low < fair.binary["log_loss"].value < high
-    p = found.calibrator.predict_proba(scores)[:, 1]  # of all examples, which is better than fair
+    p = found.calibrator.predict_proba(scores)[
+        :, 1
+    ]  # of all examples, which is better than fair
     assert binary_summary(p, truth)["log_loss"].value < found.binary["log_loss"].value
     again = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
     assert again.binary.estimates == found.binary.estimates
 
 
 def test_folds_of_an_interpolating_method_are_not_optimistic() -> None:
-    """Isotonic regression finds in the sample what is not there; cross-fitted it does not."""
+    """Isotonic regression finds in the sample what is not there; cross-fitted it
+    does not.
+    """
     rng = np.random.default_rng(0)
     x = rng.normal(size=400)
     scores = np.column_stack([np.zeros(400), x])
     truth = (rng.uniform(size=400) < 1.0 / (1.0 + np.exp(-0.4 * x))).astype(int)
     with pytest.warns(UserWarning, match="folds=10"):
-        fooled = hokical.evaluate(hokical.make("irova_ts").fit(scores, truth), scores, truth)
+        fooled = hokical.evaluate(
+            hokical.make("irova_ts").fit(scores, truth), scores, truth
+        )
     fair = hokical.evaluate("irova_ts", scores, truth, folds=10)
     assert fair.binary["auroc"].value < fooled.binary["auroc"].value - 0.01
     assert fair.binary["log_loss"].value > fooled.binary["log_loss"].value + 0.01
@@ -188,10 +214,15 @@ def test_folds_of_an_interpolating_method_are_not_optimistic() -> None:
 
 def test_folds_take_weights_groups_and_a_method() -> None:
     scores, truth = loans(400, 8)
-    options = {"groups": np.repeat(["a", "b"], 200), "sample_weight": np.arange(400) % 3}
+    options = {
+        "groups": np.repeat(["a", "b"], 200),
+        "sample_weight": np.arange(400) % 3,
+    }
     found = hokical.evaluate("auto", scores, truth, folds=4, **options)
     assert found.groups is not None
-    with pytest.raises(ValueError, match="`folds` must be an integer from 2 to 400; got 1"):
+    with pytest.raises(
+        ValueError, match="`folds` must be an integer from 2 to 400; got 1"
+    ):
         hokical.evaluate("platt", scores, truth, folds=1)
     with pytest.raises(ValueError, match="`cal`"):
         hokical.evaluate("plat", scores, truth, folds=4)

@@ -1,4 +1,6 @@
-"""The report in a real browser: opened from disk, used by keyboard, read from the DOM."""
+"""The report in a real browser: opened from disk, used by keyboard, read from the
+DOM.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     for flag in FLAGS.split():
         options.add_argument(flag)
     options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability(
+        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
+    )
     chrome = Chrome(options=options, service=Service(driver))
     yield chrome
     chrome.quit()
@@ -74,7 +78,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 @pytest.fixture
 def opened(browser: Chrome, comparison: Any, tmp_path: Path) -> Iterator[Chrome]:
     yield open_report(browser, comparison, tmp_path)
-    assert browser.get_log("browser") == []  # no errors, no refusals by the page's own policy
+    assert (
+        browser.get_log("browser") == []
+    )  # no errors, no refusals by the page's own policy
     assert fetched(browser) == [browser.current_url]
 
 
@@ -86,15 +92,28 @@ def open_report(browser: Chrome, comparison: Any, folder: Path) -> Chrome:
 
 
 def fetched(browser: Chrome) -> list[str]:
-    """Every address the page asked for; the browser's own start page asks for others."""
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    """Every address the page asked for; the browser's own start page asks for
+    others.
+    """
+    events = [
+        json.loads(entry["message"])["message"]
+        for entry in browser.get_log("performance")
+    ]
     sent = [event for event in events if event["method"] == "Network.requestWillBeSent"]
-    asked = [(event["params"]["documentURL"], event["params"]["request"]["url"]) for event in sent]
+    asked = [
+        (event["params"]["documentURL"], event["params"]["request"]["url"])
+        for event in sent
+    ]
     return [address for document, address in asked if document == browser.current_url]
 
 
 def emulate(browser: Chrome, width: int, scheme: str) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    size = {
+        "width": width,
+        "height": 900,
+        "deviceScaleFactor": 1,
+        "mobile": width < 600,
+    }
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
@@ -121,22 +140,30 @@ def shown(browser: Chrome, figure: str) -> dict[str, Any]:
     return {"caption": caption, "heights": heights}
 
 
-def expected_heights(data: dict[str, Any], name: str, n_bins: int, scheme: str) -> list[float]:
+def expected_heights(
+    data: dict[str, Any], name: str, n_bins: int, scheme: str
+) -> list[float]:
     method = next(method for method in data["methods"] if method["name"] == name)
     bins = method["reliability"][scheme][str(n_bins)]
     return [230 * share for share in bins["accuracy"]]
 
 
-def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Any, report_data: Any) -> None:
+def test_diagrams_follow_the_keyboard(
+    opened: Chrome, comparison: Any, report_data: Any
+) -> None:
     data = report_data(comparison)
     start = shown(opened, "after")
-    assert start["heights"] == pytest.approx(expected_heights(data, "hoki", 15, "width"))
+    assert start["heights"] == pytest.approx(
+        expected_heights(data, "hoki", 15, "width")
+    )
     tab_to(opened, "method").send_keys(Keys.ARROW_UP)  # from hoki to vecs
     tab_to(opened, "bins").send_keys(Keys.ARROW_DOWN)  # from 15 to 20
     after, before = shown(opened, "after"), shown(opened, "before")
     assert after["caption"].startswith("After Vector scaling (vecs)")
     assert "20 bins of equal width" in after["caption"]
-    assert after["heights"] == pytest.approx(expected_heights(data, "vecs", 20, "width"))
+    assert after["heights"] == pytest.approx(
+        expected_heights(data, "vecs", 20, "width")
+    )
     expected = expected_heights(data, "uncalibrated", 20, "width")
     assert before["heights"] == pytest.approx(expected)
     opened.switch_to.active_element.send_keys(Keys.TAB)
@@ -153,14 +180,16 @@ def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Any, report_da
     classes = next(m for m in data["methods"] if m["name"] == "vecs")["classes"]["rows"]
     rows = opened.find_elements(By.CSS_SELECTOR, "#classes tbody tr")
     expected = [
-        f"{r['name']} {r['n']:,} {r['predicted']:.1%} {r['observed']:.1%} {r['low']:.1%} to "
-        f"{r['high']:.1%}"
+        f"{r['name']} {r['n']:,} {r['predicted']:.1%} {r['observed']:.1%} "
+        f"{r['low']:.1%} to {r['high']:.1%}"
         for r in classes
     ]
     assert [row.text.removesuffix(" miscalibrated") for row in rows] == expected
 
 
-def test_sliders_give_the_numbers(opened: Chrome, comparison: Any, report_data: Any) -> None:
+def test_sliders_give_the_numbers(
+    opened: Chrome, comparison: Any, report_data: Any
+) -> None:
     hoki = report_data(comparison)["methods"][-1]
     bins = hoki["reliability"]["width"]["15"]
     slider = opened.find_element(By.ID, "look-after")
@@ -172,7 +201,10 @@ def test_sliders_give_the_numbers(opened: Chrome, comparison: Any, report_data: 
     slider = opened.find_element(By.ID, "look-risk")
     slider.send_keys(Keys.END)
     text = opened.find_element(By.CSS_SELECTOR, "#risk output").text
-    assert f"Hoki (hoki): the most confident 100.0%, at {hoki['risk']['threshold'][-1]:.3f}" in text
+    assert (
+        "Hoki (hoki): the most confident 100.0%, at "
+        f"{hoki['risk']['threshold'][-1]:.3f}" in text
+    )
     assert f"{hoki['risk']['risk'][-1]:.1%} of them wrong" in text
 
 
@@ -202,23 +234,30 @@ def test_it_fits_and_can_be_read(
     )
     assert 150 < drawn <= width / (1 if width > 600 else 2)
     unnamed = browser.execute_script(
-        "return [...document.querySelectorAll('svg')].filter((s) => !s.ariaLabel).length"
+        "return [...document.querySelectorAll('svg')].filter((s) => "
+        "!s.ariaLabel).length"
     )
     assert unnamed == 0
 
 
-def test_names_and_verdicts_leave_room_on_a_phone(browser: Chrome, tmp_path: Path) -> None:
+def test_names_and_verdicts_leave_room_on_a_phone(
+    browser: Chrome, tmp_path: Path
+) -> None:
     emulate(browser, 360, "light")
-    found = evaluate(None, *synthetic_logits(600, 3, seed=1), coverage=0.9, data_name="july.csv")
+    found = evaluate(
+        None, *synthetic_logits(600, 3, seed=1), coverage=0.9, data_name="july.csv"
+    )
     open_report(browser, found, tmp_path)
     assert browser.title == "Calibration report: july.csv"
     widths = browser.execute_script(
-        "return [...document.querySelectorAll('.methods th[scope=row]')].map((c) => c.offsetWidth)"
+        "return [...document.querySelectorAll('.methods th[scope=row]')].map((c) => "
+        "c.offsetWidth)"
     )
     assert len(widths) == 2  # of the methods, and of the sets
     assert max(widths) < 180
     ends = browser.execute_script(
-        "return [...document.querySelectorAll('p')].map((p) => p.getBoundingClientRect().right)"
+        "return [...document.querySelectorAll('p')].map((p) => "
+        "p.getBoundingClientRect().right)"
     )
     assert max(ends) <= 360
 
@@ -226,7 +265,9 @@ def test_names_and_verdicts_leave_room_on_a_phone(browser: Chrome, tmp_path: Pat
 def test_pictures_follow_the_width_of_the_window(opened: Chrome) -> None:
     emulate(opened, 1280, "light")
     emulate(opened, 390, "light")
-    opened.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+    opened.execute_async_script(
+        "requestAnimationFrame(() => setTimeout(arguments[0], 50))"
+    )
     drawn = opened.execute_script(
         "return document.querySelector('#after svg').viewBox.baseVal.width"
     )
@@ -238,7 +279,9 @@ def test_it_prints_on_paper(browser: Chrome, comparison: Any, tmp_path: Path) ->
     emulate(browser, 1280, "dark")
     open_report(browser, comparison, tmp_path)
     options = {"preferCSSPageSize": True}
-    printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", options)["data"])
+    printed = base64.b64decode(
+        browser.execute_cdp_cmd("Page.printToPDF", options)["data"]
+    )
     assert printed.startswith(b"%PDF")
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 5
     paper = {"media": "print", "features": []}
@@ -250,7 +293,9 @@ def test_it_prints_on_paper(browser: Chrome, comparison: Any, tmp_path: Path) ->
     page = "document.documentElement"
     assert browser.execute_script(f"return {page}.scrollWidth <= {page}.clientWidth")
     assert browser.execute_script(CONTRAST) >= 4.5
-    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    ground = browser.execute_script(
+        "return getComputedStyle(document.body).backgroundColor"
+    )
     assert ground == "rgb(255, 255, 255)"
     assert not browser.find_element(By.ID, "controls").is_displayed()
     emulate(browser, 1280, "light")
@@ -263,7 +308,8 @@ def test_verdict_and_diagrams_are_on_the_first_screen(
     emulate(browser, width, "light")
     open_report(browser, comparison, tmp_path)
     ends = browser.execute_script(
-        "return [...document.querySelectorAll('#pair svg')].map((s) => s.getBoundingClientRect())"
+        "return [...document.querySelectorAll('#pair svg')].map((s) => "
+        "s.getBoundingClientRect())"
     )
     assert len(ends) == 2
     assert max(end["bottom"] for end in ends) <= height
@@ -272,7 +318,9 @@ def test_verdict_and_diagrams_are_on_the_first_screen(
     assert heading == comparison["hoki"].verdict
 
 
-def test_a_hostile_name_is_only_a_name(browser: Chrome, comparison: Any, tmp_path: Path) -> None:
+def test_a_hostile_name_is_only_a_name(
+    browser: Chrome, comparison: Any, tmp_path: Path
+) -> None:
     odd = replace(comparison["temps"], name=HOSTILE)
     rows = tuple(replace(row, name=HOSTILE) for row in odd.classes.rows)
     odd = replace(odd, classes=replace(odd.classes, rows=rows))
@@ -295,11 +343,17 @@ def test_one_method_alone(browser: Chrome, comparison: Any, tmp_path: Path) -> N
     assert browser.get_log("browser") == []
 
 
-def test_a_page_without_classes_hides_what_it_has_not(browser: Chrome, tmp_path: Path) -> None:
+def test_a_page_without_classes_hides_what_it_has_not(
+    browser: Chrome, tmp_path: Path
+) -> None:
     cal = MultilabelCalibrator().fit(*tags(300))
     path = evaluate(cal, *tags(300, 1)).to_html(tmp_path / "report.html")
     browser.get(path.as_uri())
-    shown = [each.text for each in browser.find_elements(By.TAG_NAME, "h2") if each.is_displayed()]
+    shown = [
+        each.text
+        for each in browser.find_elements(By.TAG_NAME, "h2")
+        if each.is_displayed()
+    ]
     assert "Which labels are miscalibrated?" in shown
     assert not {"Class by class", "What if it may abstain?"} & set(shown)
     assert len(browser.find_elements(By.CSS_SELECTOR, "#pair svg")) == 2

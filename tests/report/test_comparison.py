@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, evaluate, make
+from hokical import (
+    FitDataWarning,
+    Hoki,
+    TemperatureScaling,
+    TopK,
+    compare,
+    evaluate,
+    make,
+)
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
@@ -46,14 +54,20 @@ def test_results_are_those_of_the_calibrators(comparison: Any) -> None:
     assert hoki.score("brier") == pytest.approx(
         brier(hoki.calibrator.predict_proba(logits), labels)
     )
-    assert comparison.best("ece").score("ece") == min(r.score("ece") for r in comparison.results)
+    assert comparison.best("ece").score("ece") == min(
+        r.score("ece") for r in comparison.results
+    )
     with pytest.raises(KeyError, match="no method 'sms' here"):
         comparison["sms"]
 
 
 def test_the_data_are_described(comparison: Any) -> None:
     facts = comparison["temps"].data
-    assert (comparison.validation.n_rows, facts.n_rows, facts.n_classes) == (600, 600, 4)
+    assert (comparison.validation.n_rows, facts.n_rows, facts.n_classes) == (
+        600,
+        600,
+        4,
+    )
     assert not comparison.tested_on_validation
     data = synthetic_logits(60, 3, seed=0)
     with pytest.warns(FitDataWarning, match="fitted on"):
@@ -68,14 +82,18 @@ def test_the_data_are_described(comparison: Any) -> None:
 
 
 def test_the_headline_says_what_happened(comparison: Any) -> None:
-    temps, plain, vecs = (comparison[name] for name in ("temps", "uncalibrated", "vecs"))
+    temps, plain, vecs = (
+        comparison[name] for name in ("temps", "uncalibrated", "vecs")
+    )
     words = temps.headline
     assert words.startswith("The calibration error fell from")
     assert "with Temperature scaling (temps). Mean confidence was" in words
     bound = temps.summary.bounds["bousquet"]
     assert f"With 95% confidence the true error is below {bound:.4f}." in words
     assert f"accuracy is {temps.score('accuracy'):.1%}." in words
-    assert plain.headline.startswith(f"The calibration error is {plain.score('ece'):.4f}. Mean")
+    assert plain.headline.startswith(
+        f"The calibration error is {plain.score('ece'):.4f}. Mean"
+    )
     assert f"below {plain.summary.bounds['bousquet']:.4f}" in plain.headline
     first, now = (f"{each.score('accuracy'):.1%}" for each in (plain, vecs))
     assert first != now
@@ -160,10 +178,16 @@ def test_differences_are_paired(comparison: Any) -> None:
     for metric in ("log_loss", "brier"):
         for found in comparison.differences(metric, against="temps"):
             result, other = comparison[found.method], comparison["temps"]
-            assert found.value == pytest.approx(result.score(metric) - other.score(metric))
+            assert found.value == pytest.approx(
+                result.score(metric) - other.score(metric)
+            )
             assert found.low <= found.value <= found.high
     plain = comparison.differences(against="temps")[0]
-    assert (plain.method, plain.metric, plain.verdict) == ("uncalibrated", "log_loss", "worse")
+    assert (plain.method, plain.metric, plain.verdict) == (
+        "uncalibrated",
+        "log_loss",
+        "worse",
+    )
     with pytest.raises(ValueError, match="`metric` must be one of"):
         comparison.differences("auroc")
 
@@ -179,7 +203,11 @@ def test_the_same_probabilities_but_for_rounding_do_not_differ() -> None:
     plain, shifted = (make("uncalibrated").fit(logits, labels) for _ in range(2))
     found = compare((logits, labels), (logits, labels), {"a": plain, "b": shifted})
     rows = found["b"].row_scores["log_loss"]
-    for noise in (rows + 1e-17, rows * (1.0 + 1e-15), rows.astype(np.float32).astype(np.float64)):
+    for noise in (
+        rows + 1e-17,
+        rows * (1.0 + 1e-15),
+        rows.astype(np.float32).astype(np.float64),
+    ):
         odd = replace(found["b"], row_scores={"log_loss": noise})
         (same,) = replace(found, results=(found["a"], odd)).differences(against="a")
         assert same.verdict == "no clear difference"
@@ -191,7 +219,9 @@ def test_the_same_probabilities_but_for_rounding_do_not_differ() -> None:
 
 @pytest.mark.slow
 def test_no_verdict_without_errors() -> None:
-    """More confident is better on right rows: how much worse on errors, ten of them must show."""
+    """More confident is better on right rows: how much worse on errors, ten of them
+    must show.
+    """
     rng, false, held = np.random.default_rng(0), 0, 0
     margin = rng.normal(0.0, 40.0, 100_000)
 
@@ -199,7 +229,9 @@ def test_no_verdict_without_errors() -> None:
         right = 1.0 / (1.0 + np.exp(-np.abs(margin)))
         sure = more * np.abs(margin)
         return float(
-            (right * np.log1p(np.exp(-sure)) + (1 - right) * np.logaddexp(0.0, sure)).mean()
+            (
+                right * np.log1p(np.exp(-sure)) + (1 - right) * np.logaddexp(0.0, sure)
+            ).mean()
         )
 
     truth = losses(3.0) - losses(1.0)
@@ -223,7 +255,9 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
     found = compare(finite, (logits, labels), {"a": sure, "b": plain})
     assert found.differences()[0].verdict == "unknown"
-    odd = replace(found["b"], row_scores=found["b"].row_scores | {"log_loss": np.ones(40)})
+    odd = replace(
+        found["b"], row_scores=found["b"].row_scores | {"log_loss": np.ones(40)}
+    )
     worse = replace(found, results=(found["a"], odd)).differences(against="b")[0]
     assert (worse.value, worse.p_value, worse.verdict) == (math.inf, 0.0, "worse")
     assert found.to_dict()["methods"][0]["estimates"]["log_loss"]["value"] == np.inf
@@ -248,7 +282,9 @@ def test_tables_hold_the_numbers(comparison: Any, tmp_path: Path) -> None:
 def test_latex_is_written_like_csv(comparison: Any, tmp_path: Path) -> None:
     text = comparison.to_latex(tmp_path / "table.tex")
     assert (tmp_path / "table.tex").read_text() == text == comparison.to_latex()
-    assert comparison.to_markdown(tmp_path / "a.md") == (tmp_path / "a.md").read_text("utf-8")
+    assert comparison.to_markdown(tmp_path / "a.md") == (tmp_path / "a.md").read_text(
+        "utf-8"
+    )
     with pytest.raises(ValueError, match=r"must end in .tex.*got table.pdf"):
         comparison.to_latex(tmp_path / "table.pdf")
 
@@ -288,7 +324,9 @@ def test_references_can_be_found() -> None:
 
 def test_other_models_are_refused_with_a_remedy() -> None:
     data = synthetic_logits(400, 4, seed=0)
-    with pytest.raises(TypeError, match=r"names or calibrators; got object.*metrics.summary"):
+    with pytest.raises(
+        TypeError, match=r"names or calibrators; got object.*metrics.summary"
+    ):
         compare(data, data, {"odd": object()})
 
 
@@ -296,7 +334,9 @@ def test_data_must_be_a_pair() -> None:
     data = synthetic_logits(400, 4, seed=0)
     with pytest.raises(TypeError, match=r"must be a pair \(logits, labels\); got dict"):
         compare({"one": data}, {"one": data})
-    with pytest.raises(TypeError, match=r"`test` must be a pair .*; got tuple of 3\. Use `hokical"):
+    with pytest.raises(
+        TypeError, match=r"`test` must be a pair .*; got tuple of 3\. Use `hokical"
+    ):
         compare(data, (*data, data[1]))
 
 

@@ -30,16 +30,29 @@ def test_scores_and_the_best_are_those_of_the_comparison(
     comparison: Any, report_data: Data
 ) -> None:
     data = report_data(comparison)
-    assert [method["name"] for method in data["methods"]] == [r.name for r in comparison.results]
+    assert [method["name"] for method in data["methods"]] == [
+        r.name for r in comparison.results
+    ]
     for method in data["methods"]:
         found = comparison[method["name"]].summary["brier"]
-        assert method["scores"]["brier"]["value"] == pytest.approx(found.value, abs=1e-6)
+        assert method["scores"]["brier"]["value"] == pytest.approx(
+            found.value, abs=1e-6
+        )
         assert method["scores"]["brier"]["low"] == pytest.approx(found.low, abs=1e-6)
         for name, found in method["scores"].items():
-            assert found["low"] is None or found["low"] <= found["value"] <= found["high"], name
+            assert (
+                found["low"] is None or found["low"] <= found["value"] <= found["high"]
+            ), name
     for score in ("accuracy", "mean_confidence"):
         assert best_of(comparison.results, score) == []
-    for score in ("ece", "brier", "log_loss", "classwise_ece", "smooth_ece", "ece_mass"):
+    for score in (
+        "ece",
+        "brier",
+        "log_loss",
+        "classwise_ece",
+        "smooth_ece",
+        "ece_mass",
+    ):
         assert comparison.best(score).name in best_of(comparison.results, score)
 
 
@@ -58,11 +71,15 @@ def test_classes_have_their_names_or_their_numbers(report_data: Data) -> None:
         rows = report_data(found)["methods"][0]["classes"]["rows"]
         assert [row["name"] for row in rows] == shown
     for wrong in (("a", "b"), "abc"):
-        with pytest.raises(ValueError, match=r"`class_names` must have a name for each of the 3"):
+        with pytest.raises(
+            ValueError, match=r"`class_names` must have a name for each of the 3"
+        ):
             compare(examples, examples, ["temps"], class_names=wrong)
 
 
-def test_bins_add_up_to_the_ece_at_every_choice(comparison: Any, report_data: Data) -> None:
+def test_bins_add_up_to_the_ece_at_every_choice(
+    comparison: Any, report_data: Data
+) -> None:
     data = report_data(comparison)
     for method in data["methods"]:
         result = comparison[method["name"]]
@@ -74,7 +91,9 @@ def test_bins_add_up_to_the_ece_at_every_choice(comparison: Any, report_data: Da
                 gaps = np.array(bins["accuracy"]) - np.array(bins["confidence"])
                 gaps = (count * np.abs(gaps)).sum() / count.sum()
                 assert bins["ece"] == pytest.approx(known, abs=1e-6)
-                assert gaps == pytest.approx(known, abs=2e-5)  # means are rounded to 1e-5
+                assert gaps == pytest.approx(
+                    known, abs=2e-5
+                )  # means are rounded to 1e-5
                 assert count.sum() == 2000
 
 
@@ -100,11 +119,16 @@ def test_notes_tell_of_changed_labels(comparison: Any) -> None:
 def test_a_fit_that_failed_in_silence_is_noted(
     comparison: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison["temps"].calibrator, "converged_", False, raising=False)
+    monkeypatch.setattr(
+        comparison["temps"].calibrator, "converged_", False, raising=False
+    )
     assert not comparison["temps"].converged
     page = comparison.to_html(tmp_path / "page.html").read_text("utf-8")
     assert '<span class="badge">not converged</span>' in page
-    assert "<strong>Temperature scaling (temps)</strong>: The fit did not converge." in page
+    assert (
+        "<strong>Temperature scaling (temps)</strong>: The fit did not converge."
+        in page
+    )
 
 
 def test_the_subject_is_shown_first(comparison: Any, report_data: Data) -> None:

@@ -23,7 +23,9 @@ def cal() -> hokical.Calibrator:
     return hokical.make("temps").fit(*VAL)
 
 
-def test_logits_are_evaluated_as_compare_does(cal: hokical.Calibrator, tmp_path: Path) -> None:
+def test_logits_are_evaluated_as_compare_does(
+    cal: hokical.Calibrator, tmp_path: Path
+) -> None:
     found = hokical.evaluate(cal, *TEST, data_name="new")
     known = hokical.compare(VAL, TEST, {"uncalibrated": "uncalibrated", "temps": cal})
     for mine, other in ((found.before, known["uncalibrated"]), (found, known["temps"])):
@@ -52,7 +54,9 @@ def test_a_loaded_calibrator_and_none(cal: hokical.Calibrator, tmp_path: Path) -
     assert stated["ece"].value == loaded["ece"].value
 
 
-def test_a_stream_has_the_numbers_of_the_arrays(cal: hokical.Calibrator, tmp_path: Path) -> None:
+def test_a_stream_has_the_numbers_of_the_arrays(
+    cal: hokical.Calibrator, tmp_path: Path
+) -> None:
     logits, labels = TEST
     known = hokical.evaluate(cal, logits, labels)
     chunks = [(logits[:300], labels[:300]), (logits[300:], labels[300:])]
@@ -60,10 +64,14 @@ def test_a_stream_has_the_numbers_of_the_arrays(cal: hokical.Calibrator, tmp_pat
         found = hokical.evaluate(cal, source)
         for name, estimate in known.summary.estimates.items():
             assert found[name].value == pytest.approx(estimate.value, rel=1e-12), name
-            assert found.before[name].value == pytest.approx(known.before[name].value, rel=1e-12)
+            assert found.before[name].value == pytest.approx(
+                known.before[name].value, rel=1e-12
+            )
         assert found["ece"].low == pytest.approx(known["ece"].low, abs=1e-12)
         assert found.summary.bounds == pytest.approx(known.summary.bounds)
-        assert [row.n for row in found.classes.rows] == [row.n for row in known.classes.rows]
+        assert [row.n for row in found.classes.rows] == [
+            row.n for row in known.classes.rows
+        ]
     assert "Is it calibrated?" in found.to_html(tmp_path / "page.html").read_text()
 
 
@@ -85,12 +93,16 @@ def test_classes_that_the_average_hides_are_named() -> None:
     positive = rng.uniform(size=10_000) < 0.05
     score = rng.normal(size=10_000) + 2 * positive - 1
     found = hokical.evaluate(
-        None, hokical.from_binary_scores(2 * score), positive.astype(int),
-        class_names=("calm", "storm"), groups=np.where(score > 0, "high", "low"),
-    )  # fmt: skip
+        None,
+        hokical.from_binary_scores(2 * score),
+        positive.astype(int),
+        class_names=("calm", "storm"),
+        groups=np.where(score > 0, "high", "low"),
+    )
     assert found["ece"].value < 0.01
-    assert "hides class storm: its 1,942 rows have confidence 73.9% and accuracy 21.9%" in str(
-        found.class_warning
+    assert (
+        "hides class storm: its 1,942 rows have confidence 73.9% and accuracy 21.9%"
+        in str(found.class_warning)
     )
     assert "auto, structured, vecs" in str(found.class_warning)
     learned = dataclasses.replace(found, name="auto")  # which learns each class already
@@ -112,10 +124,14 @@ def test_sets_are_those_of_the_calibrator() -> None:
 
 
 def test_differences_of_labels_are_by_example() -> None:
-    """Doubling every label must not make an interval narrower, as no example is added."""
+    """Doubling every label must not make an interval narrower, as no example is
+    added.
+    """
     cal = hokical.MultilabelCalibrator().fit(*tags(400))
     scores, labels = tags(500, 1)
-    twice = hokical.MultilabelCalibrator().fit(*(np.tile(each, (1, 2)) for each in tags(400)))
+    twice = hokical.MultilabelCalibrator().fit(
+        *(np.tile(each, (1, 2)) for each in tags(400))
+    )
     ones = hokical.evaluate(cal, scores, labels)
     twos = hokical.evaluate(twice, np.tile(scores, 2), np.tile(labels, 2))
     (one,), (two,) = (paired_differences(each.both, each) for each in (ones, twos))
@@ -127,7 +143,9 @@ def test_differences_of_labels_are_by_example() -> None:
 
 def test_confidences_before_and_after() -> None:
     stated, right, subject = answers(1000)
-    cal = hokical.ConfidenceCalibrator().fit(stated[:500], right[:500], groups=subject[:500])
+    cal = hokical.ConfidenceCalibrator().fit(
+        stated[:500], right[:500], groups=subject[:500]
+    )
     found = hokical.evaluate(cal, stated[500:], right[500:], groups=subject[500:])
     assert found.score("ece") < found.before.score("ece")
     assert {row.name for row in found.groups.rows} == set(subject)
@@ -150,7 +168,9 @@ def test_logits_of_jax_are_evaluated_as_those_of_numpy(cal: hokical.Calibrator) 
     logits, labels = TEST[0].astype(np.float32), TEST[1]
     found = hokical.evaluate(cal, jnp.asarray(logits), labels)
     expected = hokical.evaluate(cal, logits, labels)
-    assert found.score("log_loss") == pytest.approx(expected.score("log_loss"), rel=1e-5)
+    assert found.score("log_loss") == pytest.approx(
+        expected.score("log_loss"), rel=1e-5
+    )
     val = (jnp.asarray(VAL[0]), VAL[1])
     known = hokical.compare(val, (jnp.asarray(logits), labels), ["temps"], coverage=0.9)
     assert known["temps"].score("ece") == pytest.approx(expected.score("ece"), abs=1e-4)
@@ -166,14 +186,20 @@ def test_rows_of_the_fit_are_noticed(cal: hokical.Calibrator) -> None:
         hokical.evaluate(cal, VAL[0][:500] + 1.0, VAL[1][:500])
     stated, right, _ = answers(600)
     with of_fit:
-        hokical.evaluate(hokical.ConfidenceCalibrator().fit(stated, right), stated, right)
+        hokical.evaluate(
+            hokical.ConfidenceCalibrator().fit(stated, right), stated, right
+        )
     scores, labels = tags(300)
     with of_fit:
-        hokical.evaluate(hokical.MultilabelCalibrator().fit(scores, labels), scores, labels)
+        hokical.evaluate(
+            hokical.MultilabelCalibrator().fit(scores, labels), scores, labels
+        )
     maps = (VAL[0].reshape(100, 10, 4), VAL[1].reshape(100, 10))
     with of_fit:
         hokical.evaluate(hokical.Dense("temps").fit(*maps), *maps)
-    hokical.evaluate(hokical.make("uncalibrated").fit(*VAL), *VAL)  # which learned nothing
+    hokical.evaluate(
+        hokical.make("uncalibrated").fit(*VAL), *VAL
+    )  # which learned nothing
 
 
 def test_columns_of_labels_may_be_in_another_order() -> None:
@@ -181,7 +207,9 @@ def test_columns_of_labels_may_be_in_another_order() -> None:
     scores, labels = (pandas.DataFrame(table).add_prefix("tag") for table in tags(800))
     cal = hokical.MultilabelCalibrator().fit(scores[:400], labels[:400])
     found = hokical.evaluate(cal, scores[400:], labels[400:])
-    turned = hokical.evaluate(cal, scores[400:].iloc[:, ::-1], labels[400:].iloc[:, ::-1])
+    turned = hokical.evaluate(
+        cal, scores[400:].iloc[:, ::-1], labels[400:].iloc[:, ::-1]
+    )
     assert str(turned) == str(found)
     assert "tag3" in {row.full_name for row in found.groups.rows}
 
@@ -190,13 +218,23 @@ def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
     with pytest.raises(ValueError, match="is not fitted yet"):
         hokical.evaluate(hokical.Hoki(), *TEST)
     scores, labels = tags(50)
-    with pytest.raises(ValueError, match="`class_names` must have a name for each of the 12"):
-        hokical.evaluate(hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"])
-    with pytest.raises(ValueError, match=r"`class_names` must have a name .* got 'abc'"):
+    with pytest.raises(
+        ValueError, match="`class_names` must have a name for each of the 12"
+    ):
+        hokical.evaluate(
+            hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"]
+        )
+    with pytest.raises(
+        ValueError, match=r"`class_names` must have a name .* got 'abc'"
+    ):
         hokical.evaluate(None, *synthetic_logits(90, 3, seed=0), class_names="abc")
-    with pytest.raises(TypeError, match=r"hokical, or None; got int.*`evaluate\(None, "):
+    with pytest.raises(
+        TypeError, match=r"hokical, or None; got int.*`evaluate\(None, "
+    ):
         hokical.evaluate(3, *TEST)
     with pytest.raises(TypeError, match="`groups` cannot be given for a stream"):
         hokical.evaluate(cal, [TEST], groups=["a"])
-    with pytest.raises(TypeError, match="`coverage` cannot be given with `sample_weight`"):
+    with pytest.raises(
+        TypeError, match="`coverage` cannot be given with `sample_weight`"
+    ):
         hokical.evaluate(cal, *TEST, coverage=0.9, sample_weight=np.ones(1000))

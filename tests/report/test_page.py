@@ -39,7 +39,9 @@ class Elements(HTMLParser):
 
 @pytest.fixture
 def render(tmp_path: Path) -> Callable[[Any], str]:
-    return lambda found: found.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    return lambda found: found.to_html(tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
@@ -54,7 +56,9 @@ def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
     assert page.count("(best)") >= 5
     assert "changes labels" in page
     assert "Temperature scaling (temps)" in page
-    assert "nan" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
+    assert (
+        "nan" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
+    )
 
 
 def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
@@ -63,13 +67,21 @@ def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
     for method in embedded(render(comparison))["methods"]:
         verdict, details = method["headline"]
         assert verdict == comparison[method["name"]].verdict
-        assert ("the true error is below" in details) == (method["name"] == comparison.subject)
+        assert ("the true error is below" in details) == (
+            method["name"] == comparison.subject
+        )
 
 
-def test_title_date_and_names_of_the_data_are_shown(comparison: Any, tmp_path: Path) -> None:
-    hoki = replace(comparison["hoki"], data=replace(comparison["hoki"].data, name="<test>.npz"))
+def test_title_date_and_names_of_the_data_are_shown(
+    comparison: Any, tmp_path: Path
+) -> None:
+    hoki = replace(
+        comparison["hoki"], data=replace(comparison["hoki"].data, name="<test>.npz")
+    )
     altered = replace(comparison, results=(hoki,), tested_on_validation=True)
-    page = altered.to_html(tmp_path / "r.html", title="Digits & more").read_text("utf-8")
+    page = altered.to_html(tmp_path / "r.html", title="Digits & more").read_text(
+        "utf-8"
+    )
     assert "<title>Digits &amp; more</title>" in page
     assert "<dd>&lt;test&gt;.npz: 2,000 examples of 5 classes</dd>" in page
     assert "Fitted and measured on the same examples" in page
@@ -89,10 +101,14 @@ def test_nothing_points_outside(comparison: Any, render: Render) -> None:
         assert "src" not in attributes
         assert "style" not in attributes  # the policy would refuse it
         assert (attributes.get("href") or "#").startswith("#")
-    assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"https?://[^\"'\s]+", page)) == {
+        "http://www.w3.org/2000/svg"
+    }
 
 
-def test_the_policy_allows_this_style_and_this_script_only(comparison: Any, render: Render) -> None:
+def test_the_policy_allows_this_style_and_this_script_only(
+    comparison: Any, render: Render
+) -> None:
     page = render(comparison)
     policy = Elements(page).named("meta")[1]["content"] or ""
     assert policy.startswith("default-src 'none'")
@@ -105,14 +121,18 @@ def test_the_policy_allows_this_style_and_this_script_only(comparison: Any, rend
 
 def test_names_and_notes_cannot_break_out(comparison: Any, render: Render) -> None:
     odd = replace(comparison["temps"], name=HOSTILE)
-    altered = replace(comparison, results=(comparison["uncalibrated"], odd), subject=HOSTILE)
+    altered = replace(
+        comparison, results=(comparison["uncalibrated"], odd), subject=HOSTILE
+    )
     page = render(altered)
     assert embedded(page)["chosen"] == HOSTILE
     assert Elements(page).named("img") == []
     assert page.count("<script") == 2
 
 
-def test_the_same_comparison_gives_the_same_bytes(comparison: Any, render: Render) -> None:
+def test_the_same_comparison_gives_the_same_bytes(
+    comparison: Any, render: Render
+) -> None:
     assert render(comparison) == render(comparison)
 
 
@@ -127,7 +147,9 @@ def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) 
 def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="no folder"):
         comparison.to_html(tmp_path / "none" / "r.html")
-    with pytest.raises(ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"):
+    with pytest.raises(
+        ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"
+    ):
         write_report(comparison, tmp_path / "r.pdf")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.html").mkdir()

@@ -27,7 +27,9 @@ from hokical.rules.scaling import (
     TemperatureRule,
     VectorRule,
 )
-from hokical.stability import EXACT_LEVELS, Draws, Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability.sampled import Draws
+from hokical.stability.tables import EXACT_LEVELS
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)
@@ -35,7 +37,11 @@ FAMILIES = (Gaussian, Uniform, Gumbel)
 
 def _scale(rng: Generator) -> float:
     """A temperature or a width: mostly ordinary, now and then far away."""
-    return float(np.exp(rng.normal())) if rng.random() < 0.8 else float(10.0 ** rng.uniform(-6, 6))
+    return (
+        float(np.exp(rng.normal()))
+        if rng.random() < 0.8
+        else float(10.0 ** rng.uniform(-6, 6))
+    )
 
 
 def _uncalibrated(rng: Generator, n_classes: int) -> rules.Rule:
@@ -72,7 +78,9 @@ def _structured(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def _curve(rng: Generator, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    knots = np.unique(-(10.0 ** rng.uniform(-4, 2, rng.integers(1, most + 1))).astype(np.float32))
+    knots = np.unique(
+        -(10.0 ** rng.uniform(-4, 2, rng.integers(1, most + 1))).astype(np.float32)
+    )
     values = np.sort(rng.choice(rng.random(5), knots.size))
     return knots.astype(np.float64), values
 
@@ -95,7 +103,11 @@ def make_noise(rng: Generator) -> Noise:
 
 def _hoki(rng: Generator, n_classes: int) -> rules.Rule:
     noise = make_noise(rng)
-    draws = Draws(noise, int(rng.integers(9)), 20, n_classes) if rng.random() < 0.3 else None
+    draws = (
+        Draws(noise, int(rng.integers(9)), 20, n_classes)
+        if rng.random() < 0.3
+        else None
+    )
     levels = EXACT_LEVELS if draws is None else draws.n_draws
     first = np.unique(np.append(0, rng.integers(levels + 1, size=rng.integers(1, 100))))
     base, end = rng.random((2, first.size))
@@ -103,7 +115,9 @@ def _hoki(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def make_correction(rng: Generator) -> RowCorrection:
-    """With numbers so large, now and then, that features, scale and shift are clipped."""
+    """With numbers so large, now and then, that features, scale and shift are
+    clipped.
+    """
     centre, spread = rng.normal(size=(2, 7)) * 2.0
     log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 8))
     return RowCorrection(centre, np.exp(spread), log_scale, shift)
@@ -115,13 +129,19 @@ def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
 
 def make_average(rng: Generator, n_classes: int) -> Average:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
-    weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
+    weights = (
+        weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
+    )
     return Average(weights, _structured(rng, n_classes))
 
 
 def make_class_scaling(rng: Generator, n_classes: int) -> StructuredRule:
     """Structured scaling as the default has it of many classes."""
-    scale, bias, none = np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes), []
+    scale, bias, none = (
+        np.exp(0.3 * rng.normal(size=n_classes)),
+        rng.normal(size=n_classes),
+        [],
+    )
     floor = 0.0 if rng.random() < 0.5 else 1e-4
     shape, cross = np.array(none), np.zeros((0, 0))
     return StructuredRule(floor, _scale(rng), shape, scale, bias, cross, 0.0)
@@ -209,12 +229,16 @@ def make_case(
 
 
 def make_rows(seed: int, n_classes: int, n_rows: int = 12) -> np.ndarray:
-    """Logits (n, classes), float32 or float64: ordinary rows, and the first ones special.
+    """Logits (n, classes), float32 or float64: ordinary rows, and the first ones
+    special.
 
-    All equal, ties at the top, one possible class, some masked, far apart, huge, all but equal.
+    All equal, ties at the top, one possible class, some masked, far apart, huge, all
+    but equal.
     """
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(n_rows, n_classes)) * np.exp(rng.normal(size=(n_rows, 1)) + 1.0)
+    values = rng.normal(size=(n_rows, n_classes)) * np.exp(
+        rng.normal(size=(n_rows, 1)) + 1.0
+    )
     huge = 1e300 if rng.random() < 0.6 else 1e37
     values[0] = values[0, 0]
     values[1, rng.random(n_classes) < 0.5] = values[1].max()

@@ -20,15 +20,20 @@ from tests.rules.making import (
     seeds,
 )
 
-# These rules are made up: their coefficients can amplify the rounding of log(1 - gamma), which
-# differs between compiled and portable sums. Fitted methods are compared to 1e-12 elsewhere.
+# These rules are made up: their coefficients can amplify the rounding of log(1 -
+# gamma), which differs between compiled and portable sums. Fitted methods are compared
+# to 1e-12 elsewhere.
 CLOSE = 1e-10
 ANSWERS = ("labels", "confidence", "proba")
 every_rule = pytest.mark.parametrize("name", NAMES)
 
 
-def assert_alike(found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray) -> None:
-    """Labels equal; the label is the first maximum by one rounding of what is given back."""
+def assert_alike(
+    found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray
+) -> None:
+    """Labels equal; the label is the first maximum by one rounding of what is given
+    back.
+    """
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=CLOSE)
     tolerance = CLOSE if rows.dtype == np.float64 else 2.0**-23
@@ -54,7 +59,9 @@ def test_answers_are_probabilities(name: str, seed: int, n_classes: int) -> None
 
 @pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets", "irm"])
 @given(seed=seeds, n_classes=class_counts)
-def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_classes: int) -> None:
+def test_the_label_is_the_first_of_the_most_likely(
+    name: str, seed: int, n_classes: int
+) -> None:
     rule, rows = make_case(name, seed, n_classes)
     labels, confidence, proba = answers(rule, as_logits(rows))
     np.testing.assert_array_equal(proba.argmax(axis=1), labels)
@@ -66,7 +73,9 @@ def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_class
 @pytest.mark.slow
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
-def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int) -> None:
+def test_a_row_does_not_depend_on_its_batch(
+    name: str, seed: int, n_classes: int
+) -> None:
     """In rows of either memory order, to the bit."""
     assert_same = np.testing.assert_array_equal
     rule, rows = make_case(name, seed, n_classes, 70)
@@ -90,7 +99,9 @@ def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int
 def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> None:
     strict = pytest.importorskip("array_api_strict")
     rule, rows = make_case(name, seed, n_classes)
-    with np.errstate(all="ignore"):  # it is NumPy underneath, which remarks on infinities
+    with np.errstate(
+        all="ignore"
+    ):  # it is NumPy underneath, which remarks on infinities
         found = answers(rule, as_logits(strict.asarray(rows)))
     assert_alike(found, answers(rule, as_logits(rows)), rows)
 
@@ -131,7 +142,9 @@ def test_jax(name: str, seed: int) -> None:
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 1e18])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_softmax_probabilities(dtype, temperature):
-    """Ties, classes far away and masked ones, in float32 and float64, in batches of any size."""
+    """Ties, classes far away and masked ones, in float32 and float64, in batches of
+    any size.
+    """
     rng = np.random.default_rng(0)
     values = rng.normal(size=(200, 40)).astype(dtype)
     values[:50] = np.round(values[:50])  # several have the largest
@@ -139,7 +152,9 @@ def test_softmax_probabilities(dtype, temperature):
     values[100:150, 1::3] = -2e3
     values[150, 1:] = -np.inf
     rule, logits = TemperatureRule(temperature), as_logits(values)
-    found, small = (predict_blocks(rule, "proba", logits, narrow=narrow) for narrow in (0, 1))
+    found, small = (
+        predict_blocks(rule, "proba", logits, narrow=narrow) for narrow in (0, 1)
+    )
     assert small.dtype == np.float32
     np.testing.assert_array_equal(found.argmax(axis=1), logits.labels)
     np.testing.assert_array_equal(small.argmax(axis=1), logits.labels)

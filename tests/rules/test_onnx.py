@@ -22,11 +22,15 @@ class Traced:
     """A rule as a graph with a free number of rows, built once and run on any."""
 
     def __init__(self, rule: Rule, dtype: np.dtype, n_classes: int) -> None:
-        # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
+        # Constants are evaluated in Python: a session of onnxruntime for each takes far
+        # longer.
         with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
             kind = ndonnx.from_numpy_dtype(dtype)
             values = ndonnx.argument(shape=("n", n_classes), dtype=kind)
-            outputs = {what: predict_unchecked(rule, what, unchecked(values)) for what in ANSWERS}
+            outputs = {
+                what: predict_unchecked(rule, what, unchecked(values))
+                for what in ANSWERS
+            }
             model = ndonnx.build({"logits": values}, outputs)
         self.session = onnxruntime.InferenceSession(model.SerializeToString())
 
@@ -40,7 +44,9 @@ def unchecked(values: object) -> Logits:
     backend = backend_of(values)
     xp = backend.namespace(values)
     top = to_float64(xp.max(values, axis=1), xp)
-    return Logits(values, xp.where(xp.any(xp.isnan(values), axis=1), xp.nan, top), backend)
+    return Logits(
+        values, xp.where(xp.any(xp.isnan(values), axis=1), xp.nan, top), backend
+    )
 
 
 @pytest.mark.slow
@@ -59,14 +65,18 @@ def test_graphs_of_many_rules_answer_alike(name: str, seed: int) -> None:
 
 
 def check_graph(name: str, seed: int) -> None:
-    """Answers as the rule's; rows that are no logits (NaN, inf, only -inf) change no others."""
+    """Answers as the rule's; rows that are no logits (NaN, inf, only -inf) change no
+    others.
+    """
     n_classes = 2 + seed % 7
     rule, rows = make_case(name, seed, n_classes)
     graph = Traced(rule, rows.dtype, rows.shape[1])
     labels, confidence, proba = graph.run(rows)
     logits = as_logits(rows)
     np.testing.assert_array_equal(labels, predict_blocks(rule, "labels", logits))
-    np.testing.assert_allclose(confidence, predict_blocks(rule, "confidence", logits), atol=1e-7)
+    np.testing.assert_allclose(
+        confidence, predict_blocks(rule, "confidence", logits), atol=1e-7
+    )
     np.testing.assert_allclose(proba, predict_blocks(rule, "proba", logits), atol=1e-7)
     bad = rows.copy()
     bad[9, 1], bad[10, -1], bad[11] = np.nan, np.inf, -np.inf

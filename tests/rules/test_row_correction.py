@@ -28,7 +28,9 @@ many_classes = st.sampled_from([17, 23, 33, 40, 100])
 
 
 @given(seed=seeds, n_classes=class_counts, temperature=st.sampled_from([0.3, 1.0, 5.0]))
-def test_features_by_their_definition(seed: int, n_classes: int, temperature: float) -> None:
+def test_features_by_their_definition(
+    seed: int, n_classes: int, temperature: float
+) -> None:
     """Ties, masked classes, one alone, huge logits, constants."""
     rows = make_rows(seed, n_classes).astype(np.float64)
     found = row_features(as_logits(rows), temperature)
@@ -38,31 +40,44 @@ def test_features_by_their_definition(seed: int, n_classes: int, temperature: fl
 
 def test_stabilities_are_those_under_gumbel_noise() -> None:
     logits = random_rows(6, 2.0, seed=0)
-    for log_odds, width in zip(row_features(logits), (4.0, 2.0, 1.0, 0.5), strict=False):
+    for log_odds, width in zip(
+        row_features(logits), (4.0, 2.0, 1.0, 0.5), strict=False
+    ):
         expected = Gumbel(width).stability(logits)
-        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-log_odds)), expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            1.0 / (1.0 + np.exp(-log_odds)), expected, rtol=1e-12
+        )
 
 
-@given(seed=seeds, keep_rest=st.booleans(), temperature=st.sampled_from([0.3, 1.0, 5.0]))
-def test_a_tail_counts_as_so_many_classes(seed: int, keep_rest: bool, temperature: float) -> None:
+@given(
+    seed=seeds, keep_rest=st.booleans(), temperature=st.sampled_from([0.3, 1.0, 5.0])
+)
+def test_a_tail_counts_as_so_many_classes(
+    seed: int, keep_rest: bool, temperature: float
+) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(8, 9)) * np.exp(rng.normal(size=(8, 1)))
     rows[3, 4:] = -np.inf
     best = TopK.from_logits(rows, int(rng.integers(1, 9)), keep_rest=keep_rest)
     np.testing.assert_allclose(
-        row_features(best, temperature), row_features(best.fill(), temperature), atol=1e-7
+        row_features(best, temperature),
+        row_features(best.fill(), temperature),
+        atol=1e-7,
     )
 
 
 @given(
-    name=st.sampled_from(["auto", "adaptive"]), seed=seeds, n_classes=class_counts | many_classes
+    name=st.sampled_from(["auto", "adaptive"]),
+    seed=seeds,
+    n_classes=class_counts | many_classes,
 )
 def test_the_confidence_is_that_of_the_label_to_the_bit(
     name: str, seed: int, n_classes: int
 ) -> None:
     rule, rows = make_case(name, seed, n_classes)
     labels, confidence, proba = (
-        predict_blocks(rule, what, as_logits(rows)) for what in ("labels", "confidence", "proba")
+        predict_blocks(rule, what, as_logits(rows))
+        for what in ("labels", "confidence", "proba")
     )
     # A rule of random numbers may all but exclude the label that it keeps.
     least = LEAST if rows.dtype == np.float64 else LEAST_IN_FLOAT32
@@ -75,7 +90,10 @@ def test_adaptive_keeps_the_label_on_top(seed: int, n_classes: int) -> None:
     """Also of ties, in float32, and where a floor makes two classes equal."""
     rule, rows = make_case("adaptive", seed, n_classes)
     rows[9] = nearly_tied(rows[9])
-    for data in (rows, np.nan_to_num(rows, neginf=-np.inf).clip(-1e37, 1e37).astype(np.float32)):
+    for data in (
+        rows,
+        np.nan_to_num(rows, neginf=-np.inf).clip(-1e37, 1e37).astype(np.float32),
+    ):
         for some in (rule, FlooredRule(0.5, rule)):
             own = data.argmax(axis=1)
             for narrow in (False, True):
@@ -106,7 +124,10 @@ def test_scale_and_shift_are_limited() -> None:
     """However large the coefficients are."""
     correction = make_correction(np.random.default_rng(0))
     huge = AdaptiveRule(1.0, correction).with_numbers(
-        {"correction.log_scale": np.full(8, 1e100), "correction.shift": np.full(8, -1e100)},
+        {
+            "correction.log_scale": np.full(8, 1e100),
+            "correction.shift": np.full(8, -1e100),
+        },
         check=True,
     )
     scale, shift = huge.correction.scale_and_shift(random_rows(5, 3.0, seed=1))

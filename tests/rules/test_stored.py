@@ -28,9 +28,30 @@ from tests.rules.making import (
 
 #: What a damaged or hostile file may have in the place of a number.
 SPOILT: list[Any] = [
-    0, 1, -1, 2, 3, 0.5, -0.5, 1e-320, 1e300, -1e300, 1e9, -1e9, 10**30, 1.0 + 1e-10,
-    {"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}, None, True, "1", [], [1.0], {},
-]  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    3,
+    0.5,
+    -0.5,
+    1e-320,
+    1e300,
+    -1e300,
+    1e9,
+    -1e9,
+    10**30,
+    1.0 + 1e-10,
+    {"$float": "nan"},
+    {"$float": "inf"},
+    {"$float": "-inf"},
+    None,
+    True,
+    "1",
+    [],
+    [1.0],
+    {},
+]
 EDITS = 200
 
 
@@ -58,11 +79,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=seeds, n_classes=class_counts)
 @max_examples(20)
-def test_a_rule_comes_back_exactly(name: str, seed: int, n_classes: int, folder: Path) -> None:
+def test_a_rule_comes_back_exactly(
+    name: str, seed: int, n_classes: int, folder: Path
+) -> None:
     rule = make_rule(name, seed, n_classes)
     twin = read(stored(rule, folder), folder)
     assert type(twin) is type(rule)
-    for ours, theirs in ((rule.numbers(), twin.numbers()), (rule.indices(), twin.indices())):
+    for ours, theirs in (
+        (rule.numbers(), twin.numbers()),
+        (rule.indices(), twin.indices()),
+    ):
         assert ours.keys() == theirs.keys()
         for field, value in ours.items():
             np.testing.assert_array_equal(
@@ -73,9 +99,13 @@ def test_a_rule_comes_back_exactly(name: str, seed: int, n_classes: int, folder:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "uncalibrated"])
 def test_a_file_that_lies_is_refused_or_harmless(name: str, folder: Path) -> None:
-    """Random edits either raise, or leave a rule whose answers are still probabilities."""
+    """Random edits either raise, or leave a rule whose answers are still
+    probabilities.
+    """
     rng = np.random.default_rng(0)
-    documents = [stored(make_rule(name, seed, 2 + seed % 4), folder) for seed in range(20)]
+    documents = [
+        stored(make_rule(name, seed, 2 + seed % 4), folder) for seed in range(20)
+    ]
     refused = 0
     for trial in range(EDITS):
         n_classes = 2 + trial % 20 % 4
@@ -84,7 +114,10 @@ def test_a_file_that_lies_is_refused_or_harmless(name: str, folder: Path) -> Non
         except CalibratorFileError:
             refused += 1
             continue
-        if rule.n_classes in (None, n_classes) and getattr(rule, "n_transforms", 3) == 3:
+        if (
+            rule.n_classes in (None, n_classes)
+            and getattr(rule, "n_transforms", 3) == 3
+        ):
             assert_sound(rule, n_classes, trial)
     assert refused > 0.2 * EDITS
 
@@ -127,7 +160,10 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
     good = {name: make_rule(name, 5, 3) for name in NAMES}
     knots = good["irova_ts"].knots
     wrong: list[tuple[str, dict[str, Any]]] = [
-        *(("temps", {"temperature": bad}) for bad in (0.0, -1.0, np.nan, np.inf, "1", True, None)),
+        *(
+            ("temps", {"temperature": bad})
+            for bad in (0.0, -1.0, np.nan, np.inf, "1", True, None)
+        ),
         ("ets", {"weights": np.array([0.5, 0.5, 0.1])}),
         ("ets", {"weights": np.array([1.5, -0.5, 0.0])}),
         ("ets", {"weights": np.array([1.0, 0.0])}),

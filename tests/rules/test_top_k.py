@@ -10,7 +10,7 @@ from hokical import TopK
 from hokical.rules import Rule, as_logits
 from hokical.rules.base import predict_blocks
 from hokical.rules.hoki import Curve, HokiRule
-from hokical.stability import EXACT_LEVELS
+from hokical.stability.tables import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]
@@ -19,25 +19,35 @@ BOUNDED = [name for name in TOP_K_NAMES if name != "adaptive"]
 
 
 def make_top_k_rule(name: str, seed: int, n_classes: int) -> Rule:
-    """For hoki the stability itself: a jump of its curve could turn rounding into anything."""
+    """For hoki the stability itself: a jump of its curve could turn rounding into
+    anything.
+    """
     if name != "hoki":
         return make_rule(name, seed, n_classes)
     noise = make_noise(np.random.default_rng(seed))
-    return HokiRule(noise, None, EXACT_LEVELS, Curve(np.zeros(1), np.ones(1), np.zeros(1)))
+    return HokiRule(
+        noise, None, EXACT_LEVELS, Curve(np.zeros(1), np.ones(1), np.zeros(1))
+    )
 
 
 def rows_and_best(seed: int, keep_rest: bool) -> tuple[np.ndarray, TopK]:
     """Rows of possible classes: a hidden one is taken for possible."""
     rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(8, int(rng.integers(3, 30)))) * np.exp(rng.normal(size=(8, 1)))
+    rows = rng.normal(size=(8, int(rng.integers(3, 30)))) * np.exp(
+        rng.normal(size=(8, 1))
+    )
     rows[1] = rows[1, 0]
-    return rows, TopK.from_logits(rows, int(rng.integers(1, rows.shape[1])), keep_rest=keep_rest)
+    return rows, TopK.from_logits(
+        rows, int(rng.integers(1, rows.shape[1])), keep_rest=keep_rest
+    )
 
 
 @pytest.mark.parametrize("keep_rest", [False, True])
 @pytest.mark.parametrize("name", BOUNDED)
 @given(seed=seeds)
-def test_hidden_classes_count_as_equal_ones(name: str, keep_rest: bool, seed: int) -> None:
+def test_hidden_classes_count_as_equal_ones(
+    name: str, keep_rest: bool, seed: int
+) -> None:
     rows, best = rows_and_best(seed, keep_rest)
     rule = make_top_k_rule(name, seed, rows.shape[1])
     confidence = predict_blocks(rule, "confidence", best)
@@ -75,4 +85,6 @@ def test_nothing_hidden_is_nothing_lost(name: str, seed: int) -> None:
     whole = as_logits(TopK.from_logits(rows, rows.shape[1]))
     for what in ("labels", "confidence", "proba"):
         expected = predict_blocks(rule, what, as_logits(rows))
-        np.testing.assert_allclose(predict_blocks(rule, what, whole), expected, atol=1e-12)
+        np.testing.assert_allclose(
+            predict_blocks(rule, what, whole), expected, atol=1e-12
+        )

@@ -1,4 +1,6 @@
-"""Every rule as its definition says, one row at a time in plain NumPy: slow and obvious."""
+"""Every rule as its definition says, one row at a time in plain NumPy: slow and
+obvious.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Row = np.ndarray
 
 @singledispatch
 def proba_of(rule: rules.Rule, row: Row) -> Row:
-    """Probabilities (classes,) of a row (classes,) and its views (n_transforms, classes)."""
+    """Probabilities (classes,) of a row (classes,) and its views (n_transforms,
+    classes).
+    """
     raise NotImplementedError(type(rule))
 
 
@@ -99,7 +103,9 @@ def _(rule: TemperatureRule, row: Row) -> Row:
 @proba_of.register
 def _(rule: EnsembleRule, row: Row) -> Row:
     even = (row > -np.inf) / np.count_nonzero(row > -np.inf)
-    return rule.weights @ np.stack([softmax(row / rule.temperature), softmax(row), even])
+    return rule.weights @ np.stack(
+        [softmax(row / rule.temperature), softmax(row), even]
+    )
 
 
 @proba_of.register
@@ -124,13 +130,17 @@ def structured_scores(rule: StructuredRule, row: Row) -> Row:
         _tempered(logs, times * rule.temperature, possible) for times in (1.0, 3.0)
     )
     scores = (
-        rule.scale * z + rule.bias + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
+        rule.scale * z
+        + rule.bias
+        + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
     )
     return scores + rule.cross @ z if rule.cross.size else scores
 
 
 def mixed(scores: Row, row: Row, even: float) -> Row:
-    """The softmax over possible classes, with a share of the uniform distribution on them."""
+    """The softmax over possible classes, with a share of the uniform distribution on
+    them.
+    """
     possible, out = row > -np.inf, np.zeros(row.size)
     out[possible] = softmax(scores[possible])
     return (1.0 - even) * out + even * possible / possible.sum()
@@ -171,7 +181,11 @@ def base_proba(base: Average, row: Row) -> Row:
     possible, structured = row > -np.inf, base.structured
     logs = np.full(row.size, -np.inf)
     logs[possible] = np.log(softmax(row[possible]) + structured.floor)
-    parts = [softmax(row), softmax(logs / structured.temperature), proba_of(structured, row)]
+    parts = [
+        softmax(row),
+        softmax(logs / structured.temperature),
+        proba_of(structured, row),
+    ]
     average = base.weights @ np.stack(parts)
     return average / average.sum()
 
@@ -180,7 +194,9 @@ def scale_and_shift(correction: RowCorrection, logs: Row) -> tuple[float, float]
     unit = (row_features(logs) - correction.centre) / correction.spread
     features = np.append(1.0, np.clip(unit, -4.0, 4.0))
     log_scale, shift = features @ correction.log_scale, features @ correction.shift
-    return float(np.exp(np.clip(log_scale, -3.0, 3.0))), float(np.clip(shift, -4.0, 4.0))
+    return float(np.exp(np.clip(log_scale, -3.0, 3.0))), float(
+        np.clip(shift, -4.0, 4.0)
+    )
 
 
 def row_features(logs: Row) -> Row:
@@ -244,7 +260,9 @@ def _interpolate(x: float, knots: Row, values: Row) -> float:
         x = float(np.float32(x))
     if x <= knots[0]:
         return float(values[0])
-    for low, high, start, end in zip(knots, knots[1:], values, values[1:], strict=False):
+    for low, high, start, end in zip(
+        knots, knots[1:], values, values[1:], strict=False
+    ):
         if low <= x < high:
             return float(start + (end - start) * (x - low) / (high - low))
     return float(values[-1])
@@ -264,7 +282,9 @@ def hoki_stability(rule: HokiRule, row: Row) -> float:
 
 
 def hoki_confidence(rule: HokiRule, row: Row, stability: float | None = None) -> float:
-    level = round((hoki_stability(rule, row) if stability is None else stability) * rule.levels)
+    level = round(
+        (hoki_stability(rule, row) if stability is None else stability) * rule.levels
+    )
     gamma, link = level / rule.levels, rule.link
     run = np.flatnonzero(link.first <= level)[-1]
     return float(np.clip(link.slope[run] * gamma + link.base[run], 0.0, 1.0))
@@ -276,6 +296,8 @@ def _shared(row: Row, confidence: float, shares: Row) -> Row:
     if np.count_nonzero(row > -np.inf) == 1:
         confidence = 1.0
     total = shares[others].sum()
-    out = np.where(others, shares * (1.0 - confidence) / (total if total > 0.0 else 1.0), 0.0)
+    out = np.where(
+        others, shares * (1.0 - confidence) / (total if total > 0.0 else 1.0), 0.0
+    )
     out[row.argmax()] = confidence
     return out

@@ -1,4 +1,6 @@
-"""`make soak`: every attack in turn, for as many seconds as are given, and a table of what came."""
+"""`make soak`: every attack in turn, for as many seconds as are given, and a table
+of what came.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ def main(seconds: float, seed: int, only: str) -> int:
     """The exit code: 0 if nothing was lost, wrong or hung."""
     attacks = {name: attack for name, attack in ATTACKS.items() if only in name}
     end = time.monotonic() + seconds
-    print(f"{len(attacks)} attacks in {seconds:.0f} seconds, seeds from {seed}\n", flush=True)
+    print(
+        f"{len(attacks)} attacks in {seconds:.0f} seconds, seeds from {seed}\n",
+        flush=True,
+    )
     tallies: dict[str, Tally] = {}
     for place, (name, attack) in enumerate(attacks.items()):
         share = (end - time.monotonic()) / (len(attacks) - place)

@@ -1,4 +1,6 @@
-"""Attacks by arguments: anything at all to every public function, and extreme logits to methods."""
+"""Attacks by arguments: anything at all to every public function, and extreme logits
+to methods.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from hokical import Gaussian, Gumbel, TopK, Uniform, label_distribution, label_stability, load, make
+from hokical import (
+    Gaussian,
+    Gumbel,
+    TopK,
+    Uniform,
+    label_distribution,
+    label_stability,
+    load,
+    make,
+)
 from hokical.calibrators import method_names
 from hokical.guarantees import calibration_bound
 from hokical.report.output import json_for_script
@@ -26,19 +37,43 @@ from tests.references import gaussian_stability, uniform_stability
 
 Generator = np.random.Generator
 PACKAGES = (
-    "hokical", "hokical.metrics", "hokical.stability", "hokical.guarantees", "hokical.io",
-    "hokical.streams", "hokical.monitoring", "hokical.dense", "hokical.calibrators",
-)  # fmt: skip
+    "hokical",
+    "hokical.metrics",
+    "hokical.stability",
+    "hokical.guarantees",
+    "hokical.io",
+    "hokical.streams",
+    "hokical.monitoring",
+    "hokical.dense",
+    "hokical.calibrators",
+)
 #: What a bad argument may raise; anything else is a fault of ours.
 STATED = (TypeError, ValueError, ImportError, OSError)
-#: Not called with odd arguments: they change the whole process, or take minutes by design.
+#: Not called with odd arguments: they change the whole process, or take minutes by
+#: design.
 _LEFT_OUT = {"threads", "register", "plan"}
 #: Words of annotations that stand for data.
 _DATA = {
-    "Any", "Array", "ArrayLike", "BoolArray", "Callable", "Calibrator", "Estimator", "FloatArray",
-    "IntArray", "Iterable", "Literal", "Location", "NDArray", "Noise", "None", "PathLike",
-    "Sequence", "StrPath", "What",
-}  # fmt: skip
+    "Any",
+    "Array",
+    "ArrayLike",
+    "BoolArray",
+    "Callable",
+    "Calibrator",
+    "Estimator",
+    "FloatArray",
+    "IntArray",
+    "Iterable",
+    "Literal",
+    "Location",
+    "NDArray",
+    "Noise",
+    "None",
+    "PathLike",
+    "Sequence",
+    "StrPath",
+    "What",
+}
 _METHODS = ("fit", "predict", "predict_confidence", "predict_proba", "predict_interval")
 
 
@@ -55,8 +90,12 @@ def public_functions() -> dict[str, Callable[..., Any]]:
 
 
 def _takes_data(thing: Any) -> bool:
-    """Whether it is called with numbers, arrays, names and calibrators, not with parts of ours."""
-    if isinstance(thing, type) and (issubclass(thing, Exception) or is_dataclass(thing)):
+    """Whether it is called with numbers, arrays, names and calibrators, not with
+    parts of ours.
+    """
+    if isinstance(thing, type) and (
+        issubclass(thing, Exception) or is_dataclass(thing)
+    ):
         return False
     try:
         parameters = inspect.signature(thing).parameters.values()
@@ -71,17 +110,69 @@ def odd_value(rng: Generator, folder: Path) -> Any:
     n, k = int(rng.integers(0, 9)), int(rng.integers(0, 5))
     logits, labels = synthetic_logits(40, 3, seed=int(rng.integers(100)))
     values: list[Any] = [
-        None, True, 0, 1, -1, 3, 2**70, 0.5, -0.0, 1e308, np.nan, np.inf, "", "auto", "temps", b"x",
-        [], [0.5], [[1.0, 2.0], [3.0]], {}, {"logits": [1]}, (), object(), print, Ellipsis,
-        np.zeros((n, k)), np.full((n, k), np.nan), np.full((n, k), np.inf), np.zeros(n), np.int8(3),
-        rng.normal(size=(n, 3)), rng.integers(0, 3, n), np.ones((n, 3), bool), np.array(["a"] * n),
-        np.array([{}] * n, object), np.ma.masked_array([1.0, 2.0], [True, False]), np.array(1.0),
-        rng.normal(size=(n, 3)) + 1j, rng.random(n), logits, labels, labels[:-1], logits.T,
-        logits.astype(np.float16), np.asfortranarray(logits), logits[:, ::-1], -logits[:0],
-        rng.random(40), rng.random(40) < 0.5, Gaussian(2.0), make("temps"), folder, "no/such/file",
-        _fitted(), iter([logits]), lambda: [(logits, labels)],
-        np.datetime64("2020-01-01"), {1, 2}, range(40), memoryview(b"abc"), 10**6, slice(3),
-    ]  # fmt: skip
+        None,
+        True,
+        0,
+        1,
+        -1,
+        3,
+        2**70,
+        0.5,
+        -0.0,
+        1e308,
+        np.nan,
+        np.inf,
+        "",
+        "auto",
+        "temps",
+        b"x",
+        [],
+        [0.5],
+        [[1.0, 2.0], [3.0]],
+        {},
+        {"logits": [1]},
+        (),
+        object(),
+        print,
+        Ellipsis,
+        np.zeros((n, k)),
+        np.full((n, k), np.nan),
+        np.full((n, k), np.inf),
+        np.zeros(n),
+        np.int8(3),
+        rng.normal(size=(n, 3)),
+        rng.integers(0, 3, n),
+        np.ones((n, 3), bool),
+        np.array(["a"] * n),
+        np.array([{}] * n, object),
+        np.ma.masked_array([1.0, 2.0], [True, False]),
+        np.array(1.0),
+        rng.normal(size=(n, 3)) + 1j,
+        rng.random(n),
+        logits,
+        labels,
+        labels[:-1],
+        logits.T,
+        logits.astype(np.float16),
+        np.asfortranarray(logits),
+        logits[:, ::-1],
+        -logits[:0],
+        rng.random(40),
+        rng.random(40) < 0.5,
+        Gaussian(2.0),
+        make("temps"),
+        folder,
+        "no/such/file",
+        _fitted(),
+        iter([logits]),
+        lambda: [(logits, labels)],
+        np.datetime64("2020-01-01"),
+        {1, 2},
+        range(40),
+        memoryview(b"abc"),
+        10**6,
+        slice(3),
+    ]
     return values[rng.integers(len(values))]
 
 
@@ -91,7 +182,9 @@ def _fitted() -> Any:
 
 
 def odd_arguments(rng: Generator, folder: Path) -> str:
-    """A public function with odd arguments answers, or raises an error that is stated."""
+    """A public function with odd arguments answers, or raises an error that is
+    stated.
+    """
     known = public_functions()
     name = sorted(known)[rng.integers(len(known))]
     return _call_oddly(known[name], name, rng, folder)
@@ -108,15 +201,24 @@ def odd_arguments_to_methods(rng: Generator, folder: Path) -> str:
     return _call_oddly(getattr(calibrator, name), f"{method}.{name}", rng, folder)
 
 
-def _call_oddly(work: Callable[..., Any], name: str, rng: Generator, folder: Path) -> str:
+def _call_oddly(
+    work: Callable[..., Any], name: str, rng: Generator, folder: Path
+) -> str:
     given: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in inspect.signature(work).parameters.values():
         value = odd_value(rng, folder)
-        if any(word in str(parameter.annotation) for word in ("Calibrator", "Estimator")):
+        if any(
+            word in str(parameter.annotation) for word in ("Calibrator", "Estimator")
+        ):
             value = _fitted()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            if parameter.default is parameter.empty or (len(given) < 3 and rng.random() < 0.4):
+        if parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            if parameter.default is parameter.empty or (
+                len(given) < 3 and rng.random() < 0.4
+            ):
                 given.append(value)
             else:
                 break
@@ -130,7 +232,9 @@ def _call_oddly(work: Callable[..., Any], name: str, rng: Generator, folder: Pat
     except STATED:
         return "refused"
     except Exception as error:
-        shown = ", ".join([*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())])
+        shown = ", ".join(
+            [*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())]
+        )
         raise AssertionError(f"{name}({shown[:300]}) raised {error!r}") from error
     finally:
         os.chdir(here)
@@ -138,7 +242,9 @@ def _call_oddly(work: Callable[..., Any], name: str, rng: Generator, folder: Pat
 
 
 def extreme_logits(rng: Generator, folder: Path) -> str:
-    """Any finite logits, ties, masked classes and spreads above 1e308 give probabilities."""
+    """Any finite logits, ties, masked classes and spreads above 1e308 give
+    probabilities.
+    """
     n_classes = int(rng.choice([2, 3, 10, 100]))
     logits, labels = _extreme_rows(rng, int(rng.integers(20, 200)), n_classes)
     names = [name for name in method_names(2) if "odir" not in name]
@@ -148,21 +254,36 @@ def extreme_logits(rng: Generator, folder: Path) -> str:
     except ValueError:
         return "refused"
     rows = _extreme_rows(rng, 50, n_classes)[0]
-    confidence, proba = calibrator.predict_confidence(rows), calibrator.predict_proba(rows)
+    confidence, proba = (
+        calibrator.predict_confidence(rows),
+        calibrator.predict_proba(rows),
+    )
     for answer in (confidence, proba):
         assert np.isfinite(answer).all(), f"{calibrator.name} answers no numbers"
-        assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), f"{calibrator.name}: beyond [0, 1]"
-    assert np.allclose(proba.sum(axis=1), 1.0, atol=1e-9), f"{calibrator.name}: sums other than 1"
+        assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), (
+            f"{calibrator.name}: beyond [0, 1]"
+        )
+    assert np.allclose(proba.sum(axis=1), 1.0, atol=1e-9), (
+        f"{calibrator.name}: sums other than 1"
+    )
     calibrator.save(folder / "c.json")
     again = load(folder / "c.json").predict_confidence(rows)
-    assert np.allclose(again, confidence, rtol=1e-12, atol=0.0), f"{calibrator.name}: saved other"
+    assert np.allclose(again, confidence, rtol=1e-12, atol=0.0), (
+        f"{calibrator.name}: saved other"
+    )
     return "probabilities"
 
 
 def _extreme_rows(rng: Generator, n: int, n_classes: int) -> tuple[Any, Any]:
-    scale = 10.0 ** rng.uniform(-300, 307.9) if rng.random() < 0.3 else 10.0 ** rng.uniform(-3, 4)
+    scale = (
+        10.0 ** rng.uniform(-300, 307.9)
+        if rng.random() < 0.3
+        else 10.0 ** rng.uniform(-3, 4)
+    )
     logits = scale * rng.uniform(-1.0, 1.0, (n, n_classes))
-    labels = np.where(rng.random(n) < 0.7, logits.argmax(axis=1), rng.integers(n_classes, size=n))
+    labels = np.where(
+        rng.random(n) < 0.7, logits.argmax(axis=1), rng.integers(n_classes, size=n)
+    )
     some = rng.random((n, n_classes)) < 0.1
     if rng.random() < 0.3:
         logits[some] = 0.0
@@ -171,7 +292,9 @@ def _extreme_rows(rng: Generator, n: int, n_classes: int) -> tuple[Any, Any]:
         logits[some] = -np.inf
     if rng.random() < 0.2:
         logits[: n // 2] = logits[0, 0] if np.isfinite(logits[0, 0]) else 1.0
-    return logits.astype(np.float32) if scale < 1e30 and rng.random() < 0.3 else logits, labels
+    return logits.astype(
+        np.float32
+    ) if scale < 1e30 and rng.random() < 0.3 else logits, labels
 
 
 def stability_against_twins(rng: Generator, folder: Path) -> str:
@@ -183,7 +306,9 @@ def stability_against_twins(rng: Generator, folder: Path) -> str:
         (Uniform(-scale, scale), lambda z, s: uniform_stability(z, 2.0 * s), 1e-4),
     ):
         fast = label_stability(rows, noise)
-        assert np.allclose(fast, slow(rows, scale), rtol=0.0, atol=tolerance), f"{noise!r}"
+        assert np.allclose(fast, slow(rows, scale), rtol=0.0, atol=tolerance), (
+            f"{noise!r}"
+        )
     shares = label_distribution(rows, Gumbel(scale))
     softmax = np.exp((rows - rows.max(axis=1, keepdims=True)) / scale)
     softmax /= softmax.sum(axis=1, keepdims=True)
@@ -208,7 +333,9 @@ def bounds_hold(rng: Generator, folder: Path) -> str:
 
 def hostile_names(rng: Generator, folder: Path) -> str:
     """Names reach HTML as nothing but text."""
-    evil = '</script><script>alert(1)</script>"\n} 1\n' + chr(int(rng.integers(1, 0x2FF)))
+    evil = '</script><script>alert(1)</script>"\n} 1\n' + chr(
+        int(rng.integers(1, 0x2FF))
+    )
     script = json_for_script({"name": evil, evil: [evil]})
     assert not set("<>&\n") & set(script), "a name that HTML reads"
     assert json.loads(script) == {"name": evil, evil: [evil]}, "another name"
@@ -218,7 +345,10 @@ def hostile_names(rng: Generator, folder: Path) -> str:
 def odd_top_k(rng: Generator, folder: Path) -> str:
     """Best logits that do not fit together are refused in words."""
     n, k, n_classes = (int(rng.integers(0, 6)) for _ in range(3))
-    values, indices = rng.normal(size=(n, k)), rng.integers(-2, 8, (n, int(rng.integers(0, 6))))
+    values, indices = (
+        rng.normal(size=(n, k)),
+        rng.integers(-2, 8, (n, int(rng.integers(0, 6)))),
+    )
     came = set()
     for make_input in (
         lambda: TopK(values, indices, n_classes),

@@ -9,7 +9,9 @@ import pytest
 collect_ignore_glob = [] if hasattr(os, "fork") else ["*.py"]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     if "soak" not in config.getoption("-m"):
         for item in items:
             if item.get_closest_marker("soak"):

@@ -1,4 +1,6 @@
-"""Attacks by files: damaged bytes in every format, and calibrators with forged numbers."""
+"""Attacks by files: damaged bytes in every format, and calibrators with forged
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,37 @@ GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CHECKED = ("npz", "packed.npz", "csv.gz")
 #: What a forger may put in the place of a value.
 FORGED: list[Any] = [
-    0, 1, -1, 2, 3, 0.5, -0.5, 1e-320, 1e300, -1e300, 1e9, -1e9, 10**30, 2**31, 2**63, 1 + 1e-10,
-    {"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}, None, True, "1", "", [], [1.0], {},
-    {"$array": {"dtype": "float64", "shape": [2**40], "values": []}}, {"$tuple": [1]},
-    {"$record": "rule:temps", "temperature": 2.0}, {"$record": "draws"},
-]  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    3,
+    0.5,
+    -0.5,
+    1e-320,
+    1e300,
+    -1e300,
+    1e9,
+    -1e9,
+    10**30,
+    2**31,
+    2**63,
+    1 + 1e-10,
+    {"$float": "nan"},
+    {"$float": "inf"},
+    {"$float": "-inf"},
+    None,
+    True,
+    "1",
+    "",
+    [],
+    [1.0],
+    {},
+    {"$array": {"dtype": "float64", "shape": [2**40], "values": []}},
+    {"$tuple": [1]},
+    {"$record": "rule:temps", "temperature": 2.0},
+    {"$record": "draws"},
+]
 
 
 def _write_npy(path: Path) -> Path:
@@ -84,7 +112,9 @@ def damage(content: bytes, rng: Generator) -> bytes:
 
 
 def damaged_data(kind: str, rng: Generator, folder: Path) -> str:
-    """A damaged file is refused, or is rows of numbers; the same ones if it has checksums."""
+    """A damaged file is refused, or is rows of numbers; the same ones if it has
+    checksums.
+    """
     path = FORMATS[kind](folder / f"logits.{kind}")
     whole = path.read_bytes()
     path.write_bytes(damage(whole, rng))
@@ -93,7 +123,9 @@ def damaged_data(kind: str, rng: Generator, folder: Path) -> str:
         try:
             logits, labels = read()
         except DataFileError as error:
-            came.add("refused" if error.path.parent == folder else "another file blamed")
+            came.add(
+                "refused" if error.path.parent == folder else "another file blamed"
+            )
             continue
         assert logits.ndim == 2, "no rows of logits"
         same = np.array_equal(logits, VAL[0]) and np.array_equal(labels, VAL[1])
@@ -112,7 +144,9 @@ def _read_in_parts(path: Path) -> tuple[Any, Any]:
     chunks = list(open_source(path))
     if not chunks or chunks[0].labels is None:  # which a fit refuses
         raise DataFileError(path, "has no rows with labels.")
-    logits, labels = zip(*((chunk.scores, chunk.labels) for chunk in chunks), strict=True)
+    logits, labels = zip(
+        *((chunk.scores, chunk.labels) for chunk in chunks), strict=True
+    )
     return np.concatenate(logits), np.concatenate(labels)
 
 
@@ -132,7 +166,9 @@ def damaged_calibrator(rng: Generator, folder: Path) -> str:
 
 
 def forged_calibrator(rng: Generator, folder: Path) -> str:
-    """A file with forged numbers and a matching checksum is refused, or answers probabilities."""
+    """A file with forged numbers and a matching checksum is refused, or answers
+    probabilities.
+    """
     _write_forged(json.loads(_golden(rng).read_text()), folder / "c.json", rng)
     try:
         found = load(folder / "c.json")
@@ -143,7 +179,9 @@ def forged_calibrator(rng: Generator, folder: Path) -> str:
 
 
 def forged_monitor(rng: Generator, folder: Path) -> str:
-    """The state of a monitor with forged numbers is refused, or can be read and goes on."""
+    """The state of a monitor with forged numbers is refused, or can be read and goes
+    on.
+    """
     _write_forged(json.loads(_monitor_state()), folder / "m.json", rng)
     try:
         found = CalibrationMonitor.load(folder / "m.json", None)
@@ -197,7 +235,9 @@ def _leaves(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _check_answers(found: Any, rng: Generator) -> None:
-    """Probabilities for ordinary and extreme rows, and methods that fail in the stated way."""
+    """Probabilities for ordinary and extreme rows, and methods that fail in the
+    stated way.
+    """
     if not isinstance(found, Calibrator):
         _check_others(found, rng)
         return
@@ -208,10 +248,15 @@ def _check_answers(found: Any, rng: Generator) -> None:
     needed = found.rule_.needed_groups
     of_groups = [] if needed is None else needed.columns
     given = {"groups": {name: [None] * 6 for name in of_groups}} if of_groups else {}
-    confidence, proba = found.predict_confidence(rows, **given), found.predict_proba(rows, **given)
+    confidence, proba = (
+        found.predict_confidence(rows, **given),
+        found.predict_proba(rows, **given),
+    )
     for answer in (confidence, proba, proba.sum(axis=1)):
         assert np.isfinite(answer).all(), "an answer that is no number"
-        assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), "an answer that is no probability"
+        assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), (
+            "an answer that is no probability"
+        )
     for method in (
         lambda: found.predict_or_abstain(rows, risk=0.2),
         lambda: found.predict_interval(rows),
@@ -224,14 +269,20 @@ def _check_answers(found: Any, rng: Generator) -> None:
 
 
 def _check_others(found: Any, rng: Generator) -> None:
-    """Probabilities of a calibrator of confidences or of several labels, or a stated error."""
+    """Probabilities of a calibrator of confidences or of several labels, or a stated
+    error.
+    """
     several = isinstance(found, MultilabelCalibrator)
     if several and found.n_labels_ > 1000:
         return
     work = found.predict_proba if several else found.predict
     with contextlib.suppress(ValueError):
-        answer = work(rng.normal(size=(6, found.n_labels_)) if several else rng.random(6))
-        assert ((answer >= 0.0) & (answer <= 1.0)).all(), "an answer that is no probability"
+        answer = work(
+            rng.normal(size=(6, found.n_labels_)) if several else rng.random(6)
+        )
+        assert ((answer >= 0.0) & (answer <= 1.0)).all(), (
+            "an answer that is no probability"
+        )
     assert repr(found)
 
 

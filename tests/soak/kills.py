@@ -27,10 +27,13 @@ def _start(work: Callable[..., Any], *args: Any) -> Any:
     return child
 
 
-def _kill_after(rng: Generator, most: float, work: Callable[..., Any], folder: Path) -> int | None:
+def _kill_after(
+    rng: Generator, most: float, work: Callable[..., Any], folder: Path
+) -> int | None:
     """The exit code of a victim that is killed within so many seconds, or ends before.
 
-    Callers give one more time after every kill, or a busy machine would never let it begin.
+    Callers give one more time after every kill, or a busy machine would never let it
+    begin.
     """
     child = _start(work, folder)
     child.join(float(rng.uniform(0.0, most)))
@@ -45,12 +48,16 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def killed_saves(rng: Generator, folder: Path) -> str:
-    known = {load(victims.GOLDEN / f"{name}.json")._stamp() for name in ("temps", "hoki")}
+    known = {
+        load(victims.GOLDEN / f"{name}.json")._stamp() for name in ("temps", "hoki")
+    }
     _kill_after(rng, 0.4, victims.save, folder)
     there = (folder / "c.json").exists()
     if there:
         assert load(folder / "c.json")._stamp() in known, "a file of neither calibrator"
-    assert len(_leftovers(folder)) <= 1, "more than the file that was being written is left"
+    assert len(_leftovers(folder)) <= 1, (
+        "more than the file that was being written is left"
+    )
     load(victims.GOLDEN / "temps.json").save(folder / "c.json")
     return "whole" if there else "killed before the first save"
 
@@ -63,7 +70,9 @@ def killed_predictions(rng: Generator, folder: Path) -> str:
     expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
     right = expected.predict_confidence(victims.LOGITS)
     assert np.allclose(np.load(path), right, rtol=1e-12), "other rows"
-    assert len(_leftovers(folder)) <= 1, "more than the file that was being written is left"
+    assert len(_leftovers(folder)) <= 1, (
+        "more than the file that was being written is left"
+    )
     return "whole file" if code == 0 else "no file, then a whole one"
 
 
@@ -92,7 +101,9 @@ def full_disk(rng: Generator, folder: Path) -> str:
             np.load(folder / name)["labels"]
         elif whole:
             CalibrationMonitor.load(folder / name, None)
-    assert not [name for name in _leftovers(folder) if not name.endswith("lock")], "leftovers"
+    assert not [name for name in _leftovers(folder) if not name.endswith("lock")], (
+        "leftovers"
+    )
     child = _start(victims.predict_in_parts, folder)  # with room on the disk again
     child.join()
     assert child.exitcode == 0, "predictions fail"
@@ -113,7 +124,9 @@ def two_writers(rng: Generator, folder: Path) -> str:
         for child in both:
             child.kill()
             child.join()
-    assert len(_leftovers(folder)) <= 2, "more than the files that were being written are left"
+    assert len(_leftovers(folder)) <= 2, (
+        "more than the files that were being written are left"
+    )
     return "every read whole"
 
 

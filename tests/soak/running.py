@@ -40,7 +40,11 @@ class Tally:
 
 def run_round(attack: Attack, seed: int) -> str:
     """One round; whatever it raises is a failure."""
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder, _limit(), warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory(prefix="soak-") as folder,
+        _limit(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         return attack(np.random.default_rng(seed), Path(folder))
 

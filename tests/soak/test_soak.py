@@ -9,7 +9,8 @@ from tests.soak.running import Hung, run_for, run_round
 
 #: Rounds per attack; those of processes and fits are slow.
 ROUNDS = {
-    name: 1 if name.startswith(("kill", "two", "full", "threads")) else 12 for name in ATTACKS
+    name: 1 if name.startswith(("kill", "two", "full", "threads")) else 12
+    for name in ATTACKS
 }
 ROUNDS |= {"extreme logits": 4, "stability against twins": 2, "forged calibrators": 60}
 

@@ -1,4 +1,6 @@
-"""Processes that write until they are killed, until the disk is full, or against each other."""
+"""Processes that write until they are killed, until the disk is full, or against
+each other.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,8 @@ def fill_disk(folder: Path, limit: int) -> None:
 def answer_in_threads_and_forks(folder: Path) -> None:
     """The same answers from threads at once and from 4 forks as from one thread."""
     calibrators = [
-        load(GOLDEN / f"{name}.json") for name in ("hoki", "structured", "temps", "vecs")
+        load(GOLDEN / f"{name}.json")
+        for name in ("hoki", "structured", "temps", "vecs")
     ]
     rows = LOGITS[:, :3]
     expected = [calibrator.predict_confidence(rows) for calibrator in calibrators]
@@ -92,7 +95,9 @@ def answer_in_threads_and_forks(folder: Path) -> None:
                 wrong.append(1)
 
     ask = ask_for_many_coverages(wrong)
-    threads = [Thread(target=answer) for _ in range(8)] + [Thread(target=ask) for _ in range(16)]
+    threads = [Thread(target=answer) for _ in range(8)] + [
+        Thread(target=ask) for _ in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -102,7 +107,9 @@ def answer_in_threads_and_forks(folder: Path) -> None:
         if child == 0:
             answer()
             os._exit(len(wrong))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "wrong answers from a fork"
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, (
+            "wrong answers from a fork"
+        )
     assert not wrong, "wrong answers from threads"
 
 
@@ -110,7 +117,9 @@ def ask_for_many_coverages(wrong: list[int]) -> Callable[[], None]:
     """What each of many threads does: sets of more coverages than are remembered."""
     calibrator = make("temps").fit(LOGITS, LABELS)
     asked = [0.5 + 0.004 * k for k in range(100)]
-    sizes = [calibrator.predict_set(LOGITS, coverage=share).sizes.sum() for share in asked]
+    sizes = [
+        calibrator.predict_set(LOGITS, coverage=share).sizes.sum() for share in asked
+    ]
 
     def ask() -> None:
         for share, known in zip(asked, sizes, strict=True):

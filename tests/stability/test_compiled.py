@@ -1,4 +1,6 @@
-"""Every compiled form against its portable twin, and what it may do with a buffer that changes."""
+"""Every compiled form against its portable twin, and what it may do with a buffer
+that changes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from numpy.polynomial.polynomial import polyval
 from hokical._core import runtime
 from hokical._core.special import contract
 from hokical.rules import Logits, as_logits
-from hokical.stability import Draws, Gaussian, Uniform, gaussian, sampled, uniform
+from hokical.stability import Gaussian, Uniform, gaussian, sampled, uniform
+from hokical.stability.sampled import Draws
 from hokical.stability.tables import POWER_PARTS, series_to_powers
 from tests.conftest import max_examples, random_rows
 
@@ -42,7 +45,9 @@ def _always_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "FEW_CLASSES", 1)
 
 
-@given(CLASSES, WIDTHS, SPREADS, SEEDS, st.sampled_from(["float16", "float32", "float64"]))
+@given(
+    CLASSES, WIDTHS, SPREADS, SEEDS, st.sampled_from(["float16", "float32", "float64"])
+)
 def test_gaussian(c: int, width: float, spread: float, seed: int, dtype: str) -> None:
     logits = rows(c, min(spread, 1e3), seed, dtype)
     slow, fast = (
@@ -55,13 +60,24 @@ def test_gaussian(c: int, width: float, spread: float, seed: int, dtype: str) ->
 @given(st.sampled_from([2, 3, 5, 17, 60, 90]), WIDTHS, SPREADS, SEEDS)
 def test_uniform(c: int, width: float, spread: float, seed: int) -> None:
     logits = rows(c, spread, seed)
-    slow, fast = uniform.portable_stability(logits, width), uniform.stability(logits, width)
+    slow, fast = (
+        uniform.portable_stability(logits, width),
+        uniform.stability(logits, width),
+    )
     np.testing.assert_allclose(fast, slow, atol=1e-6 if c > 60 else 1e-7)
-    slow, fast = uniform.portable_distribution(logits, width), uniform.distribution(logits, width)
+    slow, fast = (
+        uniform.portable_distribution(logits, width),
+        uniform.distribution(logits, width),
+    )
     np.testing.assert_allclose(fast, slow, atol=2e-6)
 
 
-@given(st.sampled_from([2, 3, 23]), WIDTHS, SEEDS, st.sampled_from(["float16", "float32", "f8"]))
+@given(
+    st.sampled_from([2, 3, 23]),
+    WIDTHS,
+    SEEDS,
+    st.sampled_from(["float16", "float32", "f8"]),
+)
 @max_examples(20)
 def test_counts_are_the_same(c: int, width: float, seed: int, dtype: str) -> None:
     logits, draws = rows(c, 3.0, seed, dtype), Draws(Gaussian(width), seed, 150, c)
@@ -76,15 +92,24 @@ def test_an_exact_tie_after_noise_goes_to_the_first_class() -> None:
         def from_uniform(self, values: np.ndarray) -> np.ndarray:
             return np.floor(3.0 * values)
 
-    logits = as_logits(np.random.default_rng(0).integers(0, 3, size=(80, 6)).astype(np.float32))
+    logits = as_logits(
+        np.random.default_rng(0).integers(0, 3, size=(80, 6)).astype(np.float32)
+    )
     draws = Draws(Coarse(0, 1), 0, 130, 6)
     expected = sampled.portable_survivals(logits, draws)
     assert 0 < expected.min() < expected.max() < 130
     np.testing.assert_array_equal(sampled.compiled_survivals(logits, draws), expected)
 
 
-@given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
-def test_probabilities_of_every_class(c: int, spread: float, seed: int, dtype: str) -> None:
+@given(
+    CLASSES,
+    st.sampled_from([0.3, 4.0, 12.0]),
+    SEEDS,
+    st.sampled_from(["float32", "float64"]),
+)
+def test_probabilities_of_every_class(
+    c: int, spread: float, seed: int, dtype: str
+) -> None:
     logits = rows(c, spread, seed, dtype)
     falling = np.exp(-np.arange(25.0))
     series = np.random.default_rng(seed).normal(size=(logits.n_rows, 25)) * falling
@@ -152,9 +177,14 @@ assert ((counts >= 0) & (counts <= 9)).all()
 
 def test_importing_compiles_nothing() -> None:
     script = (
-        "import sys, hokical.stability; print([m for m in sys.modules if m in {'numba', 'scipy'}])"
+        "import sys, hokical.stability; print([m for m in sys.modules if m in "
+        "{'numba', 'scipy'}])"
     )
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     assert found.stdout.strip() == "[]"

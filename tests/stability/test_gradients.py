@@ -26,7 +26,9 @@ WIDTH = 1.37
 #: Softly weighted sums of the answers to logits and a width, which may be tensors.
 SUMS: dict[str, Callable[[Any, Any], Any]] = {
     "gaussian": lambda x, width: _weighted(gaussian.stability(as_logits(x), width)),
-    "gaussian, all": lambda x, width: _weighted(gaussian.distribution(as_logits(x), width)),
+    "gaussian, all": lambda x, width: _weighted(
+        gaussian.distribution(as_logits(x), width)
+    ),
     "gumbel": lambda x, width: _weighted(gumbel.stability(as_logits(x), width)),
     "gumbel, all": lambda x, width: _weighted(gumbel.distribution(as_logits(x), width)),
     "uniform": lambda x, width: _weighted(uniform.stability(as_logits(x), width)),
@@ -35,7 +37,9 @@ SUMS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _weighted(found: Any) -> Any:
     finite = torch.where(torch.isfinite(found), found, 0.0)
-    return (finite * torch.cos(torch.arange(float(found.numel())).reshape(found.shape))).sum()
+    return (
+        finite * torch.cos(torch.arange(float(found.numel())).reshape(found.shape))
+    ).sum()
 
 
 def value(work: Callable[[Any, Any], Any], x: Any, width: float) -> float:
@@ -45,8 +49,8 @@ def value(work: Callable[[Any, Any], Any], x: Any, width: float) -> float:
 def slope(at: Callable[[float], float], step: float = 2e-3) -> float:
     """The derivative at 0 by five points, which errs by step^4 / 30 of the fifth one.
 
-    The sums are accurate to about 1e-10: with this step that is 1e-7 in the slope, on any
-    processor, and the formula's own error is smaller still.
+    The sums are accurate to about 1e-10: with this step that is 1e-7 in the slope, on
+    any processor, and the formula's own error is smaller still.
     """
     near, far = at(step) - at(-step), at(2.0 * step) - at(-2.0 * step)
     return (8.0 * near - far) / (12.0 * step)

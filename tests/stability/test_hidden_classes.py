@@ -12,7 +12,14 @@ from hokical import TopK, label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 
-NOISES = [Gaussian(0.3), Gaussian(1.5), Gaussian(8.0), Uniform(0, 1), Uniform(-4, 4), Gumbel(0.6)]
+NOISES = [
+    Gaussian(0.3),
+    Gaussian(1.5),
+    Gaussian(8.0),
+    Uniform(0, 1),
+    Uniform(-4, 4),
+    Gumbel(0.6),
+]
 
 noises = st.builds(
     lambda family, width: family.of_width(width),
@@ -35,7 +42,9 @@ def test_hidden_classes_count_as_equal_ones(
     dense = topk_rows(n_classes, spread, seed)
     seen = TopK.from_logits(dense, k, keep_rest=keep_rest)
     found = label_stability(seen, noise)
-    np.testing.assert_allclose(found, label_stability(seen.to_dense(), noise), atol=2e-7)
+    np.testing.assert_allclose(
+        found, label_stability(seen.to_dense(), noise), atol=2e-7
+    )
 
 
 def test_softmax_is_exact_where_the_rest_is_known(overconfident: tuple) -> None:
@@ -77,7 +86,9 @@ def test_empty_places_and_a_ceiling_of_ones_own() -> None:
 
 
 def test_impossible_classes_leave_nothing_hidden() -> None:
-    seen = TopK([[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9)
+    seen = TopK(
+        [[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9
+    )
     for noise in NOISES:
         alone = label_stability(seen.to_dense(fill=-np.inf), noise)
         np.testing.assert_allclose(label_stability(seen, noise), alone, atol=1e-7)
@@ -88,4 +99,6 @@ def test_distribution_shares_the_rest_among_hidden_classes() -> None:
     seen = TopK.from_logits(topk_rows(12, 2.0, seed=1), 4)
     for noise in (Gaussian(1.0), Uniform(0, 3), Gumbel(2.0)):
         pi = label_distribution(seen, noise)
-        np.testing.assert_allclose(pi, label_distribution(seen.to_dense(), noise), atol=1e-12)
+        np.testing.assert_allclose(
+            pi, label_distribution(seen.to_dense(), noise), atol=1e-12
+        )

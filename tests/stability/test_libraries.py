@@ -1,4 +1,6 @@
-"""Every stability function gives the same numbers in every library, traced to ONNX too."""
+"""Every stability function gives the same numbers in every library, traced to ONNX
+too.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ from tests.libraries import NAMES, get_library
 
 Solver = Callable[[Logits], Any]
 
-N_CLASSES = st.sampled_from([2, 3, 11, 90])  # 90: more rivals than the fixed-shape rule sorts
+N_CLASSES = st.sampled_from(
+    [2, 3, 11, 90]
+)  # 90: more rivals than the fixed-shape rule sorts
 WIDTHS = st.sampled_from([0.3, 1.0, 4.0, 30.0])
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
 OTHERS = [name for name in NAMES if name not in ("numpy", "jax")]
 
 
 def make_rows(n_classes: int, seed: int, dtype: str = "float64") -> np.ndarray:
-    """Ties at the top, impossible classes, one class alone, leads of many noise widths."""
+    """Ties at the top, impossible classes, one class alone, leads of many noise
+    widths.
+    """
     rng = np.random.default_rng(seed)
     values = 3.0 * rng.normal(size=(9, n_classes))
     values[0] = 0.0
@@ -83,7 +89,9 @@ def test_every_library_agrees_with_numpy(
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_jax_agrees_with_numpy(solver: str) -> None:
     """Once: every operation is compiled for every shape."""
-    assert_agreement("jax", solver, make_rows(80 if solver == "uniform" else 6, seed=1), 1.3)
+    assert_agreement(
+        "jax", solver, make_rows(80 if solver == "uniform" else 6, seed=1), 1.3
+    )
 
 
 def assert_agreement(name: str, solver: str, rows: np.ndarray, width: float) -> None:
@@ -139,7 +147,9 @@ class TestPublicFunctions:
                 )
                 assert all(library.owns(answer) for answer in found)
                 answers = [library.read(answer) for answer in found]
-            assert {answer.dtype.name for answer in answers} == {"float64" if wide else "float32"}
+            assert {answer.dtype.name for answer in answers} == {
+                "float64" if wide else "float32"
+            }
             expected = (
                 label_stability(rows, noise),
                 label_stability(rows, noise, draws=50, random_state=3),
@@ -183,5 +193,8 @@ def test_the_width_may_be_an_array_of_one_number() -> None:
         np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-12)
     for solve in (uniform.stability, gumbel.stability):
         np.testing.assert_allclose(
-            np.asarray(solve(logits, width)), solve(as_logits(rows), 1.7), rtol=0, atol=1e-12
+            np.asarray(solve(logits, width)),
+            solve(as_logits(rows), 1.7),
+            rtol=0,
+            atol=1e-12,
         )

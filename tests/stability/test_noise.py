@@ -18,7 +18,11 @@ finite = st.floats(-1e6, 1e6)
 
 @given(positive, finite)
 def test_parameters_describe_a_noise(scale: float, mean: float) -> None:
-    for noise in (Gaussian(scale, mean), Uniform(mean, mean + scale + 1.0), Gumbel(scale)):
+    for noise in (
+        Gaussian(scale, mean),
+        Uniform(mean, mean + scale + 1.0),
+        Gumbel(scale),
+    ):
         parameters = noise.to_dict()
         assert family_named(parameters.pop("family"))(**parameters) == noise
         assert type(noise).of_width(noise.width).width == pytest.approx(noise.width)
@@ -36,7 +40,9 @@ def test_noise_is_immutable_hashable_and_readable() -> None:
 @pytest.mark.parametrize("scale", [0, -1, 1e-310, 1e200, float("nan"), float("inf")])
 def test_widths_must_be_positive_and_finite(scale: float) -> None:
     for family in (Gaussian, Gumbel):
-        with pytest.raises(ValueError, match=r"`scale` must be .* from 1e-100 to 1e[+]100; got"):
+        with pytest.raises(
+            ValueError, match=r"`scale` must be .* from 1e-100 to 1e[+]100; got"
+        ):
             family(scale)
 
 
@@ -64,7 +70,9 @@ def test_noise_can_be_typed(text: str, noise: object) -> None:
     assert parse_noise(text) == noise
 
 
-@pytest.mark.parametrize("text", ["gaussian", "gaussian:x", "uniform:3", "gumbel:1,2", "x:1", ""])
+@pytest.mark.parametrize(
+    "text", ["gaussian", "gaussian:x", "uniform:3", "gumbel:1,2", "x:1", ""]
+)
 def test_mistyped_noise_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must (read|be one of)"):
         parse_noise(text)
@@ -85,7 +93,9 @@ def test_draws_follow_their_law(noise: Gaussian, law: stats.rv_continuous) -> No
 
 @given(st.floats(1e-300, 1e300))
 def test_portable_log_is_the_log(x: float) -> None:
-    assert float(_portable.log(np.array([x]))[0]) == pytest.approx(np.log(x), rel=1e-15, abs=1e-15)
+    assert float(_portable.log(np.array([x]))[0]) == pytest.approx(
+        np.log(x), rel=1e-15, abs=1e-15
+    )
 
 
 @given(st.floats(1e-300, 1.0 - 1e-16))
@@ -95,7 +105,9 @@ def test_portable_quantile_is_the_quantile(p: float) -> None:
 
 
 def test_draws_are_pinned_for_ever() -> None:
-    """Saved calibrators hold a seed: these very numbers must come out on every machine."""
+    """Saved calibrators hold a seed: these very numbers must come out on every
+    machine.
+    """
     words = _portable.uniform_draws(123, (2, 3))
     assert [x.hex() for x in words.ravel()] == PINNED_UNIFORM
     assert [x.hex() for x in _portable.normal_quantile(words).ravel()] == PINNED_NORMAL
@@ -130,7 +142,9 @@ PINNED_NORMAL = [
 
 
 def test_mistyped_noise_is_told_how_to_type_it() -> None:
-    with pytest.raises(ValueError, match=r"must read gumbel:SCALE, in numbers; got 'gumbel'\."):
+    with pytest.raises(
+        ValueError, match=r"must read gumbel:SCALE, in numbers; got 'gumbel'\."
+    ):
         parse_noise("gumbel")
     with pytest.raises(ValueError, match=r"`scale` must be a number from 1e-100"):
         parse_noise("gumbel:-1")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hokical import CalibratorFileError, TopK, label_stability
 from hokical._core.storage import read_document, write_document
 from hokical.rules import as_logits
-from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
-from hokical.stability.sampled import below_top
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability.sampled import Draws, below_top, survivals
 from tests.conftest import encoded, max_examples, random_rows, write_encoded
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
@@ -68,7 +68,9 @@ def test_draws_come_back_from_a_file(n_draws: int, seed: int) -> None:
     again = Draws.from_stored(draws.to_stored())
     assert again == draws
     np.testing.assert_array_equal(again.values, draws.values)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(draws)).values, draws.values)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(draws)).values, draws.values
+    )
     assert len(pickle.dumps(draws)) < 1000
 
 
@@ -109,7 +111,9 @@ def test_numbers_that_no_fit_makes_are_refused(field: str, bad: object) -> None:
 def test_a_damaged_file_is_named(tmp_path) -> None:
     path = tmp_path / "draws.json"
     stored = Draws(Gaussian(1.0), 7, 20, 3).to_stored()
-    write_encoded(path, {"draws": {"$record": "draws", **encoded(stored), "n_draws": 21}})
+    write_encoded(
+        path, {"draws": {"$record": "draws", **encoded(stored), "n_draws": 21}}
+    )
     with pytest.raises(CalibratorFileError, match="is not the noise of the fit"):
         read_document(path)
 

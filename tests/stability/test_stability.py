@@ -25,15 +25,21 @@ seeds = st.integers(0, 10**6)
 
 @pytest.mark.slow
 @given(n_classes, scales, spreads, seeds)
-def test_gaussian_agrees_with_quadrature(c: int, scale: float, spread: float, seed: int) -> None:
+def test_gaussian_agrees_with_quadrature(
+    c: int, scale: float, spread: float, seed: int
+) -> None:
     logits = random_rows(c, spread, seed, n=4)
     expected = references.gaussian_stability(logits.values, scale)
     np.testing.assert_allclose(gaussian.stability(logits, scale), expected, atol=5e-7)
 
 
-@pytest.mark.parametrize(("c", "error"), [(2, 2e-7), (50, 2e-7), (1000, 3e-7), (20_000, 4e-6)])
+@pytest.mark.parametrize(
+    ("c", "error"), [(2, 2e-7), (50, 2e-7), (1000, 3e-7), (20_000, 4e-6)]
+)
 def test_gaussian_with_all_classes_at_one_margin(c: int, error: float) -> None:
-    """The hardest case: the errors of all classes are the same and add up. Sweep the margin."""
+    """The hardest case: the errors of all classes are the same and add up. Sweep the
+    margin.
+    """
     margins = np.concatenate([np.linspace(0.0, 9.5, 60), [1e-8, 8.99, 9.01, 50.0, 1e4]])
     rows = np.repeat(-margins[:, None], c, axis=1)
     rows[:, 0] = 0.0
@@ -41,29 +47,42 @@ def test_gaussian_with_all_classes_at_one_margin(c: int, error: float) -> None:
     density = np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi)
     log_phi = special.log_ndtr(u + margins[:, None])
     expected = np.trapezoid(density * np.exp((c - 1) * log_phi), u, axis=1)
-    np.testing.assert_allclose(label_stability(rows, Gaussian(1.0)), expected, atol=error)
+    np.testing.assert_allclose(
+        label_stability(rows, Gaussian(1.0)), expected, atol=error
+    )
 
 
 @given(st.sampled_from([2, 3, 5, 17, 60]), scales, spreads, seeds)
-def test_uniform_agrees_with_quadrature(c: int, width: float, spread: float, seed: int) -> None:
+def test_uniform_agrees_with_quadrature(
+    c: int, width: float, spread: float, seed: int
+) -> None:
     logits = random_rows(c, spread, seed, n=4)
     expected = references.uniform_stability(logits.values, width)
-    np.testing.assert_allclose(uniform.portable_stability(logits, width), expected, atol=2e-6)
+    np.testing.assert_allclose(
+        uniform.portable_stability(logits, width), expected, atol=2e-6
+    )
 
 
 @given(st.sampled_from([2, 3, 5, 16, 21]), scales, seeds)
-def test_uniform_is_exact_to_rounding_with_few_classes(c: int, width: float, seed: int) -> None:
+def test_uniform_is_exact_to_rounding_with_few_classes(
+    c: int, width: float, seed: int
+) -> None:
     """Twin: the antiderivative of the polynomial on every piece."""
     logits = random_rows(c, 1.0, seed)
     margins = np.sort(np.minimum(logits.margins / width, 1.0), axis=1)
     expected = [exact_uniform(row[1:]) for row in margins]
-    np.testing.assert_allclose(uniform.portable_stability(logits, width), expected, atol=1e-13)
+    np.testing.assert_allclose(
+        uniform.portable_stability(logits, width), expected, atol=1e-13
+    )
 
 
 def exact_uniform(rivals: np.ndarray) -> float:
     ends, total = [1.0, *(1.0 - rivals), 0.0], 0.0
     for j, (high, low) in enumerate(pairwise(ends)):
-        middle, half = 0.5 * (high + low), 0.5 * (high - low)  # around the middle: no cancellation
+        middle, half = (
+            0.5 * (high + low),
+            0.5 * (high - low),
+        )  # around the middle: no cancellation
         product = np.polynomial.Polynomial([1.0])
         for d in rivals[:j]:
             product *= np.polynomial.Polynomial([middle + d, half])
@@ -78,14 +97,18 @@ def test_uniform_stability_is_its_entry_of_the_distribution(
     logits = random_rows(c, spread, seed)
     pi = uniform.portable_distribution(logits, width)
     own = pi[np.arange(logits.n_rows), logits.labels]
-    np.testing.assert_allclose(own, uniform.portable_stability(logits, width), atol=1e-6)
+    np.testing.assert_allclose(
+        own, uniform.portable_stability(logits, width), atol=1e-6
+    )
     np.testing.assert_allclose(pi.sum(axis=1), 1.0, atol=1e-12)
     assert (pi[logits.margins >= width] == 0.0).all()
 
 
 @pytest.mark.slow
 def test_uniform_with_thousands_of_near_ties() -> None:
-    """Margins of about 1e-5 widths: neither the sort nor the pieces may become quadratic."""
+    """Margins of about 1e-5 widths: neither the sort nor the pieces may become
+    quadratic.
+    """
     values = 1e-5 * np.random.default_rng(0).normal(size=(2, 20_000))
     gamma = label_stability(values, Uniform(0.0, 1.0))
     pi = label_distribution(values, Uniform(0.0, 1.0))
@@ -108,7 +131,9 @@ def test_gumbel_is_the_softmax(c: int, scale: float, seed: int) -> None:
     values = random_rows(c, 1.0, seed).values
     weights = np.exp((values - values.max(axis=1, keepdims=True)) / scale)
     expected = weights / weights.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(label_distribution(values, Gumbel(scale)), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        label_distribution(values, Gumbel(scale)), expected, rtol=1e-12
+    )
     np.testing.assert_allclose(
         label_stability(values, Gumbel(scale)), expected.max(axis=1), rtol=1e-12
     )
@@ -117,8 +142,12 @@ def test_gumbel_is_the_softmax(c: int, scale: float, seed: int) -> None:
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
 @pytest.mark.parametrize("c", [2, 6, 40])
 def test_tied_classes_share_evenly(noise: Noise, c: int) -> None:
-    np.testing.assert_allclose(label_stability(np.zeros((3, c)), noise), 1.0 / c, atol=1e-8)
-    np.testing.assert_allclose(label_distribution(np.zeros((3, c)), noise), 1.0 / c, atol=1e-8)
+    np.testing.assert_allclose(
+        label_stability(np.zeros((3, c)), noise), 1.0 / c, atol=1e-8
+    )
+    np.testing.assert_allclose(
+        label_distribution(np.zeros((3, c)), noise), 1.0 / c, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +159,9 @@ def test_tied_classes_share_evenly(noise: Noise, c: int) -> None:
     ids=["gaussian", "uniform"],
 )
 @pytest.mark.parametrize("spread", [0.3, 2.0, 20.0])
-def test_distribution_agrees_with_quadrature(noise: Noise, twin: object, spread: float) -> None:
+def test_distribution_agrees_with_quadrature(
+    noise: Noise, twin: object, spread: float
+) -> None:
     values = random_rows(7, spread, seed=5).values.copy()
     values[3, 4] = -np.inf
     pi = label_distribution(values, noise)
@@ -150,14 +181,18 @@ def test_far_classes_keep_their_order_of_magnitude() -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
 class TestNothingElseMatters:
-    """What must not change the result: shifts, order, batches, threads, the noise's mean."""
+    """What must not change the result: shifts, order, batches, threads, the noise's
+    mean.
+    """
 
     values = np.random.default_rng(9).normal(size=(700, 40)) * 3.0
 
     def test_a_constant_per_row(self, noise: Noise) -> None:
         shifted = self.values + np.linspace(-50, 50, 700)[:, None]
         np.testing.assert_allclose(
-            label_stability(shifted, noise), label_stability(self.values, noise), atol=1e-12
+            label_stability(shifted, noise),
+            label_stability(self.values, noise),
+            atol=1e-12,
         )
 
     def test_the_order_of_the_classes(self, noise: Noise) -> None:
@@ -169,7 +204,9 @@ class TestNothingElseMatters:
         )
 
     def test_batches(self, noise: Noise) -> None:
-        parts = [label_stability(self.values[i : i + 97], noise) for i in range(0, 700, 97)]
+        parts = [
+            label_stability(self.values[i : i + 97], noise) for i in range(0, 700, 97)
+        ]
         whole = label_stability(self.values, noise)
         np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-12)
 
@@ -202,12 +239,17 @@ class TestNothingElseMatters:
 def test_the_mean_of_the_noise_changes_nothing() -> None:
     values = random_rows(9, 2.0, seed=4).values
     np.testing.assert_array_equal(
-        label_stability(values, Gaussian(2.0, mean=-20.0)), label_stability(values, Gaussian(2.0))
+        label_stability(values, Gaussian(2.0, mean=-20.0)),
+        label_stability(values, Gaussian(2.0)),
     )
     np.testing.assert_array_equal(
-        label_stability(values, Uniform(5, 14)), label_stability(values, Uniform(-16, -7))
+        label_stability(values, Uniform(5, 14)),
+        label_stability(values, Uniform(-16, -7)),
     )
-    for one, other in ((Gaussian(2.0, 1e6), Gaussian(2.0)), (Uniform(5, 14), Uniform(-16, -7))):
+    for one, other in (
+        (Gaussian(2.0, 1e6), Gaussian(2.0)),
+        (Uniform(5, 14), Uniform(-16, -7)),
+    ):
         options = {"draws": 500, "random_state": 0}
         np.testing.assert_array_equal(
             label_stability(values.astype(np.float32), one, **options),
@@ -228,14 +270,18 @@ def test_masked_classes_might_as_well_be_absent(noise: Noise) -> None:
 
 
 @given(st.sampled_from(NOISES), seeds)
-def test_more_noise_or_a_smaller_lead_means_less_stability(noise: Noise, seed: int) -> None:
+def test_more_noise_or_a_smaller_lead_means_less_stability(
+    noise: Noise, seed: int
+) -> None:
     logits = random_rows(6, 1.0, seed)
     wider = noise.of_width(noise.width * 1.5).stability(logits)
     assert np.all(wider <= noise.stability(logits) + 1e-9)
 
 
 def test_a_wrong_noise_is_named() -> None:
-    with pytest.raises(TypeError, match="`noise` must be a Gaussian, Uniform or Gumbel"):
+    with pytest.raises(
+        TypeError, match="`noise` must be a Gaussian, Uniform or Gumbel"
+    ):
         label_stability([[1.0, 2.0]], 2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`draws` must be an integer from 1"):
         label_stability([[1.0, 2.0]], Gaussian(1.0), draws=0)

@@ -17,7 +17,9 @@ from hokical.stability import StabilityTable
 from tests.conftest import encoded, write_encoded
 
 
-def random_table(seed: int, n: int = 50, levels: int = 20, n_starts: int = 3) -> StabilityTable:
+def random_table(
+    seed: int, n: int = 50, levels: int = 20, n_starts: int = 3
+) -> StabilityTable:
     rng = np.random.default_rng(seed)
     return StabilityTable.from_examples(
         rng.integers(0, levels + 1, size=n),
@@ -61,7 +63,9 @@ def test_tables_of_different_shape_do_not_add() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_a_table_comes_back(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_table_comes_back(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     table = random_table(seed)
     path = tmp_path_factory.getbasetemp() / "table.json"
     write_document(path, {"table": table})
@@ -86,7 +90,9 @@ def test_a_table_comes_back(seed: int, tmp_path_factory: pytest.TempPathFactory)
 def test_a_damaged_table_is_refused(name: str, value: Any, tmp_path: Path) -> None:
     stored = random_table(0).to_stored()
     size = stored["level"].size
-    stored[name] = np.resize(value, size) if np.ndim(value) and value.size == 1 else value
+    stored[name] = (
+        np.resize(value, size) if np.ndim(value) and value.size == 1 else value
+    )
     with pytest.raises(ValueError, match=r"table|must"):
         StabilityTable.from_stored(stored)
     record = {"$record": "stability-table", **encoded(stored)}

@@ -49,7 +49,9 @@ def test_folders_from_end_to_end(examples, tmp_path) -> None:
     first, second = json.loads(run(*apply).stdout), json.loads(run(*apply).stdout)
     assert (first["files"], first["examples"]) == (3, 4000)
     assert second == first
-    assert first["mean_confidence"] == pytest.approx(whole.predict_confidence(logits).mean())
+    assert first["mean_confidence"] == pytest.approx(
+        whole.predict_confidence(logits).mean()
+    )
     shown = run(*apply[:-1])
     assert "3 files in" in shown.output
 
@@ -62,7 +64,14 @@ def test_folders_from_end_to_end(examples, tmp_path) -> None:
 
 def test_a_method_that_may_change_labels_says_what_it_knows(examples, tmp_path) -> None:
     write_parquet(tmp_path, examples, n_files=2)
-    done = run("fit", tmp_path / "part-*.parquet", "-o", tmp_path / "cal.json", "--method", "vecs")
+    done = run(
+        "fit",
+        tmp_path / "part-*.parquet",
+        "-o",
+        tmp_path / "cal.json",
+        "--method",
+        "vecs",
+    )
     assert done.exit_code == 0, done.output
     assert "4,000 examples, accuracy " in done.output
 
@@ -80,7 +89,9 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["parquet", "csv", "npz"])
-def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_path, kind) -> None:
+def test_weights_count_the_same_however_they_are_read(
+    examples, weights, tmp_path, kind
+) -> None:
     logits, labels = examples
     path, found = tmp_path / f"v.{kind}", {}
     if kind == "npz":
@@ -126,7 +137,12 @@ def write_table(path, columns: dict) -> None:
 
 
 def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) -> None:
-    np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
+    np.savez(
+        tmp_path / "v.npz",
+        logits=examples[0],
+        labels=examples[1],
+        sample_weight=weights,
+    )
     done = run("compare", *[tmp_path / "v.npz"] * 2, "--methods", "temps")
     assert done.stderr.count("Rows count alike, whatever the weights in") == 2
     assert "by the weights" not in done.stderr
@@ -134,7 +150,8 @@ def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) ->
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "words", ["fit {} -o c.json --method temps", "evaluate {}", "apply cal.json {} -o out"]
+    "words",
+    ["fit {} -o c.json --method temps", "evaluate {}", "apply cal.json {} -o out"],
 )
 def test_errors_about_rows_name_the_file_and_the_row(
     examples, tmp_path, monkeypatch, words

@@ -42,7 +42,9 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     for size in (77, 1000, 4000):
         streamed = quiet_fit(Hoki(**options), open_source(*examples, chunk_rows=size))
         assert_same_fit(whole, streamed)
-        assert_array_equal(whole.kept_.fit_scores.count, streamed.kept_.fit_scores.count)
+        assert_array_equal(
+            whole.kept_.fit_scores.count, streamed.kept_.fit_scores.count
+        )
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
@@ -55,13 +57,17 @@ def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> No
     assert [t.noise for t in streamed.selection_.trials] == [
         t.noise for t in whole.selection_.trials
     ]
-    assert_allclose(streamed.selection_.sigma_hat, whole.selection_.sigma_hat, rtol=1e-12)
+    assert_allclose(
+        streamed.selection_.sigma_hat, whole.selection_.sigma_hat, rtol=1e-12
+    )
     assert_same_fit(whole, streamed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), STREAMED)
-def test_log_loss_fits_do_not_depend_on_chunks(examples, weights, name, options) -> None:
+def test_log_loss_fits_do_not_depend_on_chunks(
+    examples, weights, name, options
+) -> None:
     logits, labels = examples
     logits = logits.copy()
     logits[::50, 1] = -np.inf  # some of them the truth
@@ -69,7 +75,8 @@ def test_log_loss_fits_do_not_depend_on_chunks(examples, weights, name, options)
         whole = quiet_fit(make(name, **options), logits, labels, sample_weight)
         one, other = (
             quiet_fit(
-                make(name, **options), open_source(logits, labels, sample_weight, chunk_rows=n)
+                make(name, **options),
+                open_source(logits, labels, sample_weight, chunk_rows=n),
             )
             for n in (777, 4000)
         )
@@ -91,19 +98,28 @@ def test_every_method_takes_a_source() -> None:
     tested = {"uncalibrated", "irm", "irova_ts", "hoki", "temps", "vecs", "ets"}
     others = set(method_names(2)) - tested
     for name in sorted(others):
-        logits, labels = synthetic_logits(400, 2 if make(name).method.binary_only else 3, seed=2)
+        logits, labels = synthetic_logits(
+            400, 2 if make(name).method.binary_only else 3, seed=2
+        )
         whole = quiet_fit(make(name), logits, labels)
         streamed = quiet_fit(make(name), open_source(logits, labels, chunk_rows=90))
-        assert_array_equal(streamed.predict_confidence(logits), whole.predict_confidence(logits))
+        assert_array_equal(
+            streamed.predict_confidence(logits), whole.predict_confidence(logits)
+        )
 
 
 @pytest.mark.slow
 @max_examples(15)
-@given(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12), seed=st.integers(0, 99))
+@given(
+    sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12),
+    seed=st.integers(0, 99),
+)
 def test_chunks_of_any_sizes(sizes: list[int], seed: int) -> None:
     logits, labels = synthetic_logits(sum(sizes) + 1, 3, seed=seed)
     ends = np.cumsum([*sizes, 1])
-    chunks = [(logits[a:b], labels[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+    chunks = [
+        (logits[a:b], labels[a:b]) for a, b in zip([0, *ends], ends, strict=False)
+    ]
     whole = quiet_fit(Hoki(noise=Gaussian(3.0)), logits, labels)
     assert_same_fit(whole, quiet_fit(Hoki(noise=Gaussian(3.0)), chunks))
     parts = list(predict(whole, open_source(chunks)))
@@ -150,10 +166,19 @@ def test_an_iterator_is_enough(examples, monkeypatch) -> None:
         yield examples[0][:2500], examples[1][:2500]
         yield examples[0][2500:], examples[1][2500:]
 
-    for name, options in (("temps", {}), ("vecs", {}), ("hoki", {}), ("hoki", HOKIS[0])):
-        assert_same_fit(make(name, **options).fit(*examples), fit(make(name, **options), chunks()))
+    for name, options in (
+        ("temps", {}),
+        ("vecs", {}),
+        ("hoki", {}),
+        ("hoki", HOKIS[0]),
+    ):
+        assert_same_fit(
+            make(name, **options).fit(*examples), fit(make(name, **options), chunks())
+        )
     monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 10_000)
-    with pytest.raises(ValueError, match=r"`noise` must be given .* returns a new iterator"):
+    with pytest.raises(
+        ValueError, match=r"`noise` must be given .* returns a new iterator"
+    ):
         fit(Hoki(), chunks())
     assert_same_fit(Hoki().fit(*examples), fit(Hoki(), chunks))
     assert_same_fit(Hoki(**HOKIS[0]).fit(*examples), fit(Hoki(**HOKIS[0]), chunks()))
@@ -173,24 +198,42 @@ def test_a_source_without_labels_is_refused(examples) -> None:
 
 
 @pytest.mark.parametrize("labels", [None, np.zeros(4000, int)])
-def test_calibrators_send_what_is_no_array_to_streams(examples, labels, tmp_path) -> None:
+def test_calibrators_send_what_is_no_array_to_streams(
+    examples, labels, tmp_path
+) -> None:
     pairs = [examples, examples]
     cal = make("temps").fit(*examples)
-    given = [open_source(*examples), iter(pairs), lambda: pairs, pairs, "val.npz", tmp_path]
+    given = [
+        open_source(*examples),
+        iter(pairs),
+        lambda: pairs,
+        pairs,
+        "val.npz",
+        tmp_path,
+    ]
     for data in given:
-        for work in (lambda d=data: make("temps").fit(d, labels), lambda d=data: cal.predict(d)):
-            with pytest.raises(TypeError, match=r"`hokical\.streams\.fit\(calibrator, source\)`"):
+        for work in (
+            lambda d=data: make("temps").fit(d, labels),
+            lambda d=data: cal.predict(d),
+        ):
+            with pytest.raises(
+                TypeError, match=r"`hokical\.streams\.fit\(calibrator, source\)`"
+            ):
                 work()
 
 
 def test_chunks_must_be_alike(examples) -> None:
     logits, labels = examples
-    with pytest.raises(ValueError, match=r"same classes; got \[4, 5\] columns|same classes; got 4"):
+    with pytest.raises(
+        ValueError, match=r"same classes; got \[4, 5\] columns|same classes; got 4"
+    ):
         fit(
             Hoki(noise=Gaussian(1.0)),
             [(logits[:10], labels[:10]), (logits[:10, :4], labels[:10])],
         )
-    with pytest.raises(ValueError, match="`sample_weight` must be in every chunk or in none"):
+    with pytest.raises(
+        ValueError, match="`sample_weight` must be in every chunk or in none"
+    ):
         fit(
             Hoki(noise=Gaussian(1.0)),
             [(logits[:10], labels[:10], np.ones(10)), (logits[:10], labels[:10])],
@@ -230,7 +273,9 @@ def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
         return found
 
     peak(2)  # imports
-    if name == "hoki":  # whose recursion holds the levels that occur: most do in 80,000 rows
+    if (
+        name == "hoki"
+    ):  # whose recursion holds the levels that occur: most do in 80,000 rows
         assert peak(160) < 1.25 * peak(80)  # one number for each row would be too many
         return
     # Ten times the rows. How many blocks are held at a time is up to the threads.

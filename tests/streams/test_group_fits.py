@@ -35,11 +35,16 @@ def in_memory() -> AutoCalibrator:
 def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
     for source in (chunks, chunks(), open_source(LOGITS, LABELS)):
         found = fit(AutoCalibrator(), source, groups={"site": SITE})
-        assert (found._stamp(), found.reason_) == (in_memory._stamp(), in_memory.reason_)
+        assert (found._stamp(), found.reason_) == (
+            in_memory._stamp(),
+            in_memory.reason_,
+        )
     dask = pytest.importorskip("dask.array")
     lazy = dask.from_array(LOGITS, chunks=(400, 4))
     groups = {"site": dask.from_array(SITE, chunks=500)}
-    found = AutoCalibrator().fit(lazy, dask.from_array(LABELS, chunks=300), groups=groups)
+    found = AutoCalibrator().fit(
+        lazy, dask.from_array(LABELS, chunks=300), groups=groups
+    )
     assert (found._stamp(), found.reason_) == (in_memory._stamp(), in_memory.reason_)
     by_block = dask.blockwise(
         lambda x, g: found.predict_proba(x, groups={"site": g}),
@@ -60,7 +65,9 @@ def test_rows_of_weight_0_are_not_looked_at() -> None:
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_groups_are_learned_from_a_sample_of_many_examples(in_memory: AutoCalibrator) -> None:
+def test_groups_are_learned_from_a_sample_of_many_examples(
+    in_memory: AutoCalibrator,
+) -> None:
     weights = (SITE != "e").astype(float)
     noise = np.arange(1500) % 3
     found = fit(
@@ -73,10 +80,12 @@ def test_groups_are_learned_from_a_sample_of_many_examples(in_memory: AutoCalibr
     rows = np.flatnonzero(SITE != "e")
     assert found.reason_.endswith(f"It was fitted on 700 of {rows.size:,} rows.")
     said, whole = (
-        cal.predict_proba(LOGITS[rows], groups={"site": SITE[rows]}) for cal in (found, in_memory)
+        cal.predict_proba(LOGITS[rows], groups={"site": SITE[rows]})
+        for cal in (found, in_memory)
     )
     loss, best = (
-        -np.log(proba[np.arange(rows.size), LABELS[rows]]).mean() for proba in (said, whole)
+        -np.log(proba[np.arange(rows.size), LABELS[rows]]).mean()
+        for proba in (said, whole)
     )
     assert loss < best + 0.02  # a row's code of another row would cost .1
 
@@ -91,7 +100,8 @@ def test_the_sample_is_the_same_in_dask_and_in_chunks() -> None:
     assert expected.reason_.endswith("It was fitted on 700 of 1,500 rows.")
     assert found.reason_ == expected.reason_
     np.testing.assert_array_equal(
-        found.predict_proba(LOGITS, groups=SITE), expected.predict_proba(LOGITS, groups=SITE)
+        found.predict_proba(LOGITS, groups=SITE),
+        expected.predict_proba(LOGITS, groups=SITE),
     )
 
 
@@ -107,7 +117,10 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     val = tmp_path / "val"
     found = fit(AutoCalibrator(), open_source(val), groups=("site", "odd"))
     given = {"site": SITE[:1200], "odd": np.arange(1200) % 2}
-    assert found._stamp() == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given)._stamp()
+    assert (
+        found._stamp()
+        == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given)._stamp()
+    )
     assert found.groups_ == ["site"]
     listed = fit(AutoCalibrator(), open_source(val), groups=["site", "odd"])
     assert listed._stamp() == found._stamp()
@@ -118,10 +131,15 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     rest = {"site": SITE[1200:]}
     found.certify(LOGITS[1200:], LABELS[1200:], groups=rest)
     certify(listed, tmp_path / "test", groups="site")
-    both = [c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest) for c in (found, listed)]
+    both = [
+        c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest)
+        for c in (found, listed)
+    ]
     assert both[0].accepted.any()
     assert both[0].guarantee == both[1].guarantee
-    with pytest.raises(ValueError, match=r"names of columns \(logit_0, .*\); got 'town'"):
+    with pytest.raises(
+        ValueError, match=r"names of columns \(logit_0, .*\); got 'town'"
+    ):
         fit(AutoCalibrator(), open_source(val), groups="town")
     with pytest.raises(ValueError, match="no scores; got `logit_1`"):
         fit(AutoCalibrator(), open_source(val), groups="logit_1")

@@ -12,7 +12,11 @@ from hokical import Gaussian, Hoki, TopK
 from hokical.io import DataFileError
 from hokical.streams import fit, open_source, predict, predict_to
 
-METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}
+METHODS = {
+    "confidence": "predict_confidence",
+    "labels": "predict",
+    "proba": "predict_proba",
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,9 @@ def calibrator(examples):
 
 
 @pytest.mark.parametrize("what", METHODS)
-def test_results_come_chunk_by_chunk_in_order(examples, calibrator, what, tmp_path) -> None:
+def test_results_come_chunk_by_chunk_in_order(
+    examples, calibrator, what, tmp_path
+) -> None:
     method = getattr(calibrator, METHODS[what])
     source = open_source(examples[0], chunk_rows=333)
     parts = list(predict(calibrator, source, what=what))
@@ -42,7 +48,9 @@ def test_a_writer_that_fails_leaves_no_file(examples, calibrator, tmp_path) -> N
     logits = examples[0].copy()
     logits[3900] = np.nan
     with pytest.raises(ValueError, match="NaN in row 3900, column 0"):
-        predict_to(calibrator, open_source(logits, chunk_rows=500), tmp_path / "out.npy")
+        predict_to(
+            calibrator, open_source(logits, chunk_rows=500), tmp_path / "out.npy"
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -72,7 +80,14 @@ def test_lists_and_functions_of_chunks(examples, calibrator, what) -> None:
     pairs = [(logits[i : i + 900], labels[i : i + 900]) for i in range(0, 4000, 900)]
     alone = [part for part, _ in pairs]
     named = [{"logits": part} for part in alone]
-    for chunks in (pairs, alone, named, tuple(pairs), lambda: pairs, lambda: iter(alone)):
+    for chunks in (
+        pairs,
+        alone,
+        named,
+        tuple(pairs),
+        lambda: pairs,
+        lambda: iter(alone),
+    ):
         parts = list(predict(calibrator, chunks, what=what))
         assert_array_equal(np.concatenate(parts), whole)
 
@@ -105,5 +120,7 @@ def test_chunks_of_the_best_logits_are_refused(examples, calibrator) -> None:
         lambda: fit(Hoki(noise=Gaussian(4.0)), [(top, np.zeros(3, int))]),
         lambda: list(predict(calibrator, [top, top])),
     ):
-        with pytest.raises(TypeError, match="got TopK, which can be used in memory only"):
+        with pytest.raises(
+            TypeError, match="got TopK, which can be used in memory only"
+        ):
             work()

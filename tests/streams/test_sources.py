@@ -1,4 +1,6 @@
-"""Sources: every kind gives the same rows in order, from any row on, and says what is wrong."""
+"""Sources: every kind gives the same rows in order, from any row on, and says what
+is wrong.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,14 @@ def check_rows(source: Any, examples: tuple[np.ndarray, np.ndarray]) -> None:
     assert source.n_rows in (None, 4000)
 
 
-def cut(examples: tuple[np.ndarray, np.ndarray], size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def cut(
+    examples: tuple[np.ndarray, np.ndarray], size: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     logits, labels = examples
-    return [(logits[i : i + size], labels[i : i + size]) for i in range(0, len(labels), size)]
+    return [
+        (logits[i : i + size], labels[i : i + size])
+        for i in range(0, len(labels), size)
+    ]
 
 
 @given(sizes=st.lists(st.integers(0, 9), max_size=8), rows=st.integers(1, 12))
@@ -54,7 +61,9 @@ def test_reblocking_keeps_rows_and_order(sizes: list[int], rows: int) -> None:
     if found:
         assert 0 < found[-1].n_rows <= rows
         assert_array_equal(np.concatenate([chunk.scores for chunk in found]), whole)
-        assert_array_equal(np.concatenate([np.asarray(c.labels) for c in found]), whole[:, 0])
+        assert_array_equal(
+            np.concatenate([np.asarray(c.labels) for c in found]), whole[:, 0]
+        )
     else:
         assert whole.size == 0
 
@@ -87,7 +96,11 @@ def test_arrays_and_maps(examples, tmp_path) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_archives(examples, tmp_path, save, order) -> None:
     logits, labels = examples
-    save(tmp_path / "v.npz", val_logits=np.asarray(logits, order=order), val_labels=labels)
+    save(
+        tmp_path / "v.npz",
+        val_logits=np.asarray(logits, order=order),
+        val_labels=labels,
+    )
     check_rows(open_source(tmp_path / "v.npz"), examples)
 
 
@@ -104,7 +117,10 @@ def test_parquet_folders(examples, tmp_path, listed) -> None:
 
 
 def test_parquet_weights(examples, tmp_path) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrow, parquet = (
+        pytest.importorskip("pyarrow"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
     logits, labels = examples
     columns = {f"logit_{k}": logits[:, k] for k in range(5)}
     table = arrow.table(columns | {"label": labels, "weight": np.arange(4000.0)})
@@ -113,7 +129,9 @@ def test_parquet_weights(examples, tmp_path) -> None:
     check_rows(source, examples)
     weights = np.concatenate([np.asarray(chunk.weights) for chunk in source])
     assert_array_equal(weights, np.arange(4000.0))
-    parquet.write_table(table.rename_columns([*columns, "label", "split"]), tmp_path / "a.parquet")
+    parquet.write_table(
+        table.rename_columns([*columns, "label", "split"]), tmp_path / "a.parquet"
+    )
     with pytest.raises(DataFileError, match="found a column `split`"):
         open_source(tmp_path / "a.parquet")
 
@@ -124,18 +142,25 @@ def test_files_with_other_columns_are_named(examples, tmp_path) -> None:
         (tmp_path / name).mkdir()
         write_parquet(tmp_path / name, data, n_files=1)
     files = [tmp_path / name / "part-0.parquet" for name in ("whole", "less")]
-    with pytest.raises(DataFileError, match=r"less.*expected the columns of part-0.*`logit_4` is"):
+    with pytest.raises(
+        DataFileError, match=r"less.*expected the columns of part-0.*`logit_4` is"
+    ):
         rows_of(open_source(files))
 
 
 def test_chunks_may_be_of_several_types(examples) -> None:
     logits, labels = examples[0].astype(np.float32), examples[1]
-    mixed = [(logits[:1500], labels[:1500]), (logits[1500:].astype(np.float64), labels[1500:])]
+    mixed = [
+        (logits[:1500], labels[:1500]),
+        (logits[1500:].astype(np.float64), labels[1500:]),
+    ]
     known = fit(make("temps"), open_source(mixed)).temperature_
     assert fit(make("temps"), iter(mixed)).temperature_ == known
 
 
-@pytest.mark.parametrize("kinds", [(np.int64, np.int32), (np.int32, np.int64), (np.uint8, np.int8)])
+@pytest.mark.parametrize(
+    "kinds", [(np.int64, np.int32), (np.int32, np.int64), (np.uint8, np.int8)]
+)
 def test_labels_may_be_of_several_whole_kinds(examples, kinds) -> None:
     logits, labels = examples
     mixed = iter(
@@ -151,7 +176,14 @@ def test_labels_may_be_of_several_whole_kinds(examples, kinds) -> None:
 def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None:
     header = "logit_0,logit_1,logit_2,logit_3,logit_4,label"
     table = np.column_stack(examples)
-    np.savetxt(tmp_path / "v.csv", table, delimiter=",", header=header, comments="", fmt="%.17g")
+    np.savetxt(
+        tmp_path / "v.csv",
+        table,
+        delimiter=",",
+        header=header,
+        comments="",
+        fmt="%.17g",
+    )
     check_rows(open_source(tmp_path / "v.csv"), examples)
 
 
@@ -160,7 +192,10 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
     [
         (lambda: open_source(3), "chunks or a function that returns them"),
         (lambda: fit(make("temps"), np.zeros((3, 2))), "labels are needed"),
-        (lambda: list(open_source([3])), r"a chunk must be logits \(n, classes\), or a"),
+        (
+            lambda: list(open_source([3])),
+            r"a chunk must be logits \(n, classes\), or a",
+        ),
         (
             lambda: list(open_source([np.zeros(3)])),
             r"chunk must be logits \(n, classes\); got shape \(3,",
@@ -170,14 +205,19 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
             r"one entry per row \(3\); got shape \(2,\)",
         ),
         (
-            lambda: list(open_source([(np.zeros((3, 2)), np.zeros(3, int), np.ma.ones(3))])),
+            lambda: list(
+                open_source([(np.zeros((3, 2)), np.zeros(3, int), np.ma.ones(3))])
+            ),
             "`sample_weight` must not be a masked array",
         ),
         (
             lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)),
             r"per row \(3\); got shape \(4,\)",
         ),
-        (lambda: open_source(np.zeros(3)), r"must have a shape \(n, classes\); got \(3,\)"),
+        (
+            lambda: open_source(np.zeros(3)),
+            r"must have a shape \(n, classes\); got \(3,\)",
+        ),
         (lambda: open_source([]).n_classes, "at least one row; got none"),
     ],
 )
@@ -223,12 +263,16 @@ def test_a_second_pass_with_fewer_rows_is_refused(examples, monkeypatch) -> None
     with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
         fit(Hoki(), lambda: shared)
     lengths = iter([8, 7])
-    with pytest.raises(ValueError, match=r"got 3500 after 4000.*must return a new iterator"):
+    with pytest.raises(
+        ValueError, match=r"got 3500 after 4000.*must return a new iterator"
+    ):
         fit(Hoki(), lambda: cut(examples, 500)[: next(lengths)])
 
 
 def test_readers_of_a_compressed_archive_do_not_meet(examples, tmp_path) -> None:
-    np.savez_compressed(tmp_path / "v.npz", val_logits=examples[0], val_labels=examples[1])
+    np.savez_compressed(
+        tmp_path / "v.npz", val_logits=examples[0], val_labels=examples[1]
+    )
     source = open_source(tmp_path / "v.npz")
     source.chunk_rows = 50  # type: ignore[attr-defined]
     with ThreadPoolExecutor(4) as readers:
@@ -258,7 +302,9 @@ def test_datasets_keep_their_filter_and_tables_are_taken(examples, tmp_path) -> 
 
 def test_anything_with_an_arrow_stream_is_a_table(examples) -> None:
     arrow = pytest.importorskip("pyarrow")
-    columns = {f"logit_{k}": examples[0][:, k] for k in range(5)} | {"label": examples[1]}
+    columns = {f"logit_{k}": examples[0][:, k] for k in range(5)} | {
+        "label": examples[1]
+    }
     table = arrow.table(columns)
 
     class Frame:
@@ -275,12 +321,21 @@ def test_anything_with_an_arrow_stream_is_a_table(examples) -> None:
 
 @pytest.mark.parametrize("kind", ["probabilities", "logits"])
 def test_tables_of_other_names_and_kinds(examples, tmp_path, kind) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrow, parquet = (
+        pytest.importorskip("pyarrow"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
     logits, labels = examples
     names = ("cat", "dog", "bird", "fish", "cow")
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores = powers / powers.sum(axis=1, keepdims=True) if kind == "probabilities" else logits
-    columns = dict(zip(names, scores.T, strict=True)) | {"truth": np.array(names)[labels]}
+    scores = (
+        powers / powers.sum(axis=1, keepdims=True)
+        if kind == "probabilities"
+        else logits
+    )
+    columns = dict(zip(names, scores.T, strict=True)) | {
+        "truth": np.array(names)[labels]
+    }
     parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
     with pytest.raises(DataFileError, match="--score-columns cat,dog,bird,fish"):
         open_source(tmp_path)
@@ -292,7 +347,9 @@ def test_tables_of_other_names_and_kinds(examples, tmp_path, kind) -> None:
     assert_array_equal(found[1], labels)
 
 
-@pytest.mark.parametrize(("days", "others"), [((1, 2), ""), (("mon", "tue"), "target=7")])
+@pytest.mark.parametrize(
+    ("days", "others"), [((1, 2), ""), (("mon", "tue"), "target=7")]
+)
 def test_partitions_are_columns(examples, tmp_path, days, others) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     from pyarrow import dataset
@@ -302,7 +359,9 @@ def test_partitions_are_columns(examples, tmp_path, days, others) -> None:
     for day, rows in zip(days, (slice(0, 3000), slice(3000, None)), strict=True):
         folder = tmp_path / f"day={day}" / others / f"weight={len(labels[rows])}"
         folder.mkdir(parents=True)
-        columns = dict(zip(names, logits[rows].T, strict=True)) | {"label": labels[rows]}
+        columns = dict(zip(names, logits[rows].T, strict=True)) | {
+            "label": labels[rows]
+        }
         pq.write_table(pa.table(columns), folder / "a.parquet")
     for data in (tmp_path, dataset.dataset(tmp_path, partitioning="hive")):
         source = open_source(data, classes=names)
@@ -333,7 +392,10 @@ def test_bad_rows_are_found_in_whatever_chunk(size: int) -> None:
 
 def write_parquet(folder, examples, *, n_files, listed=False):
     """The examples in that many files."""
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrow, parquet = (
+        pytest.importorskip("pyarrow"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
     logits, labels = examples
     for i, rows in enumerate(np.array_split(np.arange(len(labels)), n_files)):
         if listed:
@@ -370,7 +432,9 @@ def test_frames_are_sources_with_labels_beside_them() -> None:
         found = fit(make("temps"), source)
         assert found.temperature_ == pytest.approx(plain.temperature_, rel=1e-12)
     assert found.class_names == ("a", "b", "c")
-    turned = open_source(frame[["logit_c", "logit_a", "logit_b"]], labels, fitted_by=found)
+    turned = open_source(
+        frame[["logit_c", "logit_a", "logit_b"]], labels, fitted_by=found
+    )
     assert_array_equal(rows_of(turned)[0], logits)
 
 

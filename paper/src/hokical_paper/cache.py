@@ -1,8 +1,8 @@
 """Results on disk, one small JSON file each, found by everything that went into them.
 
-A file's name contains the SHA-256 of the data, the method, its settings, the versions of the
-libraries and the source of every module that is executed, so a result is never reused for other
-data or after a change of the code.
+A file's name contains the SHA-256 of the data, the method, its settings, the versions
+of the libraries and the source of every module that is executed, so a result is never
+reused for other data or after a change of the code.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 class Cache:
     """A folder of results; `prepare` creates it.
 
-    With `reuse`, what other versions of the code have stored is found, too, the newest of each;
-    a result says which version computed it.
+    With `reuse`, what other versions of the code have stored is found, too, the newest
+    of each; a result says which version computed it.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class Cache:
         self.reuse = reuse
 
     def prepare(self) -> None:
-        """Create the folder, so that a folder that cannot be created fails before any work."""
+        """Create the folder, so that a folder that cannot be created fails before
+        any work.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -1,9 +1,11 @@
-"""The public benchmark CalArena (Berta, Holzmüller, Bach and Jordan, 2026, arXiv:2605.30188).
+"""The public benchmark CalArena (Berta, Holzmüller, Bach and Jordan, 2026,
+arXiv:2605.30188).
 
-A benchmark is an HDF5 file with groups `DATASET/MODEL` that hold `probas_cal`, `labels_cal`,
-`probas_test` and `labels_test`; of two classes, probabilities of the second, (n,). Its published
-results are tables `CALIBRATOR.csv` with `dataset`, `model`, and `CALIBRATOR_brier`,
-`CALIBRATOR_logloss` and `CALIBRATOR_time`, a line for each group.
+A benchmark is an HDF5 file with groups `DATASET/MODEL` that hold `probas_cal`,
+`labels_cal`, `probas_test` and `labels_test`; of two classes, probabilities of the
+second, (n,). Its published results are tables `CALIBRATOR.csv` with `dataset`, `model`,
+and `CALIBRATOR_brier`, `CALIBRATOR_logloss` and `CALIBRATOR_time`, a line for each
+group.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def read_benchmark(path: Path) -> list[Experiment]:
     except OSError as error:
         raise DataFileError(path, f"expected an HDF5 file; {error}.") from error
     if not found:
-        raise DataFileError(path, f"expected groups DATASET/MODEL with {', '.join(_ARRAYS)}.")
+        raise DataFileError(
+            path, f"expected groups DATASET/MODEL with {', '.join(_ARRAYS)}."
+        )
     return found
 
 
@@ -45,7 +49,9 @@ def experiments_of(stored: Mapping[str, Any]) -> Iterator[Experiment]:
     for data_set, models in stored.items():
         for model, group in models.items():
             if all(name in group for name in _ARRAYS):
-                p_cal, y_cal, p_test, y_test = (np.asarray(group[name]) for name in _ARRAYS)
+                p_cal, y_cal, p_test, y_test = (
+                    np.asarray(group[name]) for name in _ARRAYS
+                )
                 labels = (np.asarray(y, np.int64).ravel() for y in (y_cal, y_test))
                 val, test = zip(map(_as_logits, (p_cal, p_test)), labels, strict=True)
                 yield Experiment(f"{data_set}__{model}", data_set, *val, *test)
@@ -63,7 +69,9 @@ def read_published(folder: Path, experiments: Iterable[Experiment]) -> list[Outc
     known = {experiment.name: experiment for experiment in experiments}
     paths = sorted(folder.glob("*.csv"))
     if not paths:
-        raise DataFileError(folder, "expected a folder of tables CALIBRATOR.csv; found none.")
+        raise DataFileError(
+            folder, "expected a folder of tables CALIBRATOR.csv; found none."
+        )
     found = []
     for path in paths:
         with path.open(newline="", encoding="utf-8") as stream:
@@ -81,8 +89,14 @@ def _outcome(path: Path, row: dict[str, str], experiment: Experiment) -> Outcome
         )
     except (KeyError, ValueError) as error:
         raise DataFileError(
-            path, f"expected numbers in {path.stem}_logloss, _brier and _time; got {error}."
+            path,
+            f"expected numbers in {path.stem}_logloss, _brier and _time; got {error}.",
         ) from error
-    about = (experiment.name, experiment.data_set, *experiment.groups, f"CalArena {path.stem}")
+    about = (
+        experiment.name,
+        experiment.data_set,
+        *experiment.groups,
+        f"CalArena {path.stem}",
+    )
     unknown = float("nan")
     return Outcome(*about, log_loss, brier, unknown, unknown, unknown, 0, seconds)

@@ -1,8 +1,9 @@
-"""How certain the comparisons are: every pair's examples pooled and divided anew, many times.
+"""How certain the comparisons are: every pair's examples pooled and divided anew, many
+times.
 
-One division says little: "lowest on n of 12 pairs" changes with the seed. Here validation and test
-examples are pooled and divided at random, in the sizes of the pair, and every method is fitted and
-measured on each division.
+One division says little: "lowest on n of 12 pairs" changes with the seed. Here
+validation and test examples are pooled and divided at random, in the sizes of the pair,
+and every method is fitted and measured on each division.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def run_cuts(
 ) -> list[Result]:
     """The result of every method on every division; each is stored when it is computed.
 
-    `slow` runs the matrix methods on pairs of many classes, too. `device` is that of `run_suite`;
-    `stored_only` computes nothing and returns what is stored.
+    `slow` runs the matrix methods on pairs of many classes, too. `device` is that of
+    `run_suite`; `stored_only` computes nothing and returns what is stored.
     """
     cells = list(_cells(suite, n_cuts, slow))
     return list(

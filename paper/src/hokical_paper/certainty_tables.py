@@ -1,4 +1,6 @@
-"""The tables of `hokical paper certainty`: Hoki's wins by pair, and ranks of all methods."""
+"""The tables of `hokical paper certainty`: Hoki's wins by pair, and ranks of all
+methods.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hokical_paper.contests import Cuts, Share, is_lowest, mean_share, score_of, share_of
+from hokical_paper.contests import (
+    Cuts,
+    Share,
+    is_lowest,
+    mean_share,
+    score_of,
+    share_of,
+)
 from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import (
     EXACT,
@@ -47,21 +56,29 @@ def cuts_note(cuts: Cuts) -> str:
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
     some += f"; on none: {', '.join(none)}" if none else ""
     return (
-        f"Validation and test examples of each pair were pooled and divided anew, in the pair's "
-        f"sizes, {sizes} times{some}. recal does not take part, as it needs the images. A rival "
-        "that is missing can only raise the shares of the others."
+        "Validation and test examples of each pair were pooled and divided anew, in "
+        f"the pair's sizes, {sizes} times{some}. recal does not take part, as it needs "
+        "the images. A rival that is missing can only raise the shares of the others."
     )
 
 
 def _divisions_of(cuts: Cuts, method: str) -> str:
-    """A method that was run on some divisions of a pair, but not on all, with their number."""
-    ran = [[(p, seed, method) in cuts.found for seed in cuts.seeds(p)] for p in cuts.pairs]
+    """A method that was run on some divisions of a pair, but not on all, with their
+    number.
+    """
+    ran = [
+        [(p, seed, method) in cuts.found for seed in cuts.seeds(p)] for p in cuts.pairs
+    ]
     parts = [sum(row) for row in ran if any(row) and not all(row)]
     if not parts:
         return ""
-    least, most = min(parts), max(parts)
+    least = min(parts)
+    most = max(parts)
     times = f"{least}" if least == most else f"{least} to {most}"
-    return f"{title_of(method)} ({times}, on {len(parts)} {'pair' if len(parts) == 1 else 'pairs'})"
+    return (
+        f"{title_of(method)} ({times}, on {len(parts)} "
+        f"{'pair' if len(parts) == 1 else 'pairs'})"
+    )
 
 
 def certainty_table(cuts: Cuts, results: Results) -> Table:
@@ -78,21 +95,28 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
         if pair.name not in cuts.pairs:
             continue
         heads = heads_of(pair)
-        shares = [share_of(cuts.hits(pair.name, question)) for question in columns.values()]
+        shares = [
+            share_of(cuts.hits(pair.name, question)) for question in columns.values()
+        ]
         n_cuts = max(share.n for share in shares)
         rows.append(Row(heads, f"{n_cuts} divisions", tuple(map(share_cell, shares))))
-        own = [question(lambda m, p=pair: results.get(p, m)) for question in columns.values()]  # type: ignore[misc]
+        own = [
+            question(lambda m, p=pair: results.get(p, m))
+            for question in columns.values()
+        ]  # type: ignore[misc]
         words = {None: "\N{EN DASH}", True: "won", False: "lost"}
         rows.append(Row(heads, "its own", tuple(Cell(words[won]) for won in own)))
     means = [
-        mean_share([cuts.hits(p, question) for p in cuts.pairs]) for question in columns.values()
+        mean_share([cuts.hits(p, question) for p in cuts.pairs])
+        for question in columns.values()
     ]
     rows.append(Row(("all pairs", ""), "mean", tuple(map(share_cell, means))))
     notes = (
         cuts_note(cuts),
-        "Share of divisions on which Hoki is lowest of the paper's methods, with a 95 % interval "
-        "(Clopper and Pearson's for a pair, resampled pairs for the mean); its own: whether it is "
-        "on the division that the other tables use. irm and irova_ts are in their published form.",
+        "Share of divisions on which Hoki is lowest of the paper's methods, with a 95 "
+        "% interval (Clopper and Pearson's for a pair, resampled pairs for the mean); "
+        "its own: whether it is on the division that the other tables use. irm and "
+        "irova_ts are in their published form.",
         made_note(r.made for r in cuts.found.values()),
     )
     title = "How often Hoki has the lowest score"
@@ -101,34 +125,52 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
 
 def ranks_table(cuts: Cuts) -> Table:
     """Mean rank, and share of divisions won, of each method; pairs count equally."""
-    contests = {"the paper's": RIVALS[SAMPLED], "all": [m for m in METHODS if m != RECAL]}
+    contests = {
+        "the paper's": RIVALS[SAMPLED],
+        "all": [m for m in METHODS if m != RECAL],
+    }
     rows = []
     for contest, methods in contests.items():
         full = cuts.complete(methods)
         lines = {method: _rank_cells(full, method, methods) for method in methods}
-        ran = {method: cells for method, cells in lines.items() if cells[0].value is not None}
+        ran = {
+            method: cells
+            for method, cells in lines.items()
+            if cells[0].value is not None
+        }
         marked = mark_columns(list(ran.values()), range(len(CONTESTS)))
         for method, cells in zip(ran, marked, strict=True):
             source = "" if method in PAPER_METHODS else "hokical"
             rows.append(Row((contest, title_of(method)), source, cells))
-    columns = (*(f"rank, {title}" for title in CONTESTS.values()), "won, ECE", "won, Brier score")
+    columns = (
+        *(f"rank, {title}" for title in CONTESTS.values()),
+        "won, ECE",
+        "won, Brier score",
+    )
     notes = (
         cuts_note(cuts),
-        "Means over the divisions on which all methods of a pair were run. The paper's: irm and "
-        "irova_ts in their published form.",
+        "Means over the divisions on which all methods of a pair were run. The "
+        "paper's: irm and irova_ts in their published form.",
         made_note(r.made for r in cuts.found.values()),
     )
     heads = ("among", "method")
-    return Table("ranks", "Mean rank over divisions", columns, tuple(rows), notes, heads)
+    return Table(
+        "ranks", "Mean rank over divisions", columns, tuple(rows), notes, heads
+    )
 
 
 def _rank_cells(cuts: Cuts, method: str, methods: Sequence[str]) -> tuple[Cell, ...]:
     cells = []
     for score in CONTESTS:
-        found = [cuts.mean_ranks(pair, methods, score_of(score)).get(method) for pair in cuts.pairs]
+        found = [
+            cuts.mean_ranks(pair, methods, score_of(score)).get(method)
+            for pair in cuts.pairs
+        ]
         known = [rank for rank in found if rank is not None]
         cells.append(number(float(np.mean(known)) if known else None, 2))
     for score in ("ece", "brier"):
         question = is_lowest(method, methods, score_of(score))
-        cells.append(share_cell(mean_share([cuts.hits(pair, question) for pair in cuts.pairs])))
+        cells.append(
+            share_cell(mean_share([cuts.hits(pair, question) for pair in cuts.pairs]))
+        )
     return tuple(cells)

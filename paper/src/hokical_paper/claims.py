@@ -1,8 +1,9 @@
 """The paper's claims, each with an interval and a verdict by one rule.
 
-A claim is a number and what the paper says it is at least (or between). It holds if the whole 95 %
-interval of the number is there, it does not hold if none of the interval is, and it is undecided
-otherwise: an interval that is wide cannot decide in either direction.
+A claim is a number and what the paper says it is at least (or between). It holds if the
+whole 95 % interval of the number is there, it does not hold if none of the interval is,
+and it is undecided otherwise: an interval that is wide cannot decide in either
+direction.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from hokical_paper.contests import (
     share_of,
 )
 from hokical_paper.devices import device_notes
-from hokical_paper.methods import EXACT, PAPER_METHODS, RECAL, SAMPLED, published_column, title_of
+from hokical_paper.methods import (
+    EXACT,
+    PAPER_METHODS,
+    RECAL,
+    SAMPLED,
+    published_column,
+    title_of,
+)
 from hokical_paper.published import (
     BIN_COUNTS,
     CLAIM,
@@ -60,17 +68,22 @@ _EQUAL = 1e-9
 _IMAGENET = ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")
 #: Simulated test sets of each size.
 _SETS = 1000
-HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "does not hold", "undecided", "not run"
+HOLDS = "holds"
+FAILS = "does not hold"
+UNDECIDED = "undecided"
+NOT_RUN = "not run"
 RULE = (
-    "A claim is a number that the paper says is in some range, mostly: at least the share of its "
-    "networks on which it is true in the paper. It holds if the whole 95 % interval of our number "
-    "is in that range; it does not hold if no part of the interval is; otherwise it is undecided. "
-    "The same rule decides in both directions."
+    "A claim is a number that the paper says is in some range, mostly: at least the "
+    "share of its networks on which it is true in the paper. It holds if the whole 95 "
+    "% interval of our number is in that range; it does not hold if no part of the "
+    "interval is; otherwise it is undecided. The same rule decides in both directions."
 )
 
 
 class Found(NamedTuple):
-    """What a claim came to: its own division in words, the estimate, and the range on one seed."""
+    """What a claim came to: its own division in words, the estimate, and the range
+    on one seed.
+    """
 
     own: str
     share: Share
@@ -78,7 +91,9 @@ class Found(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is claimed about which method, what the paper has, and the range that it claims."""
+    """What is claimed about which method, what the paper has, and the range that it
+    claims.
+    """
 
     text: str
     method: str
@@ -90,39 +105,62 @@ class Claim(NamedTuple):
 
 
 def claims_table(cuts: Cuts, results: Results) -> Table:
-    """What the paper says, what one division says, what all divisions say, and the verdict."""
+    """What the paper says, what one division says, what all divisions say, and the
+    verdict.
+    """
     rows = []
     for claim in all_claims():
         found = claim.find(cuts, results)
         cell = share_cell(found.share) if claim.percent else _number_cell(found.share)
-        texts = (Cell(claim.paper), _range_cell(claim), Cell(found.own), cell, Cell(found.spread))
+        texts = (
+            Cell(claim.paper),
+            _range_cell(claim),
+            Cell(found.own),
+            cell,
+            Cell(found.spread),
+        )
         row = (*texts, Cell(verdict(found.share, claim.least, claim.most)))
-        rows.append(Row((claim.text, title_of(claim.method) if claim.method else ""), "", row))
+        rows.append(
+            Row((claim.text, title_of(claim.method) if claim.method else ""), "", row)
+        )
     notes = (
         cuts_note(cuts),
-        "Paper: what it has. Range: what our number is judged by; for other scores, 8 of 15. Own "
-        "division: on how many networks it is true on the division of the other tables. Estimate: "
-        "over new divisions, the mean share over networks with a 95 % interval (networks "
-        "resampled, then divisions); of learning times and Theorem 1, over the networks' own "
-        "division; of Theorem 2, over simulated test sets. On one seed: on how many networks it is "
-        "true for a single seed, the range over the seeds. Where all networks agree on all "
-        "divisions the interval is a point: it speaks of these networks, not of others.",
+        "Paper: what it has. Range: what our number is judged by; for other scores, 8 "
+        "of 15. Own division: on how many networks it is true on the division of the "
+        "other tables. Estimate: over new divisions, the mean share over networks with "
+        "a 95 % interval (networks resampled, then divisions); of learning times and "
+        "Theorem 1, over the networks' own division; of Theorem 2, over simulated test "
+        "sets. On one seed: on how many networks it is true for a single seed, the "
+        "range over the seeds. Where all networks agree on all divisions the interval "
+        "is a point: it speaks of these networks, not of others.",
         _top_k_note(results),
-        f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of the paper's "
-        f"calibrated methods. Comparable times: at most {_AS_FAST:g} times those of temps. Gap: "
-        "the difference of validation and test accuracy.",
+        f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of "
+        f"the paper's calibrated methods. Comparable times: at most {_AS_FAST:g} times "
+        "those of temps. Gap: the difference of validation and test accuracy.",
         *device_notes(cuts.found.values()),
         made_note(r.made for r in (*cuts.found.values(), *results.found.values())),
     )
-    columns = ("paper", "range", "own division", "estimate (95 %)", "on one seed", "verdict")
+    columns = (
+        "paper",
+        "range",
+        "own division",
+        "estimate (95 %)",
+        "on one seed",
+        "verdict",
+    )
     title = "The paper's claims"
-    return Table("claims", title, columns, tuple(rows), notes, ("claim", "method"), RULE)
+    return Table(
+        "claims", title, columns, tuple(rows), notes, ("claim", "method"), RULE
+    )
 
 
 def verdict(found: Share, least: float, most: float = math.inf) -> str:
     """By the interval, the same in both directions.
 
-    >>> [verdict(Share(0.5, low, high, 9), 0.4) for low, high in ((0.4, 1), (0.1, 0.3), (0.3, 1))]
+    >>> [
+    ...     verdict(Share(0.5, low, high, 9), 0.4)
+    ...     for low, high in ((0.4, 1), (0.1, 0.3), (0.3, 1))
+    ... ]
     ['holds', 'does not hold', 'undecided']
     """
     if not found.n or math.isnan(found.low):
@@ -133,14 +171,18 @@ def verdict(found: Share, least: float, most: float = math.inf) -> str:
 
 
 def all_claims() -> Iterator[Claim]:
-    """In the order of the paper, ours on other scores after the one that they question."""
+    """In the order of the paper, ours on other scores after the one that they
+    question.
+    """
     yield from _lowest_claims()
     yield from _bin_claims()
     yield from _gap_claims()
     yield from _size_and_variance_claims()
     for method in (SAMPLED, EXACT):
         question = _fact_question(method, "ece_from_confidence")
-        yield _counted("better started at the accuracy", method, _published_starts(), question)
+        yield _counted(
+            "better started at the accuracy", method, _published_starts(), question
+        )
     yield from _time_claims()
     yield from _theory_claims()
 
@@ -157,11 +199,15 @@ def _lowest_claims() -> Iterator[Claim]:
                 yield _counted("lowest ECE, rows normalised", method, CLAIM, question)
         if method == EXACT:
             question = is_lowest(method, RIVALS[method], score_of("ece"))
-            yield _counted("lowest ECE, all logits known", method, CLAIM, question, where=_has_all)
+            yield _counted(
+                "lowest ECE, all logits known", method, CLAIM, question, where=_has_all
+            )
     for method in (SAMPLED, EXACT):
         question = is_lowest(method, RIVALS[method], score_of("ece"))
         paper = _published_lowest(15, imagenet=True)
-        yield _counted("lowest ECE on ImageNet", method, paper, question, where=_is_imagenet)
+        yield _counted(
+            "lowest ECE on ImageNet", method, paper, question, where=_is_imagenet
+        )
 
 
 def _bin_claims() -> Iterator[Claim]:
@@ -177,7 +223,10 @@ def _bin_claims() -> Iterator[Claim]:
             "best or second on ImageNet, 5 to 100 bins",
             method,
             paper,
-            *(is_among_best(method, RIVALS[method], _ece_at(bins)) for bins in BIN_COUNTS),
+            *(
+                is_among_best(method, RIVALS[method], _ece_at(bins))
+                for bins in BIN_COUNTS
+            ),
             where=_is_imagenet,
         )
 
@@ -186,15 +235,21 @@ def _gap_claims() -> Iterator[Claim]:
     """That Hoki's ECE follows the difference between validation and test accuracy."""
     rows = published_rows("ece_15_bins")
     eces, gaps = np.array([[float(r["hoki"]), _published_gap(r)] for r in rows]).T
-    own = bootstrap_pairs([[pair] for pair in zip(eces, gaps, strict=True)], _correlation)
+    own = bootstrap_pairs(
+        [[pair] for pair in zip(eces, gaps, strict=True)], _correlation
+    )
     paper = f"r = {_text(own)}"
     for method in (SAMPLED, EXACT):
         find = _over_divisions(_ece_and_gap(method), _correlation)
-        yield Claim("ECE follows the gap (correlation)", method, paper, 0.0, find, percent=False)
+        yield Claim(
+            "ECE follows the gap (correlation)", method, paper, 0.0, find, percent=False
+        )
     at_least = (int((eces >= gaps).sum()), len(rows))
     for method in (SAMPLED, EXACT):
         question = _gap_question(method)
-        yield _counted("ECE no lower than the gap", method, at_least, question, least=1.0)
+        yield _counted(
+            "ECE no lower than the gap", method, at_least, question, least=1.0
+        )
     won = np.array([_is_published_lowest(row, 1) for row in rows])
     more = gaps[~won].mean() - gaps[won].mean()
     for method in (SAMPLED, EXACT):
@@ -226,25 +281,37 @@ def _size_and_variance_claims() -> Iterator[Claim]:
 
 def _time_claims() -> Iterator[Claim]:
     for rival in ("vecs", "ms_odir", "dir_odir", RECAL):
-        text, paper = f"learns faster than {rival}", _published_faster(rival, 1.0)
+        text = f"learns faster than {rival}"
+        paper = _published_faster(rival, 1.0)
         yield _own_counted(text, SAMPLED, paper, _time_question(SAMPLED, rival, 1.0))
     paper = _published_faster("temps", _AS_FAST)
     for method in (SAMPLED, EXACT):
-        for words, key in (("noise given", None), ("with the choice", "seconds_with_choice")):
+        for words, key in (
+            ("noise given", None),
+            ("with the choice", "seconds_with_choice"),
+        ):
             question = _time_question(method, "temps", _AS_FAST, key)
             text = f"learns as fast as temps, {words}"
             yield _own_counted(text, method, paper, question)
 
 
 def _theory_claims() -> Iterator[Claim]:
-    yield _own_counted("Theorem 1: equal sides at the end", EXACT, None, _sides_agree, least=1.0)
-    yield _own_counted("confidences in several bins", EXACT, None, _uses_bins, least=1.0)
+    yield _own_counted(
+        "Theorem 1: equal sides at the end", EXACT, None, _sides_agree, least=1.0
+    )
+    yield _own_counted(
+        "confidences in several bins", EXACT, None, _uses_bins, least=1.0
+    )
     for n in SIZES:
         text = f"Theorem 2 holds on {n:,} examples"
-        yield Claim(text, "", "95%", 1.0 - DELTA, lambda cuts, results, n=n: _coverage(n))  # type: ignore[misc]
+        yield Claim(
+            text, "", "95%", 1.0 - DELTA, lambda cuts, results, n=n: _coverage(n)
+        )  # type: ignore[misc]
     least, most = _SPREADS
     text = "spread of the confidences in Table 1"
-    yield Claim(text, "", f"{least} to {most}", least, _published_spread, most, percent=False)
+    yield Claim(
+        text, "", f"{least} to {most}", least, _published_spread, most, percent=False
+    )
 
 
 def _counted(
@@ -260,13 +327,18 @@ def _counted(
     def find(cuts: Cuts, results: Results) -> Found:
         pairs = [pair for pair in results.suite.pairs if where(pair)]
         names = [pair.name for pair in pairs if pair.name in cuts.pairs]
-        hits = {name: [hit for q in questions for hit in cuts.hits(name, q)] for name in names}
+        hits = {
+            name: [hit for q in questions for hit in cuts.hits(name, q)]
+            for name in names
+        }
         counts = counts_by_seed({name: row for name, row in hits.items() if row})
         spread = NOTHING
         if counts.size and len(questions) == 1:
             of = sum(bool(row) for row in hits.values())
             spread = f"{counts.min()}\N{EN DASH}{counts.max()} of {of}"
-        return Found(_own(results, pairs, questions), mean_share(list(hits.values())), spread)
+        return Found(
+            _own(results, pairs, questions), mean_share(list(hits.values())), spread
+        )
 
     share = _share(paper or CLAIM) if least is None else least
     return Claim(text, method, NOTHING if paper is None else _of(paper), share, find)
@@ -291,13 +363,16 @@ def _own_counted(
     return Claim(text, method, NOTHING if paper is None else _of(paper), share, find)
 
 
-#: What is looked at on one division of a pair: a few numbers, or None if a method was not run.
+#: What is looked at on one division of a pair: a few numbers, or None if a method was
+#: not run.
 Look = Callable[[Get], tuple[float, ...] | None]
 #: From these of many divisions (n, k) to one number.
 Statistic = Callable[[NDArray[np.float64]], float]
 
 
-def _over_divisions(look: Look, statistic: Statistic) -> Callable[[Cuts, Results], Found]:
+def _over_divisions(
+    look: Look, statistic: Statistic
+) -> Callable[[Cuts, Results], Found]:
     """A statistic over networks: on their own division, and its mean over seeds."""
 
     def find(cuts: Cuts, results: Results) -> Found:
@@ -325,18 +400,22 @@ def _won_and_gap(method: str) -> Look:
     question = is_lowest(method, RIVALS[method], score_of("ece"))
 
     def look(get: Get) -> tuple[float, ...] | None:
-        found, won = get(method), question(get)
+        found = get(method)
+        won = question(get)
         return None if found is None or won is None else (float(won), _gap(found))
 
     return look
 
 
 def _variance_ratio(method: str) -> Look:
-    """Log of the variance of the confidences over the median of the paper's calibrated methods."""
+    """Log of the variance of the confidences over the median of the paper's
+    calibrated methods.
+    """
     rivals = [name for name in PAPER_METHODS if name not in (SAMPLED, "uncalibrated")]
 
     def look(get: Get) -> tuple[float, ...] | None:
-        found, others = get(method), [r.score("sharpness") for n in rivals if (r := get(n))]
+        found = get(method)
+        others = [r.score("sharpness") for n in rivals if (r := get(n))]
         if found is None or not others:
             return None
         return (math.log(found.score("sharpness") / float(np.median(others))),)
@@ -347,7 +426,9 @@ def _variance_ratio(method: str) -> Look:
 def _trade_off(get: Get) -> tuple[float, ...] | None:
     """Rank correlation of ECE and variance over the paper's calibrated methods."""
     names = [name for name in PAPER_METHODS if name != "uncalibrated"]
-    found = [(r.score("ece"), r.score("sharpness")) for name in names if (r := get(name))]
+    found = [
+        (r.score("ece"), r.score("sharpness")) for name in names if (r := get(name))
+    ]
     if len(found) < 4:
         return None
     ranks = rankdata(np.array(found), axis=0)
@@ -358,14 +439,22 @@ def _correlation(rows: NDArray[np.float64]) -> float:
     """Pearson's, of the two columns; NaN if one is constant."""
     centred = rows - rows.mean(axis=0)
     norms = np.sqrt((centred**2).sum(axis=0))
-    return float((centred[:, 0] * centred[:, 1]).sum() / norms.prod()) if norms.all() else math.nan
+    return (
+        float((centred[:, 0] * centred[:, 1]).sum() / norms.prod())
+        if norms.all()
+        else math.nan
+    )
 
 
 def _mean_difference(rows: NDArray[np.float64]) -> float:
     """Mean of the second column where the first is 0, less that where it is 1."""
     won = rows[:, 0] > 0.5
     gaps = rows[:, 1]
-    return math.nan if won.all() or not won.any() else float(gaps[~won].mean() - gaps[won].mean())
+    return (
+        math.nan
+        if won.all() or not won.any()
+        else float(gaps[~won].mean() - gaps[won].mean())
+    )
 
 
 def _geometric_mean(rows: NDArray[np.float64]) -> float:
@@ -394,11 +483,16 @@ def _gap_question(method: str) -> Question:
     return ask
 
 
-def _time_question(method: str, rival: str, factor: float, key: str | None = None) -> Question:
-    """Whether a fit, or another time among its facts, takes less than so many times a rival's."""
+def _time_question(
+    method: str, rival: str, factor: float, key: str | None = None
+) -> Question:
+    """Whether a fit, or another time among its facts, takes less than so many times
+    a rival's.
+    """
 
     def ask(get: Get) -> bool | None:
-        ours, theirs = get(method), get(rival)
+        ours = get(method)
+        theirs = get(rival)
         if ours is None or theirs is None or theirs.fit_seconds is None:
             return None
         seconds = ours.fit_seconds if key is None else ours.facts.get(key)
@@ -422,14 +516,18 @@ def _uses_bins(get: Get) -> bool | None:
 
 
 def _coverage(n: int) -> Found:
-    """How often the published bound held over simulated test sets, with Clopper and Pearson's."""
+    """How often the published bound held over simulated test sets, with Clopper and
+    Pearson's.
+    """
     (found,) = simulate_bounds((n,), n_sets=_SETS)
     held = round(_SETS * found.coverage["paper"])
     return Found(NOTHING, share_of([True] * held + [False] * (_SETS - held)))
 
 
 def _published_spread(cuts: Cuts, results: Results) -> Found:
-    """The paper's Table 1 against its text; no sample, so the interval is the range itself."""
+    """The paper's Table 1 against its text; no sample, so the interval is the range
+    itself.
+    """
     values = [float(row["sigma_hat"]) for row in published_rows("selected_noise")]
     least = min(values)
     text = f"Table 1: {least:.4f} to {max(values):.4f}"
@@ -445,7 +543,9 @@ def _ece_at(bins: int) -> Callable[[Result], float]:
 
 
 def _normalised(*, exact: bool) -> list[str]:
-    return [name for name in paper_methods(exact=exact, normalised=True) if name != RECAL]
+    return [
+        name for name in paper_methods(exact=exact, normalised=True) if name != RECAL
+    ]
 
 
 def _has_all(pair: Pair) -> bool:
@@ -456,18 +556,24 @@ def _is_imagenet(pair: Pair) -> bool:
     return pair.dataset == "imagenet"
 
 
-def _answers(results: Results, pairs: Sequence[Pair], questions: Sequence[Question]) -> list[bool]:
+def _answers(
+    results: Results, pairs: Sequence[Pair], questions: Sequence[Question]
+) -> list[bool]:
     asked = [q(lambda m, p=p: results.get(p, m)) for p in pairs for q in questions]  # type: ignore[misc]
     return [answer for answer in asked if answer is not None]
 
 
 def _own(results: Results, pairs: Sequence[Pair], questions: Sequence[Question]) -> str:
-    """On how many networks, and on how many of those that are known by their best classes."""
+    """On how many networks, and on how many of those that are known by their best
+    classes.
+    """
     known = _answers(results, pairs, questions)
     few = _answers(results, [pair for pair in pairs if not _has_all(pair)], questions)
     if not known:
         return NOTHING
-    return _of((sum(known), len(known))) + (f" (top-k: {_of((sum(few), len(few)))})" if few else "")
+    return _of((sum(known), len(known))) + (
+        f" (top-k: {_of((sum(few), len(few)))})" if few else ""
+    )
 
 
 def _top_k_note(results: Results) -> str:
@@ -476,14 +582,19 @@ def _top_k_note(results: Results) -> str:
         return "All logits of all networks are known."
     listed = ", ".join(f"{pair.title} (its best {pair.top_k})" for pair in few)
     return (
-        f"Of {len(few)} networks only the best classes are known, so that of the paper's methods "
-        f"uncalibrated, temps and ets alone compete with hoki exact there: {listed}. Own division "
-        "says in brackets how many of the networks counted are of these (top-k)."
+        f"Of {len(few)} networks only the best classes are known, so that of the "
+        "paper's methods uncalibrated, temps and ets alone compete with hoki exact "
+        f"there: {listed}. Own division says in brackets how many of the networks "
+        "counted are of these (top-k)."
     )
 
 
-def _published_lowest(bins: int, *, imagenet: bool = False, among: int = 1) -> tuple[int, int]:
-    """On how many of the paper's networks Hoki's ECE is among the lowest with so many bins."""
+def _published_lowest(
+    bins: int, *, imagenet: bool = False, among: int = 1
+) -> tuple[int, int]:
+    """On how many of the paper's networks Hoki's ECE is among the lowest with so
+    many bins.
+    """
     table = f"ece_{bins}_bins"
     rows = [published_row(table, "imagenet", name) for name in _IMAGENET]
     rows = rows if imagenet else published_rows(table)
@@ -491,7 +602,9 @@ def _published_lowest(bins: int, *, imagenet: bool = False, among: int = 1) -> t
 
 
 def _is_published_lowest(row: PublishedRow, among: int) -> bool:
-    columns = [published_column(name) or name for name in PAPER_METHODS if name != SAMPLED]
+    columns = [
+        published_column(name) or name for name in PAPER_METHODS if name != SAMPLED
+    ]
     return sum(float(row[name]) < float(row["hoki"]) for name in columns) < among
 
 
@@ -503,7 +616,9 @@ def _published_starts() -> tuple[int, int]:
 
 def _published_faster(rival: str, factor: float) -> tuple[int, int]:
     rows = published_rows("learning_time_s")
-    return sum(float(row["hoki"]) < factor * float(row[rival]) for row in rows), len(rows)
+    return sum(float(row["hoki"]) < factor * float(row[rival]) for row in rows), len(
+        rows
+    )
 
 
 def _published_gap(row: PublishedRow) -> float:
@@ -524,7 +639,9 @@ def _number_cell(share: Share) -> Cell:
 def _text(share: Share) -> str:
     if share.low == share.high:
         return f"{share.value:.4f}"
-    value, low, high = share.value, share.low, share.high
+    value = share.value
+    low = share.low
+    high = share.high
     if abs(value) < _SMALL:
         return f"{value:.4f} ({low:.4f} to {high:.4f})"
     return f"{value:.3f} ({low:.3f} to {high:.3f})"

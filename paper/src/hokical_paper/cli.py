@@ -1,4 +1,6 @@
-"""`hokical paper`: the paper's experiments on the logit suite, as tables, figures and one page."""
+"""`hokical paper`: the paper's experiments on the logit suite, as tables, figures
+and one page.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,20 @@ def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
 @add_run_options
 def tables(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Tables; default: all.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Tables; default: all."),
     ] = None,
-    style: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
+    style: Annotated[
+        Format, typer.Option("--format", help="Output format.")
+    ] = Format.terminal,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for one file per table.")
     ] = None,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="Add rows of 95 % intervals (CSV always has them).")
+        bool,
+        typer.Option(
+            "--intervals", help="Add rows of 95 % intervals (CSV always has them)."
+        ),
     ] = False,
     *,
     run: RunOptions,
@@ -82,11 +90,17 @@ def tables(
     known = builders()
     for name in names or ():
         if name not in known:
-            raise typer.BadParameter(f"no table {name!r}; choose from {', '.join(known)}.")
+            raise typer.BadParameter(
+                f"no table {name!r}; choose from {', '.join(known)}."
+            )
     if out is not None and style is Format.terminal:
-        raise typer.BadParameter("-o writes files: choose --format markdown, csv or html.")
+        raise typer.BadParameter(
+            "-o writes files: choose --format markdown, csv or html."
+        )
     results = run.run()
-    found = {name: known[name](results) for name in names} if names else all_tables(results)
+    found = (
+        {name: known[name](results) for name in names} if names else all_tables(results)
+    )
     if intervals and style in (Format.terminal, Format.markdown):
         found = {name: table.with_intervals() for name, table in found.items()}
     if out is not None:
@@ -100,9 +114,9 @@ def tables(
 @app.command(epilog=EXIT_CODES)
 @add_run_options
 def figures(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the PNG files.")] = Path(
-        "paper-results"
-    ),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for the PNG files.")
+    ] = Path("paper-results"),
     *,
     run: RunOptions,
 ) -> None:
@@ -118,9 +132,9 @@ def figures(
 @app.command("all", epilog=EXIT_CODES)
 @add_run_options
 def run_all(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for all files.")] = Path(
-        "paper-results"
-    ),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for all files.")
+    ] = Path("paper-results"),
     *,
     run: RunOptions,
 ) -> None:

@@ -20,23 +20,31 @@ class Score(StrEnum):
 
 
 def calarena(
-    file: Annotated[Path, typer.Argument(help="A benchmark's .h5 file, such as cv-multiclass.h5.")],
+    file: Annotated[
+        Path, typer.Argument(help="A benchmark's .h5 file, such as cv-multiclass.h5.")
+    ],
     published: Annotated[
-        Path | None, typer.Option(help="Its folder of results, such as results/cv-multiclass.")
+        Path | None,
+        typer.Option(help="Its folder of results, such as results/cv-multiclass."),
     ] = None,
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Methods, with commas between them.")
     ] = "uncalibrated,temps,ets,structured,auto",
-    subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
+    subject: Annotated[
+        str, typer.Option(help="The method the others are set against.")
+    ] = "auto",
     score: Annotated[Score, typer.Option(help="log_loss or brier.")] = Score.log_loss,
-    cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(".cache/study"),
+    cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(
+        ".cache/study"
+    ),
     as_json: Json = False,
 ) -> None:
     """Fit methods on CalArena's experiments; set them beside its results.
 
-    Its files are at huggingface.co/datasets/probkit/CalArena, its results in the repository
-    probkit/CalArena. Prints the tables of `hokical paper study`; rows that begin with CalArena are
-    the published ones, of methods that have a result on every experiment.
+    Its files are at huggingface.co/datasets/probkit/CalArena, its results in the
+    repository probkit/CalArena. Prints the tables of `hokical paper study`; rows that
+    begin with CalArena are the published ones, of methods that have a result on every
+    experiment.
     """
     from dataclasses import asdict
 
@@ -47,7 +55,9 @@ def calarena(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     experiments = read_benchmark(file)
     theirs = [] if published is None else read_published(published, experiments)
-    outcomes = run_study(experiments, list(dict.fromkeys([*names, subject])), cache, say)
+    outcomes = run_study(
+        experiments, list(dict.fromkeys([*names, subject])), cache, say
+    )
     groups = summarise([*outcomes, *theirs], subject=subject, score=score.value)
     if as_json:
         show_json([asdict(group) for group in groups])

@@ -1,4 +1,6 @@
-"""`hokical paper claims|certainty|check|docs`: claims over many divisions, pages with results."""
+"""`hokical paper claims|certainty|check|docs`: claims over many divisions, pages
+with results.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,24 @@ from typing import Annotated
 
 import typer
 
-from hokical_paper.cli_options import RunOptions, add_run_options, list_files, show_tables
+from hokical_paper.cli_options import (
+    RunOptions,
+    add_run_options,
+    list_files,
+    show_tables,
+)
 
 Divisions = Annotated[int, typer.Option(min=2, help="Divisions of each pair.")]
 
 
 @add_run_options
 def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
-    """Every claim of the paper with its verdict, and which of its tables has rotated headers.
+    """Every claim of the paper with its verdict, and which of its tables has rotated
+    headers.
 
-    Computes what is missing on the pairs' own division. Of new divisions it uses those that
-    `certainty` has stored, and computes none: a claim about them is "not run" if there are none.
+    Computes what is missing on the pairs' own division. Of new divisions it uses those
+    that `certainty` has stored, and computes none: a claim about them is "not run" if
+    there are none.
     """
     from hokical_paper.certainty import run_cuts
     from hokical_paper.claims import claims_table
@@ -25,7 +34,9 @@ def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
     from hokical_paper.headers import headers_table
 
     results = run.run()
-    found = run_cuts(results.suite, run.store, n_cuts=divisions, slow=True, stored_only=True)
+    found = run_cuts(
+        results.suite, run.store, n_cuts=divisions, slow=True, stored_only=True
+    )
     tables = {
         "claims": claims_table(Cuts.of(found, results.suite.names), results),
         "headers": headers_table(results),
@@ -35,17 +46,22 @@ def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
 
 @add_run_options
 def certainty(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the tables.")] = Path(
-        "paper-results"
-    ),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for the tables.")
+    ] = Path("paper-results"),
     divisions: Divisions = 20,
     stored: Annotated[
-        bool, typer.Option("--stored", help="Compute no division; use those of a stopped run.")
+        bool,
+        typer.Option(
+            "--stored", help="Compute no division; use those of a stopped run."
+        ),
     ] = False,
     *,
     run: RunOptions,
 ) -> None:
-    """Divide every pair's examples anew, many times: how certain are the paper's claims?"""
+    """Divide every pair's examples anew, many times: how certain are the paper's
+    claims?
+    """
     from hokical_paper.certainty import run_cuts
     from hokical_paper.certainty_tables import certainty_table, ranks_table
     from hokical_paper.claims import claims_table
@@ -78,11 +94,15 @@ def certainty(
 
 @add_run_options
 def check(
-    page: Annotated[Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)],
+    page: Annotated[
+        Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)
+    ],
     *,
     run: RunOptions,
 ) -> None:
-    """Compute the pairs' own division again; fail if a page's cell moved by more than it may."""
+    """Compute the pairs' own division again; fail if a page's cell moved by more
+    than it may.
+    """
     from hokical_paper.stored import moved_cells, read_stored
     from hokical_paper.tables import all_tables
 
@@ -96,17 +116,24 @@ def check(
 
 
 def docs(
-    page: Annotated[Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)],
+    page: Annotated[
+        Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)
+    ],
     results: Annotated[
         Path | None,
         typer.Option(
-            help="results.json of `all` and `certainty`; default: the JSON file beside the page.",
+            help=(
+                "results.json of `all` and `certainty`; default: the JSON file beside "
+                "the page."
+            ),
             exists=True,
             dir_okay=False,
         ),
     ] = None,
 ) -> None:
-    """Fill a page's tables (between `<!-- paper: NAME -->` and `<!-- end -->`) from results."""
+    """Fill a page's tables (between `<!-- paper: NAME -->` and `<!-- end -->`) from
+    results.
+    """
     from hokical_paper.stored import update_page
 
     list_files(update_page(page, results))

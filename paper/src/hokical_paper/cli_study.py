@@ -23,18 +23,27 @@ class Half(StrEnum):
 
 def study(
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder of .npz files with logits or probs, or one.")
+        Path | None,
+        typer.Argument(help="Folder of .npz files with logits or probs, or one."),
     ] = None,
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Methods, with commas between them.")
     ] = "uncalibrated,temps,ets,adaptive,structured,auto,platt,beta,venn_abers",
-    peers: Annotated[bool, typer.Option(help="Also run other libraries that are here.")] = True,
-    subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
+    peers: Annotated[
+        bool, typer.Option(help="Also run other libraries that are here.")
+    ] = True,
+    subject: Annotated[
+        str, typer.Option(help="The method the others are set against.")
+    ] = "auto",
     score: Annotated[
         str,
-        typer.Option(help="log_loss, brier, top_log_loss, top_brier, error_rate, classwise_ece."),
+        typer.Option(
+            help="log_loss, brier, top_log_loss, top_brier, error_rate, classwise_ece."
+        ),
     ] = ("log_loss"),
-    half: Annotated[Half, typer.Option(help="Every second data set, by name.")] = Half.all,
+    half: Annotated[
+        Half, typer.Option(help="Every second data set, by name.")
+    ] = Half.all,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Fit on at most so many examples.")
     ] = None,
@@ -43,12 +52,15 @@ def study(
     ] = 1,
     sizes: Annotated[
         str,
-        typer.Option(help="One table instead: columns for so many examples, as 30,60,100,200,all."),
+        typer.Option(
+            help="One table instead: columns for so many examples, as 30,60,100,200,all."
+        ),
     ] = "",
     calibrated: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Instead: what is lost on so many calibrated samples of each size."
+            min=1,
+            help="Instead: what is lost on so many calibrated samples of each size.",
         ),
     ] = None,
     noisy: Annotated[
@@ -62,21 +74,25 @@ def study(
     repeated: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Instead: hard labels, votes and shallow trees, on so many samples."
+            min=1,
+            help="Instead: hard labels, votes and shallow trees, on so many samples.",
         ),
     ] = None,
-    cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(".cache/study"),
+    cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(
+        ".cache/study"
+    ),
     as_json: Json = False,
 ) -> None:
     """Compare methods over many classifiers, in whole vectors.
 
-    Prints Markdown tables: mean, mean rank, how often the subject wins, and how often each method
-    is worse than no calibration, overall, by task and by size. Intervals are of 95 %, from
-    resampled data sets. An interrupted study goes on where it stopped. With `--calibrated` no
-    folder is needed: classifiers of 2 to 300 classes are drawn that are right already. With
-    `--noisy`, overconfident classifiers of 10 classes are fitted on labels with 30 % random ones.
-    With `--repeated`, rows have few distinct values. With `--sizes`, one table has a column for
-    each number of examples to fit on.
+    Prints Markdown tables: mean, mean rank, how often the subject wins, and how often
+    each method is worse than no calibration, overall, by task and by size. Intervals
+    are of 95 %, from resampled data sets. An interrupted study goes on where it
+    stopped. With `--calibrated` no folder is needed: classifiers of 2 to 300 classes
+    are drawn that are right already. With `--noisy`, overconfident classifiers of 10
+    classes are fitted on labels with 30 % random ones. With `--repeated`, rows have few
+    distinct values. With `--sizes`, one table has a column for each number of examples
+    to fit on.
     """
     from dataclasses import asdict
 
@@ -98,7 +114,9 @@ def study(
     names += [name for name, peer in PEERS.items() if peers and not peer.missing()]
     names = list(dict.fromkeys([*names, subject]))
     if sizes:
-        limits = {size: None if size == "all" else _count(size) for size in sizes.split(",")}
+        limits = {
+            size: None if size == "all" else _count(size) for size in sizes.split(",")
+        }
         by_size = {}
         for size, most in limits.items():
             chosen = choose_experiments(folder, half.value, most, draws if most else 1)
@@ -132,7 +150,9 @@ def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
 
 def _count(size: str) -> int:
     if not size.strip().isdecimal() or int(size) < 1:
-        raise typer.BadParameter(f"`--sizes` must be numbers or `all`, with commas; got {size!r}.")
+        raise typer.BadParameter(
+            f"`--sizes` must be numbers or `all`, with commas; got {size!r}."
+        )
     return int(size)
 
 
@@ -146,11 +166,13 @@ def _show_simulated(
     found: Sequence[Any]
     if noisy is not None:
         noise = study_noise.measure_noisy(methods, noisy)
-        found, text = noise, study_noise.noisy_table(noise)
+        found = noise
+        text = study_noise.noisy_table(noise)
     else:
         assert repeated is not None
         losses = study_noise.measure_repeated(methods, repeated)
-        found, text = losses, study_noise.repeated_table(losses)
+        found = losses
+        text = study_noise.repeated_table(losses)
     if as_json:
         show_json([asdict(loss) for loss in found])
     else:

@@ -1,12 +1,12 @@
 """Which source code a result depends on: every module that its entry modules lead to.
 
-The import statements are followed from the entry modules, also those inside functions, to modules
-of `hokical` and `hokical_paper`. Names decide, not folders, so the digest does not change when
-files move on disk, and a module that cannot be found is an error.
+The import statements are followed from the entry modules, also those inside functions,
+to modules of `hokical` and `hokical_paper`. Names decide, not folders, so the digest
+does not change when files move on disk, and a module that cannot be found is an error.
 
-A package that only re-exports names (`__all__`) is looked through: `from hokical.plots import
-reliability` leads to the module that defines it and not to the other plots. What such a package
-imports without exporting it, for its effects, is followed.
+A package that only re-exports names (`__all__`) is looked through: `from hokical.plots
+import reliability` leads to the module that defines it and not to the other plots. What
+such a package imports without exporting it, for its effects, is followed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ class CodeNotFoundError(ImportError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"no source found for {name}, so results cannot be tied to the code that computes "
-            "them. Install hokical and hokical-paper again, in matching versions.",
+            f"no source found for {name}, so results cannot be tied to the code that "
+            "computes them. Install hokical and hokical-paper again, in matching "
+            "versions.",
             name=name,
         )
 
 
 class _Import(NamedTuple):
-    """`from module import name as bound`, or `import module` where both names are empty."""
+    """`from module import name as bound`, or `import module` where both names are
+    empty.
+    """
 
     module: str
     name: str = ""
@@ -47,7 +50,9 @@ class _Import(NamedTuple):
 
 
 class _Module(NamedTuple):
-    """A module's name, source and imports; `exports` is the `__all__` of a mere facade."""
+    """A module's name, source and imports; `exports` is the `__all__` of a mere
+    facade.
+    """
 
     name: str
     is_package: bool
@@ -74,7 +79,9 @@ def executed_sources(*entries: str) -> dict[str, str]:
         if name not in found:
             module = _read(name)
             found[name] = module.source
-            waiting += (_home(item) for item in module.imports if _is_followed(item.module))
+            waiting += (
+                _home(item) for item in module.imports if _is_followed(item.module)
+            )
             for parent in _parents(name):
                 if parent.exports is None:
                     waiting.append(parent.name)
@@ -120,14 +127,18 @@ def _read(name: str) -> _Module:
     spec = _find(name)
     source = None
     if spec is not None and isinstance(spec.loader, InspectLoader):
-        with suppress(ImportError):  # the file of a module that was imported may be gone
+        with suppress(
+            ImportError
+        ):  # the file of a module that was imported may be gone
             source = spec.loader.get_source(name)
     if spec is None or source is None:
         raise CodeNotFoundError(name)
     is_package = spec.submodule_search_locations is not None
     tree = ast.parse(source)
     imports = tuple(_imports(tree, name if is_package else name.rpartition(".")[0]))
-    return _Module(name, is_package, source, imports, _facade_exports(tree) if is_package else None)
+    return _Module(
+        name, is_package, source, imports, _facade_exports(tree) if is_package else None
+    )
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -143,7 +154,9 @@ def _facade_exports(tree: ast.Module) -> frozenset[str] | None:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             exports = frozenset(ast.literal_eval(node.value))
-        elif not isinstance(node, ast.Import | ast.ImportFrom) and not _is_docstring(node):
+        elif not isinstance(node, ast.Import | ast.ImportFrom) and not _is_docstring(
+            node
+        ):
             return None
     return exports
 
@@ -162,7 +175,9 @@ def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith(
+            "TYPE_CHECKING"
+        ):
             waiting += node.orelse
         elif isinstance(node, ast.Import):
             yield from (_Import(alias.name) for alias in node.names)

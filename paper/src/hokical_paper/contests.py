@@ -1,4 +1,6 @@
-"""Contests over many divisions: who is lowest how often, with intervals for the shares."""
+"""Contests over many divisions: who is lowest how often, with intervals for the
+shares.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Question = Callable[[Get], bool | None]
 
 
 class Share(NamedTuple):
-    """A share with its 95 % interval, and of how many divisions (of a pair) or pairs it is one."""
+    """A share with its 95 % interval, and of how many divisions (of a pair) or pairs
+    it is one.
+    """
 
     value: float
     low: float
@@ -50,12 +54,16 @@ class Cuts:
     @classmethod
     def of(cls, results: Sequence[Result], pairs: Sequence[str]) -> Cuts:
         known = {(r.pair, r.cut, r.method): r for r in results if r.cut is not None}
-        return cls(known, tuple(pair for pair in pairs if any(key[0] == pair for key in known)))
+        return cls(
+            known, tuple(pair for pair in pairs if any(key[0] == pair for key in known))
+        )
 
     def seeds(self, pair: str) -> list[int]:
         return sorted({seed for name, seed, _ in self.found if name == pair})
 
-    def values(self, pair: str, seed: int, methods: Sequence[str], measure: Measure) -> list[float]:
+    def values(
+        self, pair: str, seed: int, methods: Sequence[str], measure: Measure
+    ) -> list[float]:
         """The number of each method on one division; NaN where it was not run."""
         found = [self.found.get((pair, seed, method)) for method in methods]
         return [np.nan if result is None else measure(result) for result in found]
@@ -73,18 +81,30 @@ class Cuts:
         return look(lambda name: self.found.get((pair, seed, name)))
 
     def complete(self, methods: Sequence[str]) -> Cuts:
-        """Only the divisions on which all these methods ran, of those that ran on the pair."""
+        """Only the divisions on which all these methods ran, of those that ran on
+        the pair.
+        """
         ran: dict[str, dict[str, set[int]]] = {pair: {} for pair in self.pairs}
         for pair, seed, method in self.found:
             if method in methods:
                 ran[pair].setdefault(method, set()).add(seed)
-        common = {pair: set.intersection(*seeds.values()) for pair, seeds in ran.items() if seeds}
-        kept = {key: r for key, r in self.found.items() if key[1] in common.get(key[0], ())}
+        common = {
+            pair: set.intersection(*seeds.values())
+            for pair, seeds in ran.items()
+            if seeds
+        }
+        kept = {
+            key: r for key, r in self.found.items() if key[1] in common.get(key[0], ())
+        }
         return Cuts(kept, self.pairs)
 
-    def mean_ranks(self, pair: str, methods: Sequence[str], measure: Measure) -> dict[str, float]:
+    def mean_ranks(
+        self, pair: str, methods: Sequence[str], measure: Measure
+    ) -> dict[str, float]:
         """Mean rank of each method that ran on a pair; divisions must be `complete`."""
-        table = np.array([self.values(pair, s, methods, measure) for s in self.seeds(pair)])
+        table = np.array(
+            [self.values(pair, s, methods, measure) for s in self.seeds(pair)]
+        )
         if not table.size:
             return {}
         used = ~np.isnan(table).all(axis=0)
@@ -94,7 +114,9 @@ class Cuts:
 
 
 def is_lowest(method: str, rivals: Sequence[str], measure: Measure) -> Question:
-    """Whether a method is lowest of those `rivals`, of which it is one, that were run."""
+    """Whether a method is lowest of those `rivals`, of which it is one, that were
+    run.
+    """
 
     def ask(get: Get) -> bool | None:
         ours = get(method)
@@ -104,12 +126,18 @@ def is_lowest(method: str, rivals: Sequence[str], measure: Measure) -> Question:
     return ask
 
 
-def is_among_best(method: str, rivals: Sequence[str], measure: Measure, among: int = 2) -> Question:
-    """Whether fewer than so many of those `rivals` that were run are lower than a method."""
+def is_among_best(
+    method: str, rivals: Sequence[str], measure: Measure, among: int = 2
+) -> Question:
+    """Whether fewer than so many of those `rivals` that were run are lower than a
+    method.
+    """
 
     def ask(get: Get) -> bool | None:
         ours = get(method)
-        found = [measure(result) for name in rivals if (result := get(name)) is not None]
+        found = [
+            measure(result) for name in rivals if (result := get(name)) is not None
+        ]
         return None if ours is None else sum(x < measure(ours) for x in found) < among
 
     return ask
@@ -133,7 +161,8 @@ def share_of(hits: Sequence[bool]) -> Share:
 
 
 def mean_share(hits: Sequence[Sequence[bool]]) -> Share:
-    """The mean share over pairs; the interval resamples pairs, then divisions within each pair.
+    """The mean share over pairs; the interval resamples pairs, then divisions within
+    each pair.
 
     Pairs are the independent unit: divisions of one pair share its examples.
 
@@ -153,12 +182,15 @@ def mean_share(hits: Sequence[Sequence[bool]]) -> Share:
 
 
 def bootstrap_pairs(
-    rows: Sequence[Sequence[tuple[float, ...]]], statistic: Callable[[NDArray[np.float64]], float]
+    rows: Sequence[Sequence[tuple[float, ...]]],
+    statistic: Callable[[NDArray[np.float64]], float],
 ) -> Share:
-    """A statistic over networks, the mean over seeds, with networks resampled for its interval.
+    """A statistic over networks, the mean over seeds, with networks resampled for its
+    interval.
 
-    `rows` has a few numbers for each division of each network. On each seed the statistic is of
-    the networks' divisions of that number; seeds that some network lacks are left out.
+    `rows` has a few numbers for each division of each network. On each seed the
+    statistic is of the networks' divisions of that number; seeds that some network
+    lacks are left out.
     """
     least = min((len(row) for row in rows), default=0)
     if least == 0 or len(rows) < _FEWEST:
@@ -184,5 +216,7 @@ def _mean_over_seeds(
 def counts_by_seed(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:
     """On how many pairs each single division was won, (seeds that all pairs have,)."""
     least = min((len(row) for row in hits.values()), default=0)
-    table = np.array([row[:least] for row in hits.values()], np.int64).reshape(len(hits), least)
+    table = np.array([row[:least] for row in hits.values()], np.int64).reshape(
+        len(hits), least
+    )
     return np.asarray(table.sum(axis=0))

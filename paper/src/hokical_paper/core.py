@@ -1,4 +1,6 @@
-"""What the code of the paper uses of hokical beside its public names, so that one file shows it."""
+"""What the code of the paper uses of hokical beside its public names, so that one
+file shows it.
+"""
 
 from hokical._core.arrays import backend_of, to_float64, to_host
 from hokical._core.checks import (
@@ -19,7 +21,13 @@ from hokical._core.checks import (
 )
 from hokical._core.logits import MAX_MARGIN, Tail, by_blocks, per_row
 from hokical._core.reading import as_labels, as_weights
-from hokical._core.runtime import ConvergenceWarning, progress_bar, thread_count, track, warn_user
+from hokical._core.runtime import (
+    ConvergenceWarning,
+    progress_bar,
+    thread_count,
+    track,
+    warn_user,
+)
 from hokical._core.special import contract, uniform_draws
 from hokical._core.storage import storable
 from hokical.rules.base import (

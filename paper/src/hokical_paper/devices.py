@@ -24,7 +24,8 @@ def check_device(device: str | None) -> None:
         import_module("torch").empty(1, device=device)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "--device needs PyTorch: pip install './paper[torch]' in a clone.", name="torch"
+            "--device needs PyTorch: pip install './paper[torch]' in a clone.",
+            name="torch",
         ) from error
     except (RuntimeError, AssertionError) as error:  # such as a PyTorch without CUDA
         raise ValueError(
@@ -36,8 +37,9 @@ def check_device(device: str | None) -> None:
 def move_to_fit(data: PairData, device: str) -> tuple[PairData, str | None]:
     """The pair with its validation logits on a device, and the device's name.
 
-    Methods are fitted where these logits are. The test logits stay, so that all methods are
-    measured alike; pairs of which only the best classes are known stay too, with the name None.
+    Methods are fitted where these logits are. The test logits stay, so that all methods
+    are measured alike; pairs of which only the best classes are known stay too, with
+    the name None.
     """
     if not isinstance(data.val_logits, np.ndarray):
         return data, None
@@ -49,7 +51,9 @@ def move_to_fit(data: PairData, device: str) -> tuple[PairData, str | None]:
 
 
 def device_notes(found: Iterable[Result]) -> list[str]:
-    """A sentence for each device with the methods fitted on it; ReCal's is another matter."""
+    """A sentence for each device with the methods fitted on it; ReCal's is another
+    matter.
+    """
     by_device: dict[str, list[Result]] = {}
     for result in found:
         if result.method != RECAL and result.facts.get("device"):
@@ -65,7 +69,8 @@ def _device_note(device: str, fits: list[Result]) -> str:
         if pairs:
             alike.setdefault(pairs, []).append(title_of(method))
     listed = [
-        f"{', '.join(methods)} on {', '.join(pairs) if len(pairs) < 3 else f'{len(pairs)} pairs'}"
+        f"{', '.join(methods)} on "
+        f"{', '.join(pairs) if len(pairs) < 3 else f'{len(pairs)} pairs'}"
         for pairs, methods in alike.items()
     ]
     return f"Fitted on {device}, up to {most} at a time: {'; '.join(listed)}."

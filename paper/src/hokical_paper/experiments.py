@@ -39,7 +39,8 @@ BoolArray = NDArray[np.bool_]
 SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 N_DRAWS = 1000
 SEED = 0
-#: A shorter fit is timed twice and the better time counts: the first may include compilation.
+#: A shorter fit is timed twice and the better time counts: the first may include
+#: compilation.
 _TIMED_TWICE_BELOW = 10.0
 
 
@@ -53,7 +54,8 @@ def run_method(pair: Pair, data: PairData, method: str) -> Result:
         pair.name,
         method,
         outcome.fit_seconds,
-        {name: found[name] for name in SCORES} | {"sharpness": _variance(outcome.confidence)},
+        {name: found[name] for name in SCORES}
+        | {"sharpness": _variance(outcome.confidence)},
         {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
         reliability(*rows),
         outcome.notes,
@@ -69,15 +71,21 @@ def _variance(confidence: FloatArray) -> Estimate:
 
 
 def entry_modules(method: str) -> tuple[str, ...]:
-    """The modules whose code, with all that they import, decides the result of a method."""
+    """The modules whose code, with all that they import, decides the result of a
+    method.
+    """
     if method in _SPECIAL:
         return (__name__,)
-    return __name__, type(make(method)).__module__  # found by name, not by an import here
+    return __name__, type(
+        make(method)
+    ).__module__  # found by name, not by an import here
 
 
 @dataclass(frozen=True, eq=False)
 class _PairAnswers:
-    """Confidence and correctness on the test set, (n,) each, and facts about the fit."""
+    """Confidence and correctness on the test set, (n,) each, and facts about the
+    fit.
+    """
 
     confidence: FloatArray
     correct: BoolArray
@@ -99,9 +107,13 @@ def _fit_registered(method: str, data: PairData) -> _PairAnswers:
 
 
 def _read_recal(pair: Pair, data: PairData) -> _PairAnswers:
-    """ReCal needs the images, so its confidences were computed when the pair was exported."""
+    """ReCal needs the images, so its confidences were computed when the pair was
+    exported.
+    """
     if pair.recal is None or data.recal_confidence is None:
-        raise ValueError(f"{pair.name} has no ReCal confidences; export them with the pair.")
+        raise ValueError(
+            f"{pair.name} has no ReCal confidences; export them with the pair."
+        )
     facts = {"device": pair.recal.get("device")}
     seconds = float(pair.recal["fit_seconds"])
     return _PairAnswers(data.recal_confidence, data.test_correct, seconds, facts=facts)
@@ -110,7 +122,9 @@ def _read_recal(pair: Pair, data: PairData) -> _PairAnswers:
 def _fit_published(
     pair: Pair, data: PairData, fit: Callable[..., Fitted], times: int = 2
 ) -> _PairAnswers:
-    """A method as its authors publish it: the confidence is the largest value of a row."""
+    """A method as its authors publish it: the confidence is the largest value of a
+    row.
+    """
     seconds: list[float] = []
     for _ in range(times if data.cut is None else 1):
         begun = time.process_time()
@@ -131,11 +145,13 @@ def _fit_irova_ts_published(pair: Pair, data: PairData) -> _PairAnswers:
 
 
 def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
-    """As in the paper: noise and fit from draws. The time is that of the fit; that of the choice
-    of the noise is a fact of its own, as the paper does not say whether its times include it.
+    """As in the paper: noise and fit from draws. The time is that of the fit; that of
+    the choice of the noise is a fact of its own, as the paper does not say whether its
+    times include it.
 
-    On examples that were divided anew, the noise is that of the largest exact spread, which the
-    draws estimate: the paper's grid would be most of the work of twenty divisions.
+    On examples that were divided anew, the noise is that of the largest exact spread,
+    which the draws estimate: the paper's grid would be most of the work of twenty
+    divisions.
     """
     examples = (data.val_logits, data.val_labels)
     begun = time.process_time()
@@ -144,32 +160,43 @@ def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
     else:
         selection = select_noise(*examples)
     choice = time.process_time() - begun
-    hoki = Hoki(noise=selection.noise, draws=N_DRAWS, unseen="as_printed", random_state=SEED)
+    hoki = Hoki(
+        noise=selection.noise, draws=N_DRAWS, unseen="as_printed", random_state=SEED
+    )
     outcome = _hoki_outcome(hoki, data, selection)
-    if data.cut is None and outcome.fit_seconds is not None:  # elsewhere it is no choice on a grid
+    if (
+        data.cut is None and outcome.fit_seconds is not None
+    ):  # elsewhere it is no choice on a grid
         outcome.facts["seconds_with_choice"] = choice + outcome.fit_seconds
     return outcome
 
 
 def _fit_hoki_exact(pair: Pair, data: PairData) -> _PairAnswers:
-    """Exact stability. The time is that of the fit with its noise given; that of the choice of the
-    noise and the fit is a fact of its own. Here are the theorems, too.
+    """Exact stability. The time is that of the fit with its noise given; that of the
+    choice of the noise and the fit is a fact of its own. Here are the theorems, too.
     """
     hoki, seconds, _ = _time_fit(Hoki(), data)
-    outcome = _hoki_outcome(clone(hoki).set_params(noise=hoki.noise_), data, hoki.selection_)
+    outcome = _hoki_outcome(
+        clone(hoki).set_params(noise=hoki.noise_), data, hoki.selection_
+    )
     outcome.facts["seconds_with_choice"] = seconds
     if data.cut is None:
-        theory = {"sufficiency": sufficiency_facts(hoki, data), "bounds": bound_facts(hoki, data)}
+        theory = {
+            "sufficiency": sufficiency_facts(hoki, data),
+            "bounds": bound_facts(hoki, data),
+        }
         outcome.facts.update(theory)
     return outcome
 
 
 def _hoki_outcome(hoki: Hoki, data: PairData, chosen: NoiseSelection) -> _PairAnswers:
-    """Hoki with a noise that was `chosen`; and its ECE when examples start at their own confidence
-    instead, and when it learns from a quarter of the validation set.
+    """Hoki with a noise that was `chosen`; and its ECE when examples start at their own
+    confidence instead, and when it learns from a quarter of the validation set.
     """
     fitted, seconds, notes = _time_fit(hoki, data)
-    other, _, other_notes = _time_fit(HokiFromConfidence(**hoki.get_params()), data, times=1)
+    other, _, other_notes = _time_fit(
+        HokiFromConfidence(**hoki.get_params()), data, times=1
+    )
     few, _, _ = _time_fit(clone(hoki), _quarter(data), times=1)
     correct = data.test_correct
     facts = {
@@ -188,7 +215,9 @@ def _quarter(data: PairData) -> PairData:
     """The same pair with a quarter of its validation examples, chosen at random."""
     order = portable_permutation(data.val_labels.size, SEED)
     kept = np.sort(order[: data.val_labels.size // 4])
-    return replace(data, val_logits=data.val_logits[kept], val_labels=data.val_labels[kept])
+    return replace(
+        data, val_logits=data.val_logits[kept], val_labels=data.val_labels[kept]
+    )
 
 
 def _noise_facts(selection: NoiseSelection) -> dict[str, Any]:
@@ -227,16 +256,24 @@ def _fit_hoki_on_inputs(pair: Pair, data: PairData) -> _PairAnswers:
 def _fit_hoki_on_both(pair: Pair, data: PairData) -> _PairAnswers:
     plain, val_kept, test_kept, val_correct = _views(pair, data)
     begun = time.process_time()
-    mix = fit_mix(plain.stability(data.val_logits), input_stability(val_kept), val_correct)
+    mix = fit_mix(
+        plain.stability(data.val_logits), input_stability(val_kept), val_correct
+    )
     seconds = time.process_time() - begun
-    confidence = mix.confidence(plain.stability(data.test_logits), input_stability(test_kept))
+    confidence = mix.confidence(
+        plain.stability(data.test_logits), input_stability(test_kept)
+    )
     return _compare_with_plain(plain, confidence, data, seconds, weight=mix.weight)
 
 
 def _views(pair: Pair, data: PairData) -> tuple[Hoki, BoolArray, BoolArray, BoolArray]:
-    """Plain Hoki to compare with, which views keep the label in both sets, validation hits."""
+    """Plain Hoki to compare with, which views keep the label in both sets,
+    validation hits.
+    """
     if data.val_kept is None or data.test_kept is None:
-        raise ValueError(f"{pair.name} does not say which views keep their label; export it again.")
+        raise ValueError(
+            f"{pair.name} does not say which views keep their label; export it again."
+        )
     plain, _, _ = _time_fit(Hoki(unseen="as_printed"), data, times=1)
     return plain, data.val_kept, data.test_kept, data.val_correct
 
@@ -244,25 +281,35 @@ def _views(pair: Pair, data: PairData) -> tuple[Hoki, BoolArray, BoolArray, Bool
 def _compare_with_plain(
     plain: Hoki, confidence: FloatArray, data: PairData, seconds: float, **facts: Any
 ) -> _PairAnswers:
-    """Adds the difference in Brier score to plain Hoki and its standard error over examples."""
+    """Adds the difference in Brier score to plain Hoki and its standard error over
+    examples.
+    """
     correct = data.test_correct
     before = (plain.predict_confidence(data.test_logits) - correct) ** 2
     difference = (confidence - correct) ** 2 - before
     error = float(difference.std(ddof=1)) / math.sqrt(difference.size)
-    facts = {"brier_difference": float(difference.mean()), "brier_error": error, **facts}
+    facts = {
+        "brier_difference": float(difference.mean()),
+        "brier_error": error,
+        **facts,
+    }
     return _PairAnswers(confidence, correct, seconds, facts=facts)
 
 
 def _time_fit(
     calibrator: Any, data: PairData, *, times: int = 2
 ) -> tuple[Any, float, tuple[str, ...]]:
-    """Fit on the validation logits: the calibrator, CPU seconds, convergence warnings."""
+    """Fit on the validation logits: the calibrator, CPU seconds, convergence
+    warnings.
+    """
     seconds: list[float] = []
     below = _TIMED_TWICE_BELOW if data.cut is None else 0.0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         while not seconds or (len(seconds) < times and seconds[0] < below):
-            begun = time.process_time()  # other load does not count; fits use one thread
+            begun = (
+                time.process_time()
+            )  # other load does not count; fits use one thread
             calibrator.fit(data.val_logits, data.val_labels)
             seconds.append(time.process_time() - begun)
     notes = dict.fromkeys(str(warning.message) for warning in caught)

@@ -1,4 +1,6 @@
-"""The paper's figures from our results, and a few more; only drawing imports matplotlib."""
+"""The paper's figures from our results, and a few more; only drawing imports
+matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ def require_matplotlib() -> None:
     """Fail before anything is computed if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise ImportError(
-            "figures need matplotlib, which is missing: pip install './paper[plot]' in a clone. "
-            "`hokical paper tables` works without it."
+            "figures need matplotlib, which is missing: pip install './paper[plot]' in "
+            "a clone. `hokical paper tables` works without it."
         )
 
 
@@ -49,39 +51,43 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
     """The caption of each figure and the function that draws it, by name."""
     found: dict[str, tuple[str, Callable[[], Figure]]] = {
         "ece_bars": (
-            "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the paper's as "
-            "diamonds. Bars that exceed their panel are labelled with their value; diamonds that "
-            "do are not shown.",
+            "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the "
+            "paper's as diamonds. Bars that exceed their panel are labelled with their "
+            "value; diamonds that do are not shown.",
             lambda: draw_bars(results),
         ),
         "ece_bins": (
-            "Mean ECE over the networks of a data set on which a method ran, by the number of "
-            "bins of equal width.",
+            "Mean ECE over the networks of a data set on which a method ran, by the "
+            "number of bins of equal width.",
             lambda: draw_bin_counts(results),
         ),
     }
     drawn = illustrated(results.suite)
     if drawn is not None:
         found["figure_1"] = (
-            "Six draws of the same noise on the logits of two right examples of one class: all "
-            "keep the label of the first, half switch that of the second (the paper's Figure 1).",
+            "Six draws of the same noise on the logits of two right examples of one "
+            "class: all keep the label of the first, half switch that of the second "
+            "(the paper's Figure 1).",
             lambda: draw_label_switches(drawn),
         )
         found["figure_2"] = (
-            f"From label switches to confidence, {drawn.title} on {drawn.dataset_title} (the "
-            "paper's Figure 2): the labels of one example under noise, the stability of all "
-            "validation examples, what Hoki makes of it, and the test examples before and after.",
+            f"From label switches to confidence, {drawn.title} on "
+            f"{drawn.dataset_title} (the paper's Figure 2): the labels of one example "
+            "under noise, the stability of all validation examples, what Hoki makes "
+            "of it, and the test examples before and after.",
             lambda: draw_process(drawn),
         )
     theory: dict[str, tuple[str, Callable[[], Figure]]] = {
         "theorem_1": (
-            "Both sides of Theorem 1 per bin: the mean confidence, and the accuracy that label "
-            "switches imply. On the diagonal a bin is calibrated. Area: share of the examples.",
+            "Both sides of Theorem 1 per bin: the mean confidence, and the accuracy "
+            "that label switches imply. On the diagonal a bin is calibrated. Area: "
+            "share of the examples.",
             lambda: draw_sufficiency(results),
         ),
         "theorem_2": (
-            "Bounds on the calibration error (Theorem 2 and its corrections, 95 %): means over "
-            "simulated test sets, and for exact Hoki against the error on held-out examples.",
+            "Bounds on the calibration error (Theorem 2 and its corrections, 95 %): "
+            "means over simulated test sets, and for exact Hoki against the error on "
+            "held-out examples.",
             lambda: draw_bounds(results),
         ),
     }
@@ -90,8 +96,9 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
     for title, pairs in results.suite.datasets.items():
         key = pairs[0].dataset
         found[f"variance_{key}"] = (
-            f"{title}: ECE (log scale) against the variance of the confidences. Lower is better "
-            "calibrated, further right is more informative. Arrows mark methods outside a panel.",
+            f"{title}: ECE (log scale) against the variance of the confidences. Lower "
+            "is better calibrated, further right is more informative. Arrows mark "
+            "methods outside a panel.",
             lambda pairs=pairs: draw_variances(results, pairs),  # type: ignore[misc]
         )
         found[f"reliability_{key}"] = (
@@ -102,11 +109,14 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure as a PNG file with a palette, a third of the size; the figure is closed."""
+    """The figure as a PNG file with a palette, a third of the size; the figure is
+    closed.
+    """
     import matplotlib.pyplot as plt
     from PIL import Image  # comes with matplotlib
 
-    drawn, small = io.BytesIO(), io.BytesIO()
+    drawn = io.BytesIO()
+    small = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=_DPI)
     plt.close(figure)
     picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
@@ -135,15 +145,22 @@ def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
     )
     for column, pair in enumerate(pairs):
         for row, method in enumerate((_UNCALIBRATED, EXACT)):
-            ax, result = grid[row, column], results.get(pair, method)
+            ax = grid[row, column]
+            result = results.get(pair, method)
             if result is None:
                 ax.set_axis_off()
                 continue
             result.diagram.draw(ax)
-            ax.set_title(f"{heads_of(pair)[1]}, {title_of(method)}\nECE {result.score('ece'):.4f}")
+            ax.set_title(
+                f"{heads_of(pair)[1]}, {title_of(method)}\nECE "
+                f"{result.score('ece'):.4f}"
+            )
             handles = ax.get_legend_handles_labels()
             _remove_legend(ax)
-            ax.set(xlabel=ax.get_xlabel() if row else "", ylabel="" if column else ax.get_ylabel())
+            ax.set(
+                xlabel=ax.get_xlabel() if row else "",
+                ylabel="" if column else ax.get_ylabel(),
+            )
     if handles is not None:
         legend_below(figure, *handles)
     return figure
@@ -177,11 +194,19 @@ def draw_bin_counts(results: Results) -> Figure:
         for method in results.methods:
             found = [result for pair in pairs if (result := results.get(pair, method))]
             means = [
-                float(np.mean([result.ece_by_bins[bins] for result in found])) if found else np.nan
+                float(np.mean([result.ece_by_bins[bins] for result in found]))
+                if found
+                else np.nan
                 for bins in BIN_COUNTS
             ]
             ax.plot(BIN_COUNTS, means, label=title_of(method), **style_of(method).line)
-        ax.set(xscale="log", yscale="log", title=title, xlabel="number of bins", ylabel="ECE")
+        ax.set(
+            xscale="log",
+            yscale="log",
+            title=title,
+            xlabel="number of bins",
+            ylabel="ECE",
+        )
         ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
         ax.minorticks_off()
         _use_plain_ticks(ax)
@@ -190,7 +215,9 @@ def draw_bin_counts(results: Results) -> Figure:
 
 
 def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> None:
-    """A bar with its interval; a bar that exceeds the panel is labelled with its value."""
+    """A bar with its interval; a bar that exceeds the panel is labelled with its
+    value.
+    """
     right: dict[str, Any] = {"fontsize": 7, "va": "center", "ha": "right"}
     if result is None:
         ax.text(0.98 * end, place, "not run", color=GREY, **right)
@@ -199,7 +226,9 @@ def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> Non
     ax.barh(place, error.value, color=_bar_colour(result.method), height=0.7)
     if error.value > end:
         ink = "white" if style_of(result.method).is_special else "black"
-        ax.text(0.98 * end, place, f"{error.value:.3f}", color=ink, weight="bold", **right)
+        ax.text(
+            0.98 * end, place, f"{error.value:.3f}", color=ink, weight="bold", **right
+        )
     elif np.isfinite([error.low, error.high]).all():
         ax.hlines(place, error.low, error.high, color="black", linewidth=1)
 
@@ -239,10 +268,16 @@ def _add_bar_legend(figure: Figure) -> None:
 
 
 def _right_end(results: Results, pair: Pair) -> float:
-    """The end of the axis: enough for the calibrated methods; the uncalibrated may exceed it."""
+    """The end of the axis: enough for the calibrated methods; the uncalibrated may
+    exceed it.
+    """
     calibrated = [method for method in results.methods if method != _UNCALIBRATED]
     values = [r.score("ece") for r in results.of_pair(pair) if r.method in calibrated]
-    published = [value for name in calibrated if (value := _published_ece(pair, name)) is not None]
+    published = [
+        value
+        for name in calibrated
+        if (value := _published_ece(pair, name)) is not None
+    ]
     if not values:
         return 1.0
     return float(min(2.5 * np.median(values), 1.1 * max(values + published)))

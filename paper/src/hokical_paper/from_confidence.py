@@ -1,7 +1,9 @@
-"""Hoki from each example's softmax confidence, in place of the accuracy: the paper's other start.
+"""Hoki from each example's softmax confidence, in place of the accuracy: the paper's
+other start.
 
-Algorithm 2 then depends on where a row starts, so that its steps are recorded and repeated. Files
-of hokical up to 0.4 in which `Hoki` had `init="confidence"` are read as this method.
+Algorithm 2 then depends on where a row starts, so that its steps are recorded and
+repeated. Files of hokical up to 0.4 in which `Hoki` had `init="confidence"` are read as
+this method.
 """
 
 from __future__ import annotations
@@ -22,16 +24,20 @@ from hokical.stability.gumbel import stability as softmax_confidence
 from hokical_paper.core import MOST_STEPS, ArrayOf, Checked, Within, bin_edges, storable
 from hokical_paper.types import Array, FloatArray, Namespace
 
-StepTable = Annotated[FloatArray, ArrayOf(("steps", "bins"), 0.0, 1.0, nan_allowed=True)]
+StepTable = Annotated[
+    FloatArray, ArrayOf(("steps", "bins"), 0.0, 1.0, nan_allowed=True)
+]
 
 
 @storable("hoki-steps")
 @dataclass(frozen=True, eq=False)
 class Steps(Checked):
-    """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
+    """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence
+    as it is.
 
-    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
-    guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
+    Below the least stability that was `seen` (2,), confidence falls towards `chance`,
+    that of a guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for
+    it.
     """
 
     alpha: StepTable
@@ -43,33 +49,47 @@ class Steps(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        n_steps, most = len(self.alpha), MOST_STEPS
+        n_steps = len(self.alpha)
+        most = MOST_STEPS
         if n_steps > most:
             raise ValueError(f"`alpha` must have at most {most} steps; got {n_steps}.")
         if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
             raise ValueError("`alpha` and `beta` must be NaN in the same places.")
         if self.seen[0] > self.seen[1]:
-            raise ValueError(f"`seen` must be the smaller number first; got {self.seen}.")
+            raise ValueError(
+                f"`seen` must be the smaller number first; got {self.seen}."
+            )
 
     def replay(self, stability: Array, start: Array, logits: Logits) -> Array:
-        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
-        xp, confidence = logits.xp, start
-        least, given = self.seen[:1], stability
+        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence
+        (n,).
+        """
+        xp = logits.xp
+        confidence = start
+        least = self.seen[:1]
+        given = stability
         stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
         inner = logits.from_host(bin_edges(self.alpha.shape[1])[1:-1])
         for step in range(self.alpha.shape[0]):
             where = logits.backend.without_gradient(confidence)
             bins = xp.searchsorted(inner, where, side="right")
-            alpha, beta = (xp.take(part[step, :], bins) for part in (self.alpha, self.beta))
+            alpha, beta = (
+                xp.take(part[step, :], bins) for part in (self.alpha, self.beta)
+            )
             empty = xp.isnan(alpha)
-            alpha, beta = (xp.where(empty, xp.zeros_like(part), part) for part in (alpha, beta))
+            alpha, beta = (
+                xp.where(empty, xp.zeros_like(part), part) for part in (alpha, beta)
+            )
             updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
             confidence = xp.where(empty, confidence, updated)
         return xp.where(given < least, self._lower(confidence, given, xp), confidence)
 
     def _lower(self, confidence: Array, stability: Array, xp: Namespace) -> Array:
-        """Confidence (n,) at less stability than seen, from that at the least: `Curve.held_by`."""
-        least, chance = self.seen[:1], self.chance
+        """Confidence (n,) at less stability than seen, from that at the least:
+        `Curve.held_by`.
+        """
+        least = self.seen[:1]
+        chance = self.chance
         room = xp.maximum(least - chance, xp.full_like(least, 1e-9))
         line = chance + (confidence - chance) * ((stability - chance) / room)
         low = xp.where(confidence < least, xp.minimum(confidence, stability), line)
@@ -79,7 +99,9 @@ class Steps(Checked):
 
 @dataclass(frozen=True, eq=False)
 class SteppedRule(HokiRule):
-    """Stability under `noise`, and the recorded steps from the softmax confidence on."""
+    """Stability under `noise`, and the recorded steps from the softmax confidence
+    on.
+    """
 
     name: ClassVar[str] = "hoki_from_p0"
 

@@ -1,8 +1,10 @@
-"""Hoki on transformed inputs, and on a mix of input and logit stability: the paper's future work.
+"""Hoki on transformed inputs, and on a mix of input and logit stability: the paper's
+future work.
 
-Input stability is the share of an image's zoomed-out copies that keep its label. It replaces gamma
-in Hoki's recursion, alone or as (1 - weight) x logit stability + weight x input stability. The
-weight with the lowest Brier score on the validation set is chosen; 0 is plain Hoki.
+Input stability is the share of an image's zoomed-out copies that keep its label. It
+replaces gamma in Hoki's recursion, alone or as (1 - weight) x logit stability + weight
+x input stability. The weight with the lowest Brier score on the validation set is
+chosen; 0 is plain Hoki.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _MAX_ITERATIONS = 100
 
 @dataclass(frozen=True, eq=False)
 class StabilityCalibrator:
-    """Hoki's recursion on any stability in [0, 1], rounded to multiples of 1 / `levels`."""
+    """Hoki's recursion on any stability in [0, 1], rounded to multiples of 1 /
+    `levels`.
+    """
 
     curve: Curve
     levels: int
@@ -35,7 +39,8 @@ class StabilityCalibrator:
     def fit(
         cls, stability: FloatArray, correct: BoolArray, *, levels: int, n_bins: int = 15
     ) -> StabilityCalibrator:
-        """Learn from the stability (n,) of validation examples and their correctness (n,).
+        """Learn from the stability (n,) of validation examples and their correctness
+        (n,).
 
         >>> stability = np.repeat([0.2, 1.0], 50)
         >>> correct = np.arange(100) % 10 < np.repeat([5, 9], 50)
@@ -51,7 +56,9 @@ class StabilityCalibrator:
 
     def confidence(self, stability: FloatArray) -> FloatArray:
         """Calibrated confidence (n,) for a stability of shape (n,)."""
-        return self.curve.at(np.rint(stability * self.levels).astype(np.int64), self.levels)
+        return self.curve.at(
+            np.rint(stability * self.levels).astype(np.int64), self.levels
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +70,9 @@ class Mix:
 
     def confidence(self, on_logits: FloatArray, on_inputs: FloatArray) -> FloatArray:
         """Calibrated confidence (n,) from both stabilities, (n,) each."""
-        return self.calibrator.confidence(mix_stability(on_logits, on_inputs, self.weight))
+        return self.calibrator.confidence(
+            mix_stability(on_logits, on_inputs, self.weight)
+        )
 
 
 def input_stability(kept: BoolArray) -> FloatArray:
@@ -75,7 +84,9 @@ def input_stability(kept: BoolArray) -> FloatArray:
     return np.asarray(kept.mean(axis=1))
 
 
-def mix_stability(on_logits: FloatArray, on_inputs: FloatArray, weight: float) -> FloatArray:
+def mix_stability(
+    on_logits: FloatArray, on_inputs: FloatArray, weight: float
+) -> FloatArray:
     """The weighted mean of two stabilities, (n,)."""
     return (1.0 - weight) * on_logits + weight * on_inputs
 
@@ -86,7 +97,9 @@ def fit_inputs(kept: BoolArray, correct: BoolArray) -> StabilityCalibrator:
 
 
 def fit_mix(on_logits: FloatArray, on_inputs: FloatArray, correct: BoolArray) -> Mix:
-    """Choose the weight on the validation set; of equally good weights, the smallest."""
+    """Choose the weight on the validation set; of equally good weights, the
+    smallest.
+    """
     found: list[tuple[float, Mix]] = []
     for weight in WEIGHTS:
         stability = mix_stability(on_logits, on_inputs, weight)

@@ -1,9 +1,11 @@
-"""IRM and IROvA-TS as their authors publish them (Zhang, Kailkhura, Han: Mix-n-Match, 2020).
+"""IRM and IROvA-TS as their authors publish them (Zhang, Kailkhura, Han: Mix-n-Match,
+2020).
 
-This is how the paper ran them. Unlike `irm` and `irova_ts` of hokical, which give probabilities:
-rows are not normalised, so that the confidence is the fitted value of the top class itself; values
-can be 0 and 1; between two steps the function is linear in the probability. The temperature of
-IROvA-TS is that of least squared error, the authors' default.
+This is how the paper ran them. Unlike `irm` and `irova_ts` of hokical, which give
+probabilities: rows are not normalised, so that the confidence is the fitted value of
+the top class itself; values can be 0 and 1; between two steps the function is linear in
+the probability. The temperature of IROvA-TS is that of least squared error, the
+authors' default.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from sklearn.isotonic import IsotonicRegression
 from hokical.calibrators import EnsembleTemperatureScaling
 from hokical_paper.types import AnyArray, FloatArray, IntArray
 
-#: Share of the probability added to each value, so that classes on one step keep their order.
+#: Share of the probability added to each value, so that classes on one step keep their
+#: order.
 _TRACE = 1e-9
 
-#: From logits (n, classes) to values (n, classes) in [0, 1 + 1e-9], which need not sum to 1.
+#: From logits (n, classes) to values (n, classes) in [0, 1 + 1e-9], which need not sum
+#: to 1.
 Fitted = Callable[[AnyArray], FloatArray]
 
 
@@ -36,20 +40,26 @@ def fit_irm(logits: AnyArray, labels: IntArray) -> Fitted:
 
     def values(new: AnyArray) -> FloatArray:
         found = _softmax(new)
-        return np.asarray(curve.predict(found.ravel()).reshape(found.shape) + _TRACE * found)
+        return np.asarray(
+            curve.predict(found.ravel()).reshape(found.shape) + _TRACE * found
+        )
 
     return values
 
 
 def fit_irova_ts(logits: AnyArray, labels: IntArray) -> Fitted:
-    """An isotonic regression for each class, of its temperature-scaled probabilities."""
+    """An isotonic regression for each class, of its temperature-scaled
+    probabilities.
+    """
     temperature = EnsembleTemperatureScaling().fit(logits, labels).temperature_
     proba = _softmax(logits, temperature)
     curves = [_fit_curve(column, labels == k) for k, column in enumerate(proba.T)]
 
     def values(new: AnyArray) -> FloatArray:
         found = _softmax(new, temperature)
-        columns = [curve.predict(column) for curve, column in zip(curves, found.T, strict=True)]
+        columns = [
+            curve.predict(column) for curve, column in zip(curves, found.T, strict=True)
+        ]
         return np.asarray(np.stack(columns, axis=1) + _TRACE * found)
 
     return values

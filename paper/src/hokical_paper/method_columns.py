@@ -1,4 +1,6 @@
-"""Tables with a column per method: heads, marks and cells, and the table of top-k pairs."""
+"""Tables with a column per method: heads, marks and cells, and the table of top-k
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,25 @@ from hokical_paper.stamp import made_note
 from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, mark_best, number
 
-OURS, PAPER = "ours", "paper"
+OURS = "ours"
+PAPER = "paper"
 
 
 def mark_methods(
     cells: Sequence[Cell], methods: Sequence[str], *, highest: bool = False
 ) -> tuple[Cell, ...]:
-    """Mark the best two of the paper's methods, and of hokical's what is best of all."""
+    """Mark the best two of the paper's methods, and of hokical's what is best of
+    all.
+    """
     owned = [method not in PAPER_METHODS for method in methods]
-    ten = mark_best([c for c, own in zip(cells, owned, strict=True) if not own], highest=highest)
-    everyone, rest = mark_best(cells, highest=highest), iter(ten)
-    marked = [cell if own else next(rest) for cell, own in zip(everyone, owned, strict=True)]
+    ten = mark_best(
+        [c for c, own in zip(cells, owned, strict=True) if not own], highest=highest
+    )
+    everyone = mark_best(cells, highest=highest)
+    rest = iter(ten)
+    marked = [
+        cell if own else next(rest) for cell, own in zip(everyone, owned, strict=True)
+    ]
     return tuple(
         replace(cell, mark="") if own and cell.mark == "second" else cell
         for cell, own in zip(marked, owned, strict=True)
@@ -42,7 +52,9 @@ def column_of(method: str) -> str:
 
 
 def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
-    """The paper's value; its Hoki is the sampled one, its IRM and IROvA-TS are the published."""
+    """The paper's value; its Hoki is the sampled one, its IRM and IROvA-TS are the
+    published.
+    """
     column = published_column(method)
     if table is None or column is None:
         return Cell()
@@ -65,21 +77,28 @@ def top_k_table(results: Results) -> Table:
     """ECE of pairs of which only the best classes are known."""
     methods = [name for name in results.methods if name not in (RECAL, SAMPLED)]
     known = [pair for pair in results.suite.pairs if pair.top_k is not None]
-    methods = [name for name in methods if any(results.get(pair, name) for pair in known)]
+    methods = [
+        name for name in methods if any(results.get(pair, name) for pair in known)
+    ]
     rows = []
     for pair in known:
         found = [results.get(pair, method) for method in methods]
         rows.append(
             Row(
-                heads_of(pair), OURS, tuple(estimate_cell(r, "ece") if r else Cell() for r in found)
+                heads_of(pair),
+                OURS,
+                tuple(estimate_cell(r, "ece") if r else Cell() for r in found),
             )
         )
-        paper = [published_cell("ece_15_bins", pair, SAMPLED if m == EXACT else m) for m in methods]
+        paper = [
+            published_cell("ece_15_bins", pair, SAMPLED if m == EXACT else m)
+            for m in methods
+        ]
         if any(cell.value is not None for cell in paper):
             rows.append(Row(heads_of(pair), PAPER, tuple(paper)))
     notes = (
-        "Only the best classes of each row are known, so methods that need all logits cannot be "
-        "run; the paper's Hoki is under hoki exact.",
+        "Only the best classes of each row are known, so methods that need all logits "
+        "cannot be run; the paper's Hoki is under hoki exact.",
         made_note(r.made for r in results.found.values()),
     )
     title = "ECE from the best classes"

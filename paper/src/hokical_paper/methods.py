@@ -1,9 +1,10 @@
 """Which methods the experiments run, and on which pairs they cannot be run.
 
-The names are those of hokical's registry. Three methods appear in two forms: Hoki as in the paper,
-`hoki_sampled` (1000 draws, its grid of noises), and with exact stability, `hoki`; IRM and IROvA-TS
-as their authors publish them, which is how the paper ran them (`irm_published`,
-`irova_ts_published`: rows that do not sum to 1), and as hokical has them, as probabilities.
+The names are those of hokical's registry. Three methods appear in two forms: Hoki as in
+the paper, `hoki_sampled` (1000 draws, its grid of noises), and with exact stability,
+`hoki`; IRM and IROvA-TS as their authors publish them, which is how the paper ran them
+(`irm_published`, `irova_ts_published`: rows that do not sum to 1), and as hokical has
+them, as probabilities.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 from hokical import make
 from hokical_paper.suite import Pair
 
-SAMPLED, EXACT = "hoki_sampled", "hoki"
-INPUT, MIXED = "hoki_input", "hoki_mixed"
+SAMPLED = "hoki_sampled"
+EXACT = "hoki"
+INPUT = "hoki_input"
+MIXED = "hoki_mixed"
 RECAL = "recal"
-IRM, IROVA_TS = "irm_published", "irova_ts_published"
+IRM = "irm_published"
+IROVA_TS = "irova_ts_published"
 
 #: The ten methods that the paper compares, as it ran them.
 PAPER_METHODS = (
@@ -74,9 +78,14 @@ def is_own(method: str) -> bool:
 
 
 def published_column(method: str) -> str | None:
-    """The column of a method in the paper's tables; None if it is not there in this form.
+    """The column of a method in the paper's tables; None if it is not there in this
+    form.
 
-    >>> published_column("irm_published"), published_column("irm"), published_column("hoki_sampled")
+    >>> (
+    ...     published_column("irm_published"),
+    ...     published_column("irm"),
+    ...     published_column("hoki_sampled"),
+    ... )
     ('irm', None, 'hoki')
     """
     if method not in PAPER_METHODS:
@@ -98,6 +107,8 @@ def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
 
 
 def _takes_top_k(method: str) -> bool:
-    """Whether a method works without the logits of most classes; draws need all of them."""
+    """Whether a method works without the logits of most classes; draws need all of
+    them.
+    """
     needs_all = method in (SAMPLED, IRM, IROVA_TS)
     return not needs_all and make(method).method.accepts_top_k

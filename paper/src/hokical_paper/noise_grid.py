@@ -1,10 +1,11 @@
 """The paper's choice of noise, sampled, without the settings that cannot win.
 
-The paper estimates the spread of 1640 settings, each from 1000 fresh draws. The exact spread of a
-setting depends only on its family and width, so 60 exact passes show which settings are out of
-reach: with 1000 draws the estimates deviate from the exact values by 2 % (standard deviation,
-measured on a ResNet-110), and settings more than 10 % below the best are skipped. Each of the
-others uses the same draws as in a search of all of them, so the winner is the same.
+The paper estimates the spread of 1640 settings, each from 1000 fresh draws. The exact
+spread of a setting depends only on its family and width, so 60 exact passes show which
+settings are out of reach: with 1000 draws the estimates deviate from the exact values
+by 2 % (standard deviation, measured on a ResNet-110), and settings more than 10 % below
+the best are skipped. Each of the others uses the same draws as in a search of all of
+them, so the winner is the same.
 """
 
 from __future__ import annotations
@@ -48,17 +49,22 @@ def select_on_grid(
     for kind, width in exact:
         stability = label_stability(logits, kind.of_width(width))
         exact[kind, width] = _spread(stability, correct)[2]
-    least, trials = within * max(exact.values()), []
+    least = within * max(exact.values())
+    trials = []
     for place, noise in enumerate(grid):
         if exact[_family_and_width(noise)] >= least:
-            stability = label_stability(logits, noise, draws=draws, random_state=seed + place)
+            stability = label_stability(
+                logits, noise, draws=draws, random_state=seed + place
+            )
             trials.append(Trial(noise, *_spread(stability, correct), correct.size))
     best = max(trials, key=lambda trial: trial.sigma_hat)
     return NoiseSelection(**vars(best), trials=tuple(trials))
 
 
 def paper_grid() -> Iterator[Gaussian | Uniform]:
-    """The paper's settings: means -20..20 and deviations 1..20, and whole ends in [-20, 20]."""
+    """The paper's settings: means -20..20 and deviations 1..20, and whole ends in
+    [-20, 20].
+    """
     for mean in range(-20, 21):
         for scale in range(1, 21):
             yield Gaussian(scale, mean)
@@ -67,14 +73,18 @@ def paper_grid() -> Iterator[Gaussian | Uniform]:
             yield Uniform(low, high)
 
 
-def _family_and_width(noise: Gaussian | Uniform) -> tuple[type[Gaussian | Uniform], float]:
+def _family_and_width(
+    noise: Gaussian | Uniform,
+) -> tuple[type[Gaussian | Uniform], float]:
     return type(noise), noise.width
 
 
 def _spread(
     stability: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> tuple[float, float, float]:
-    """alpha, beta and the standard deviation of the confidence, with all examples in one bin."""
+    """alpha, beta and the standard deviation of the confidence, with all examples in
+    one bin.
+    """
     alpha, beta = _survival_rates(stability, correct)
     return alpha, beta, abs(alpha - beta) * float(stability.std())
 
@@ -82,11 +92,13 @@ def _spread(
 def _survival_rates(
     stability: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Accuracy where the label survives and where it switches, with all examples in one bin.
+    """Accuracy where the label survives and where it switches, with all examples in one
+    bin.
 
     Both are the accuracy if no label survives, or if none switches.
     """
-    kept, switched = stability.sum(), (1.0 - stability).sum()
+    kept = stability.sum()
+    switched = (1.0 - stability).sum()
     if kept == 0.0 or switched == 0.0:
         return float(correct.mean()), float(correct.mean())
     return (

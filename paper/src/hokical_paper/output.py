@@ -19,7 +19,11 @@ from hokical_paper.table_data import Table
 from hokical_paper.tables import all_tables
 
 #: How a table is converted to text, by format, and the file extension.
-TEXTS: dict[str, Callable[[Table], str]] = {"markdown": to_markdown, "csv": to_csv, "html": to_html}
+TEXTS: dict[str, Callable[[Table], str]] = {
+    "markdown": to_markdown,
+    "csv": to_csv,
+    "html": to_html,
+}
 _EXTENSIONS = {"markdown": "md", "csv": "csv", "html": "html"}
 
 Figures = Mapping[str, tuple[str, bytes]]
@@ -28,8 +32,11 @@ Figures = Mapping[str, tuple[str, bytes]]
 def draw_all(
     results: Results, cache: Path, *, progress: bool | None = None
 ) -> dict[str, tuple[str, bytes]]:
-    """Caption and PNG of every figure; figures drawn before are read from the folder `cache`."""
-    builders, known = figure_builders(results), PictureCache(cache, results)
+    """Caption and PNG of every figure; figures drawn before are read from the folder
+    `cache`.
+    """
+    builders = figure_builders(results)
+    known = PictureCache(cache, results)
     drawn = {}
     for name in track(builders, "Drawing {}", len(builders), progress):
         caption, draw = builders[name]
@@ -63,7 +70,8 @@ def write_figures(figures: Figures, folder: Path) -> list[Path]:
 def write_everything(results: Results, folder: Path, cache: Path) -> list[Path]:
     """Tables as Markdown and CSV, figures, findings, and the page as index.html."""
     _create(folder)
-    tables, figures = all_tables(results), draw_all(results, cache)
+    tables = all_tables(results)
+    figures = draw_all(results, cache)
     written = write_tables(tables, folder / "tables", "markdown")
     written += write_tables(tables, folder / "tables", "csv")
     written += write_figures(figures, folder / "figures")

@@ -10,7 +10,9 @@ from hokical_paper.suite import Pair, Suite
 
 
 def overview(suite: Suite) -> list[dict[str, Any]]:
-    """Per pair: data set, network, sizes, test accuracy and uncalibrated ECE (15 bins)."""
+    """Per pair: data set, network, sizes, test accuracy and uncalibrated ECE (15
+    bins).
+    """
     return [_facts(pair) for pair in suite.pairs]
 
 
@@ -26,7 +28,9 @@ def _facts(pair: Pair) -> dict[str, Any]:
         "n_val": int(data.val_labels.shape[0]),
         "n_test": int(data.test_labels.shape[0]),
         "test_accuracy": float(correct.mean()),
-        "uncalibrated_ece": ece(uncalibrated.predict_confidence(data.test_logits), correct),
+        "uncalibrated_ece": ece(
+            uncalibrated.predict_confidence(data.test_logits), correct
+        ),
         "recal": pair.recal is not None,
         "views": pair.has_views,
         "sha256": dict(pair.entry["files"]),

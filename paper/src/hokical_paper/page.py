@@ -19,7 +19,9 @@ from hokical_paper.wins import paper_methods, wins
 
 
 def render_page(
-    results: Results, tables: Mapping[str, Table], figures: Mapping[str, tuple[str, bytes]]
+    results: Results,
+    tables: Mapping[str, Table],
+    figures: Mapping[str, tuple[str, bytes]],
 ) -> str:
     """The page; `figures` has a caption and a PNG by name."""
     style = _asset("hokical.report", "style.css") + _asset("hokical_paper", "page.css")
@@ -41,10 +43,12 @@ def render_page(
 
 
 def _lead(results: Results) -> str:
-    n_pairs, n_methods = len(results.suite.pairs), len(results.methods)
+    n_pairs = len(results.suite.pairs)
+    n_methods = len(results.methods)
     return (
-        f"{n_methods} methods, fitted on the validation logits of {n_pairs} pairs of network and "
-        "data set and measured on their test logits, next to the numbers of the paper."
+        f"{n_methods} methods, fitted on the validation logits of {n_pairs} pairs of "
+        "network and data set and measured on their test logits, next to the numbers "
+        "of the paper."
     )
 
 
@@ -52,13 +56,22 @@ def _tiles(results: Results) -> list[str]:
     """The most important numbers."""
     n_pairs = len(results.suite.pairs)
     facts = [
-        (f"{title_of(name)}: lowest ECE", f"{wins(results, among, 'ece')[name]} of {n_pairs}")
-        for name, among in ((SAMPLED, paper_methods()), (EXACT, paper_methods(exact=True)))
+        (
+            f"{title_of(name)}: lowest ECE",
+            f"{wins(results, among, 'ece')[name]} of {n_pairs}",
+        )
+        for name, among in (
+            (SAMPLED, paper_methods()),
+            (EXACT, paper_methods(exact=True)),
+        )
     ]
     exact = wins(results, paper_methods(exact=True), "brier")[EXACT]
     facts.append((f"{title_of(EXACT)}: lowest Brier score", f"{exact} of {n_pairs}"))
     small = "<small>among those of the paper's ten that ran</small>"
-    return [f"<li><span>{escape(name)}</span> <b>{text}</b>{small}</li>" for name, text in facts]
+    return [
+        f"<li><span>{escape(name)}</span> <b>{text}</b>{small}</li>"
+        for name, text in facts
+    ]
 
 
 def _link(name: str, title: str) -> str:
@@ -100,16 +113,21 @@ def _pairs(results: Results) -> str:
             "" if accuracy is None else f"{accuracy:.2%}",
             str(pair.entry.get("how", "")),
         )
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        rows.append(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        )
+    body = "".join(rows)
     return (
-        f'<table class="pairs"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        f'<table class="pairs"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
     )
 
 
 def _notes(results: Results) -> str:
     """The warnings of the fits."""
     items = [
-        f"<li><strong>{escape(pair.name)}, {escape(result.method)}</strong>: {escape(note)}</li>"
+        f"<li><strong>{escape(pair.name)}, {escape(result.method)}</strong>: "
+        f"{escape(note)}</li>"
         for pair in results.suite.pairs
         for result in results.of_pair(pair)
         for note in result.notes
@@ -118,7 +136,9 @@ def _notes(results: Results) -> str:
 
 
 def _policy(style: str) -> str:
-    """Content security policy: the page loads nothing, and only its own style applies."""
+    """Content security policy: the page loads nothing, and only its own style
+    applies.
+    """
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
 

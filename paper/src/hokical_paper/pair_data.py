@@ -1,4 +1,6 @@
-"""The arrays of a pair: logits or their best k, labels, and new divisions of the examples."""
+"""The arrays of a pair: logits or their best k, labels, and new divisions of the
+examples.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ _SEEN = ("values", "indices")
 
 @dataclass(frozen=True, eq=False)
 class PairData:
-    """The arrays of a pair: logits (n, classes) or their best k, labels (n,) and, if the pair has
-    them, which views keep the label, `kept` (n, views), and `recal_confidence` (n_test,).
+    """The arrays of a pair: logits (n, classes) or their best k, labels (n,) and, if
+    the pair has them, which views keep the label, `kept` (n, views), and
+    `recal_confidence` (n_test,).
 
-    `cut` is the seed with which the examples were divided anew; None is the pair's own division.
+    `cut` is the seed with which the examples were divided anew; None is the pair's own
+    division.
     """
 
     val_logits: NDArray[np.float16] | TopK
@@ -54,12 +58,19 @@ class PairData:
         order = portable_permutation(n_val + self.test_labels.size, seed)
         labels = np.concatenate([self.val_labels, self.test_labels])[order]
         logits = _pool(self.val_logits, self.test_logits)
-        parts = (logits[order[:n_val]], labels[:n_val], logits[order[n_val:]], labels[n_val:])
+        parts = (
+            logits[order[:n_val]],
+            labels[:n_val],
+            logits[order[n_val:]],
+            labels[n_val:],
+        )
         return PairData(*parts, cut=seed)
 
 
 def portable_permutation(n: int, seed: int) -> NDArray[np.int64]:
-    """A permutation (n,), the same with every version of NumPy: the order of PCG64's output."""
+    """A permutation (n,), the same with every version of NumPy: the order of PCG64's
+    output.
+    """
     return np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable")
 
 
@@ -72,7 +83,9 @@ def _pool(first: NDArray[Any] | TopK, second: NDArray[Any] | TopK) -> Any:
     """The rows of both."""
     if not isinstance(first, TopK) or not isinstance(second, TopK):
         return np.concatenate([first, second])
-    values, classes = (np.concatenate([getattr(x, n) for x in (first, second)]) for n in _SEEN)
+    values, classes = (
+        np.concatenate([getattr(x, n) for x in (first, second)]) for n in _SEEN
+    )
     return TopK.from_log_probabilities(values, classes, first.n_classes)
 
 
@@ -81,7 +94,12 @@ def build_pair_data(
 ) -> PairData:
     """The arrays of a pair's files, if none is missing and their shapes fit."""
     kinds = ("logits", "labels") if top_k is None else ("probs", "classes", "labels")
-    missing = [key for part in _PARTS for kind in kinds if (key := f"{part}_{kind}") not in arrays]
+    missing = [
+        key
+        for part in _PARTS
+        for kind in kinds
+        if (key := f"{part}_{kind}") not in arrays
+    ]
     if missing:
         raise DataFileError(path, f"lacks {missing}.", "Export it again.")
     found: dict[str, Any] = {}
@@ -92,8 +110,8 @@ def build_pair_data(
         if scores.shape != shape:
             raise DataFileError(
                 path,
-                f"{part}_{kinds[0]} must be {shape}, a row per label and a column per class; got "
-                f"{scores.shape}.",
+                f"{part}_{kinds[0]} must be {shape}, a row per label and a column per "
+                f"class; got {scores.shape}.",
                 "Export it again.",
             )
         if top_k is not None:
@@ -106,7 +124,9 @@ def build_pair_data(
     return PairData(**found)
 
 
-def top_k_logits(probabilities: NDArray[Any], classes: NDArray[Any], n_classes: int) -> TopK:
+def top_k_logits(
+    probabilities: NDArray[Any], classes: NDArray[Any], n_classes: int
+) -> TopK:
     """The best probabilities (n, k) of each row and their classes (n, k) as logits."""
     with np.errstate(divide="ignore"):
         values = np.log(probabilities.astype(np.float64))

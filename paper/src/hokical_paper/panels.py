@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Room that a legend needs, in inches: for a marker, a letter, a line; and the least for panels.
-_MARKER, _LETTER, _LINE, _LEAST = 0.7, 0.085, 0.22, 5.25
+#: Room that a legend needs, in inches: for a marker, a letter, a line; and the least
+#: for panels.
+_MARKER = 0.7
+_LETTER = 0.085
+_LINE = 0.22
+_LEAST = 5.25
 
 
 def make_panels(
@@ -22,7 +26,9 @@ def make_panels(
     columns = 2 if n == 4 and columns == 3 else min(n, columns)
     rows = -(-n // columns)
     size = (max(width * columns, _LEAST), height * rows)
-    figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=size, layout="constrained", squeeze=False
+    )
     panels = list(grid.flat)
     for ax in panels[n:]:
         ax.set_axis_off()
@@ -40,13 +46,18 @@ def add_legend(figure: Figure, panels: list[Axes], n: int) -> None:
 
 
 def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
-    """A legend below all panels, in as few lines as fit; the figure grows by its height."""
-    n, lines = len(labels), 1
+    """A legend below all panels, in as few lines as fit; the figure grows by its
+    height.
+    """
+    n = len(labels)
+    lines = 1
     while lines < n and _width_of(labels, lines) > figure.get_figwidth():
         lines += 1
     figure.set_figheight(figure.get_figheight() + _LINE * lines)
     columns = -(-n // lines)
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False
+    )
 
 
 def _width_of(labels: list[str], lines: int) -> float:

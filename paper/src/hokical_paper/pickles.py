@@ -1,9 +1,11 @@
-"""Pickles as the paper's logits are shared: ((val_logits, val_labels), (test_logits, test_labels)).
+"""Pickles as the paper's logits are shared: ((val_logits, val_labels), (test_logits,
+test_labels)).
 
-An entry point of the group `hokical.readers` makes every command and function of hokical read them.
-A pickle is a program, so none is run as it stands: every name that it looks up is answered from
-the short list below, with stand-ins that only take notes. Arrays of plain numbers are built from
-the notes afterwards. Any other name, and so any call that a pickle could do harm with, is refused.
+An entry point of the group `hokical.readers` makes every command and function of
+hokical read them. A pickle is a program, so none is run as it stands: every name that
+it looks up is answered from the short list below, with stand-ins that only take notes.
+Arrays of plain numbers are built from the notes afterwards. Any other name, and so any
+call that a pickle could do harm with, is refused.
 """
 
 import io
@@ -20,7 +22,9 @@ from hokical.io.tables import NO_NAME, Arrays
 from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.types import AnyArray
 
-_EXPECTED = "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
+_EXPECTED = (
+    "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
+)
 _REMEDY = "Save the arrays with `numpy.savez(path, logits=..., labels=...)`."
 _FILL_DICT = (pickle.DICT, pickle.SETITEM, pickle.SETITEMS)
 _FILL_SET = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
@@ -32,7 +36,8 @@ class _Dtype:
     """Notes of a dtype: its code (f4, i8, ...) and byte order."""
 
     def __init__(self, code: str) -> None:
-        self.code, self.order = code, "<"
+        self.code = code
+        self.order = "<"
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.order = state[1]
@@ -49,8 +54,13 @@ class _Dtype:
 class _Array:
     """Notes of an array: its bytes, dtype, shape and order."""
 
-    def __init__(self, raw: Any = b"", dtype: Any = None, shape: Any = (), order: Any = "C"):
-        self.raw, self.dtype, self.shape, self.order = raw, dtype, shape, order
+    def __init__(
+        self, raw: Any = b"", dtype: Any = None, shape: Any = (), order: Any = "C"
+    ):
+        self.raw = raw
+        self.dtype = dtype
+        self.shape = shape
+        self.order = order
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, self.shape, self.dtype, fortran, self.raw = state
@@ -66,7 +76,9 @@ class _Array:
         if not isinstance(data, (bytes, bytearray)):
             raise TypeError(f"an array made of a {type(data).__name__} is not numbers")
         if len(data) != math.prod(self.shape) * dtype.itemsize:
-            raise ValueError(f"{len(data)} bytes do not fill an array of shape {self.shape}")
+            raise ValueError(
+                f"{len(data)} bytes do not fill an array of shape {self.shape}"
+            )
         array = np.frombuffer(data, dtype)
         return array.reshape(self.shape, order="F" if self.order == "F" else "C")
 
@@ -74,7 +86,8 @@ class _Array:
 def _stand_ins() -> dict[tuple[str, str], Any]:
     """What the names in an array's pickle are answered with.
 
-    New ones for every file, so that a pickle that writes on them changes nothing for the next.
+    New ones for every file, so that a pickle that writes on them changes nothing for
+    the next.
     """
     known: dict[tuple[str, str], Any] = {
         ("numpy", "dtype"): lambda code, *rest: _Dtype(code),
@@ -97,22 +110,28 @@ def _encode(text: str, encoding: str) -> bytes:
 class _Reader(pickle._Unpickler):
     """An unpickler that knows the stand-ins and nothing else.
 
-    Python's own rather than C's, because a few bytes can ask C's for any amount of memory (an
-    index of the memo) or time (the hash of a key that is nested pairs of itself).
+    Python's own rather than C's, because a few bytes can ask C's for any amount of
+    memory (an index of the memo) or time (the hash of a key that is nested pairs of
+    itself).
     """
 
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(
+        pickle._Unpickler.dispatch
+    )
 
     def __init__(self, path: Path) -> None:
         content = path.read_bytes()
         super().__init__(io.BytesIO(content), encoding="latin-1")
-        self.path, self.known, self.size = path, _stand_ins(), len(content)
+        self.path = path
+        self.known = _stand_ins()
+        self.size = len(content)
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.known:
             raise DataFileError(
                 self.path,
-                f"{_EXPECTED}; found {module}.{name}, which is not a NumPy array and was not run.",
+                f"{_EXPECTED}; found {module}.{name}, which is not a NumPy array and "
+                "was not run.",
                 _REMEDY,
             )
         return self.known[module, name]
@@ -123,7 +142,9 @@ def _refuse_set(reader: Any) -> None:
 
 
 def _check_keys(opcode: bytes) -> Callable[[Any], None]:
-    """The usual action of an opcode that fills a dict, once the keys are known to be text."""
+    """The usual action of an opcode that fills a dict, once the keys are known to be
+    text.
+    """
     usual = pickle._Unpickler.dispatch[opcode[0]]
 
     def fill(reader: Any) -> None:
@@ -131,7 +152,9 @@ def _check_keys(opcode: bytes) -> Callable[[Any], None]:
         for key in keys:
             if type(key) is not str:
                 found = f"a dict with {_describe(key)} for a key"
-                raise DataFileError(reader.path, f"{_EXPECTED}; found {found}.", _REMEDY)
+                raise DataFileError(
+                    reader.path, f"{_EXPECTED}; found {found}.", _REMEDY
+                )
         usual(reader)
 
     return fill
@@ -141,7 +164,9 @@ def _read_bytearray(reader: Any) -> None:
     """BYTEARRAY8 makes room before it reads: not for more than the file has."""
     (size,) = struct.unpack("<Q", reader.read(8))
     if size > reader.size:
-        raise pickle.UnpicklingError(f"{size} bytes announced in a file of {reader.size}")
+        raise pickle.UnpicklingError(
+            f"{size} bytes announced in a file of {reader.size}"
+        )
     reader.append(bytearray(reader.read(size)))
 
 
@@ -170,7 +195,10 @@ def _name_arrays(path: Path, content: object) -> Arrays:
 
 
 def _pair(path: Path, pair: Any, prefix: str) -> dict[str, AnyArray]:
-    return {f"{prefix}logits": _build(path, pair[0]), f"{prefix}labels": _build(path, pair[1])}
+    return {
+        f"{prefix}logits": _build(path, pair[0]),
+        f"{prefix}labels": _build(path, pair[1]),
+    }
 
 
 def _build(path: Path, value: object) -> AnyArray:
@@ -183,4 +211,8 @@ def _build(path: Path, value: object) -> AnyArray:
 
 def _describe(value: object) -> str:
     kind = type(value).__name__.lstrip("_").lower()
-    return f"a {kind} of {len(value)}" if isinstance(value, (tuple, list, dict)) else f"a {kind}"
+    return (
+        f"a {kind} of {len(value)}"
+        if isinstance(value, (tuple, list, dict))
+        else f"a {kind}"
+    )

@@ -18,7 +18,8 @@ class PictureCache:
     """A folder with the PNG files of one set of results."""
 
     def __init__(self, folder: Path, results: Results) -> None:
-        self.folder, self._digest = folder, _digest_of(results)
+        self.folder = folder
+        self._digest = _digest_of(results)
 
     def get(self, name: str, draw: Callable[[], bytes]) -> bytes:
         """The stored picture; else what `draw` returns, which is then stored."""
@@ -34,7 +35,9 @@ class PictureCache:
 
 
 def _digest_of(results: Results) -> str:
-    """SHA-256 of everything that the figures show, of the code and of matplotlib's version."""
+    """SHA-256 of everything that the figures show, of the code and of matplotlib's
+    version.
+    """
     import matplotlib
 
     pairs = [

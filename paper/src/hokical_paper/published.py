@@ -1,15 +1,17 @@
 """The numbers reported in the paper, as data.
 
-Source: Jang, Ivanov, Lee, Weimer, "Confidence Calibration Using Logits Transformations", 2021:
-Table 1 (selected noise), its main table of ECE with 15 bins and that of learning times, and the
-supplement's tables of ECE with other numbers of bins and with another initialisation. ECEs are
-fractions, accuracies percent, times seconds on the authors' machine.
+Source: Jang, Ivanov, Lee, Weimer, "Confidence Calibration Using Logits
+Transformations", 2021: Table 1 (selected noise), its main table of ECE with 15 bins and
+that of learning times, and the supplement's tables of ECE with other numbers of bins
+and with another initialisation. ECEs are fractions, accuracies percent, times seconds
+on the authors' machine.
 
-The supplement's tables of ECE have the headers of their last four baselines rotated: the columns
-printed as ETS, IRM, IROvA-TS and ReCal are ReCal's, ETS's, IRM's and IROvA-TS's. The main table is
-right as printed. The tables contradict each other and cannot tell which is wrong; the methods, run
-again, can (`hokical paper claims`, `headers.py`). Here the columns are corrected; `SUPPLEMENT` has
-the printed header of each.
+The supplement's tables of ECE have the headers of their last four baselines rotated:
+the columns printed as ETS, IRM, IROvA-TS and ReCal are ReCal's, ETS's, IRM's and
+IROvA-TS's. The main table is right as printed. The tables contradict each other and
+cannot tell which is wrong; the methods, run again, can (`hokical paper claims`,
+`headers.py`). Here the columns are corrected; `SUPPLEMENT` has the printed header of
+each.
 """
 
 from __future__ import annotations
@@ -24,10 +26,16 @@ from hokical_paper.suite import Pair
 SUPPLEMENT = {"ets": "irm", "irm": "irova_ts", "irova_ts": "recal", "recal": "ets"}
 #: Numbers of bins for which the paper reports the ECE.
 BIN_COUNTS = (5, 10, 15, 30, 50, 100)
-#: The number of pairs on which Hoki's ECE is the lowest in the paper, and of all its pairs.
+#: The number of pairs on which Hoki's ECE is the lowest in the paper, and of all its
+#: pairs.
 CLAIM = (8, 15)
 
-_DATASETS = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "imagenet": "ImageNet"}
+_DATASETS = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "imagenet": "ImageNet",
+}
 _NETWORKS = {
     "lenet5": "LeNet 5",
     "densenet40": "DenseNet 40",
@@ -50,7 +58,9 @@ def table_names() -> list[str]:
     ['ece_100_bins', 'ece_10_bins']
     """
     folder = files("hokical_paper") / "published"
-    return sorted(path.name[:-4] for path in folder.iterdir() if path.name.endswith(".csv"))
+    return sorted(
+        path.name[:-4] for path in folder.iterdir() if path.name.endswith(".csv")
+    )
 
 
 def published_row(table: str, dataset: str, network: str) -> PublishedRow:
@@ -74,7 +84,9 @@ def published_row(table: str, dataset: str, network: str) -> PublishedRow:
     return _rows(table).get(key, {})
 
 
-def published_number(table: str, dataset: str, network: str, column: str) -> float | None:
+def published_number(
+    table: str, dataset: str, network: str, column: str
+) -> float | None:
     """A number of a table; None if the paper does not have it.
 
     >>> published_number("learning_time_s", "mnist", "lenet5", "hoki")
@@ -94,7 +106,9 @@ def published_rows(table: str) -> list[PublishedRow]:
 
 
 def row_for(pair: Pair, table: str) -> PublishedRow:
-    """The paper's row for a pair of a suite; empty for quick pairs, which are other networks."""
+    """The paper's row for a pair of a suite; empty for quick pairs, which are other
+    networks.
+    """
     return {} if pair.is_quick else published_row(table, pair.dataset, pair.network)
 
 
@@ -108,6 +122,8 @@ def number_for(pair: Pair, table: str, column: str) -> float | None:
 def _rows(table: str) -> dict[tuple[str, str], PublishedRow]:
     if table not in table_names():
         raise ValueError(f"`table` must be one of {table_names()}; got {table!r}.")
-    text = (files("hokical_paper") / "published" / f"{table}.csv").read_text(encoding="utf-8")
+    text = (files("hokical_paper") / "published" / f"{table}.csv").read_text(
+        encoding="utf-8"
+    )
     rows = csv.DictReader(text.splitlines())
     return {(row.pop("dataset"), row.pop("model")): row for row in rows}

@@ -15,13 +15,26 @@ if TYPE_CHECKING:
 
 _MARKDOWN = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
 _TERMINAL = {"best": "bold", "second": "underline", "": ""}
-_CSV = ("table", "head", "subhead", "source", "column", "text", "value", "low", "high", "mark")
+_CSV = (
+    "table",
+    "head",
+    "subhead",
+    "source",
+    "column",
+    "text",
+    "value",
+    "low",
+    "high",
+    "mark",
+)
 
 
 def to_markdown(table: Table) -> str:
     """A heading, the table with best in bold and second best underlined, and the notes.
 
-    >>> row = Row(("CIFAR-10", "ResNet-110"), "ours", (Cell("0.0123", 0.0123, mark="best"),))
+    >>> row = Row(
+    ...     ("CIFAR-10", "ResNet-110"), "ours", (Cell("0.0123", 0.0123, mark="best"),)
+    ... )
     >>> print(to_markdown(Table("ece", "ECE", ("temps",), (row,))))
     ### ECE
     <BLANKLINE>
@@ -49,14 +62,18 @@ def to_csv(table: Table) -> str:
     writer.writerow(_CSV)
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            numbers = ("" if x is None else repr(x) for x in (cell.value, cell.low, cell.high))
+            numbers = (
+                "" if x is None else repr(x) for x in (cell.value, cell.low, cell.high)
+            )
             place = (table.name, *row.heads, row.source, column)
             writer.writerow((*place, cell.text, *numbers, cell.mark))
     return out.getvalue()
 
 
 def to_html(table: Table) -> str:
-    """The table element alone: CSS classes for marks and sources, intervals below the values."""
+    """The table element alone: CSS classes for marks and sources, intervals below
+    the values.
+    """
     titles = (*table.heads, "", *table.columns)
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     rows = "\n".join(_html_row(row, labels) for row, labels in _label_rows(table))
@@ -75,7 +92,9 @@ def to_terminal(table: Table) -> rich.table.Table:
 
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, title in enumerate((*table.heads, "", *table.columns)):
-        shown.add_column(title, justify="left" if place < 3 else "right", no_wrap=place < 3)
+        shown.add_column(
+            title, justify="left" if place < 3 else "right", no_wrap=place < 3
+        )
     for row, labels in _label_rows(table):
         cells = [Text(cell.text, style=_TERMINAL[cell.mark]) for cell in row.cells]
         shown.add_row(*labels, *cells, style="dim" if row.source == "paper" else "")
@@ -100,7 +119,9 @@ def _html_row(row: Row, labels: tuple[str, str, str]) -> str:
     kind = "paper" if row.source == "paper" else "ours"
     begins = " begins" if labels[1] else ""
     heads = "".join(f'<th scope="row">{escape(label)}</th>' for label in labels)
-    return f'<tr class="{kind}{begins}">{heads}{"".join(map(_html_cell, row.cells))}</tr>'
+    return (
+        f'<tr class="{kind}{begins}">{heads}{"".join(map(_html_cell, row.cells))}</tr>'
+    )
 
 
 def _html_cell(cell: Cell) -> str:
@@ -108,7 +129,9 @@ def _html_cell(cell: Cell) -> str:
     if cell.low is not None and cell.high is not None:
         ends = f"<small>{cell.low:.4f}\N{EN DASH}{cell.high:.4f}</small>"
     spoken = f'<span class="unseen"> ({cell.mark})</span>' if cell.mark else ""
-    star = '<span class="star" aria-hidden="true">★</span>' if cell.mark == "best" else ""
+    star = (
+        '<span class="star" aria-hidden="true">★</span>' if cell.mark == "best" else ""
+    )
     mark = f' class="{cell.mark}"' if cell.mark else ""
     return f"<td{mark}>{star}<span>{_keep_words_whole(cell.text)}</span>{spoken}{ends}</td>"
 

@@ -1,4 +1,6 @@
-"""What one method achieved on one pair, as plain numbers that can be stored in a file."""
+"""What one method achieved on one pair, as plain numbers that can be stored in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ from hokical_paper.suite import Pair, Suite
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Scores with intervals, ECE by number of bins, reliability diagram, facts about the method.
+    """Scores with intervals, ECE by number of bins, reliability diagram, facts about
+    the method.
 
-    `fit_seconds` is None if nothing was fitted; `notes` are the warnings of the fit; `n_parallel`
-    is the number of processes that were computing results at the same time; `cut` is the seed with
-    which the examples were divided anew, None for the pair's own division; `made` is the version
-    of hokical that computed it.
+    `fit_seconds` is None if nothing was fitted; `notes` are the warnings of the fit;
+    `n_parallel` is the number of processes that were computing results at the same
+    time; `cut` is the seed with which the examples were divided anew, None for the
+    pair's own division; `made` is the version of hokical that computed it.
     """
 
     pair: str
@@ -43,7 +46,9 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings, lists and dicts."""
         plain = asdict(self)
-        plain["ece_by_bins"] = {str(bins): value for bins, value in self.ece_by_bins.items()}
+        plain["ece_by_bins"] = {
+            str(bins): value for bins, value in self.ece_by_bins.items()
+        }
         plain["diagram"] = {
             key: value.tolist() if isinstance(value, np.ndarray) else value
             for key, value in plain["diagram"].items()
@@ -54,8 +59,12 @@ class Result:
     def from_dict(cls, plain: Mapping[str, Any]) -> Result:
         """The inverse of `to_dict`."""
         known = dict(plain)
-        known["scores"] = {name: Estimate(**item) for name, item in plain["scores"].items()}
-        known["ece_by_bins"] = {int(bins): v for bins, v in plain["ece_by_bins"].items()}
+        known["scores"] = {
+            name: Estimate(**item) for name, item in plain["scores"].items()
+        }
+        known["ece_by_bins"] = {
+            int(bins): v for bins, v in plain["ece_by_bins"].items()
+        }
         diagram: dict[str, Any] = {
             key: np.array(value) if isinstance(value, list) else value
             for key, value in plain["diagram"].items()
@@ -67,7 +76,9 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All results of a suite, by pair and method, and the reasons why others are missing."""
+    """All results of a suite, by pair and method, and the reasons why others are
+    missing.
+    """
 
     suite: Suite
     found: Mapping[tuple[str, str], Result]

@@ -1,4 +1,6 @@
-"""All methods on all pairs, several at a time; every result is stored as soon as it is computed."""
+"""All methods on all pairs, several at a time; every result is stored as soon as it
+is computed.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,11 @@ def run_suite(
     slow : bool
         Also run what takes minutes: matrix methods on a thousand classes.
     jobs : int, optional
-        Worker processes with one thread each. None uses one per CPU; 1 uses this process. It
-        affects the measured times, but no other result.
+        Worker processes with one thread each. None uses one per CPU; 1 uses this
+        process. It affects the measured times, but no other result.
     device : str, optional
-        A device of PyTorch, such as "cuda", for the fits that are mostly matrix products.
+        A device of PyTorch, such as "cuda", for the fits that are mostly matrix
+        products.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     """
@@ -101,7 +104,8 @@ def run_cells(
     progress: bool | None = None,
     stored_only: bool = False,
 ) -> Iterator[Result]:
-    """The result of each cell: those in the cache first, then the others as they are computed.
+    """The result of each cell: those in the cache first, then the others as they are
+    computed.
 
     With `stored_only` nothing is computed.
     """
@@ -116,9 +120,13 @@ def run_cells(
     workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
     folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
     settings = (folders[1], workers, device)
-    tasks = [Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing]
+    tasks = [
+        Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing
+    ]
     with progress_bar("The paper's experiments", len(tasks), progress) as advance:
-        for result in map(compute, tasks) if workers == 1 else _in_processes(tasks, workers):
+        for result in (
+            map(compute, tasks) if workers == 1 else _in_processes(tasks, workers)
+        ):
             advance()
             yield result
 
@@ -132,7 +140,8 @@ def compute(task: Task) -> Result:
     """Run one task on one thread and store its result."""
     pair = _open(task.suite)[task.pair]
     with threads(1), threadpool_limits(1):
-        data, device = _load(task.suite, task.pair, task.cut), None
+        data = _load(task.suite, task.pair, task.cut)
+        device = None
         if task.device is not None and task.method in ON_DEVICE:
             data, device = move_to_fit(data, task.device)
         result = run_method(pair, data, task.method)
@@ -151,9 +160,13 @@ def _in_processes(tasks: list[Task], workers: int) -> Iterator[Result]:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """A process pool whose processes have ended when the block is left, also by an exception."""
+    """A process pool whose processes have ended when the block is left, also by an
+    exception.
+    """
     before = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
+    context = multiprocessing.get_context(
+        "spawn"
+    )  # forks of a threaded process may hang
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     try:
         with _exit_on_sigterm():
@@ -168,8 +181,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Turn a SIGTERM into SystemExit: the default action would leave the processes behind."""
-    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
+    """Turn a SIGTERM into SystemExit: the default action would leave the processes
+    behind.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # only it may set handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -180,7 +197,8 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    """End without a traceback at Ctrl-C, which reaches all processes, and whenever the parent ends.
+    """End without a traceback at Ctrl-C, which reaches all processes, and whenever the
+    parent ends.
 
     A parent that is killed cannot tell its workers, which would wait for tasks forever.
     """

@@ -12,7 +12,9 @@ import hokical
 
 @lru_cache
 def made_by() -> str:
-    """Such as "hokical 0.4.0 (d48939dc)"; "-dirty" if files were changed since the commit."""
+    """Such as "hokical 0.4.0 (d48939dc)"; "-dirty" if files were changed since the
+    commit.
+    """
     commit = _commit()
     return f"hokical {hokical.__version__}" + (f" ({commit})" if commit else "")
 
@@ -30,13 +32,17 @@ def made_note(versions: Iterable[str]) -> str:
 def _commit() -> str:
     """The commit of the checkout that this file is part of; empty elsewhere."""
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
-    found = [_run([*git, "ls-files", Path(__file__).name])]  # empty if it is not part of a checkout
+    found = [
+        _run([*git, "ls-files", Path(__file__).name])
+    ]  # empty if it is not part of a checkout
     found.append(_run([*git, "describe", "--always", "--dirty", "--exclude", "*"]))
     return found[1] if all(found) else ""
 
 
 def _run(words: list[str]) -> str:
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            words, capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""

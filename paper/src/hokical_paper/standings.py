@@ -1,4 +1,6 @@
-"""Methods ranked over several data sets: mean scores and ranks, and the critical difference."""
+"""Methods ranked over several data sets: mean scores and ranks, and the critical
+difference.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,19 @@ def compare_data_sets(
     delta: float = 0.05,
     **options: Any,
 ) -> Standings:
-    """`hokical.compare` on each of several data sets, (logits, labels) by name in both mappings.
+    """`hokical.compare` on each of several data sets, (logits, labels) by name in both
+    mappings.
 
-    `metric`, one that is better the lower, ranks the methods. `delta` is the probability that an
-    interval of a mean misses, and the level of the critical difference. Other options are those of
-    `hokical.compare`.
+    `metric`, one that is better the lower, ranks the methods. `delta` is the
+    probability that an interval of a mean misses, and the level of the critical
+    difference. Other options are those of `hokical.compare`.
 
     >>> from hokical.demo import demo_logits
     >>> val, (logits, labels) = demo_logits()
     >>> tests = {f"part {k}": (logits[k::3], labels[k::3]) for k in range(3)}
-    >>> found = compare_data_sets({name: val for name in tests}, tests, ["uncalibrated", "temps"])
+    >>> found = compare_data_sets(
+    ...     {name: val for name in tests}, tests, ["uncalibrated", "temps"]
+    ... )
     >>> [(row.method, row.rank) for row in found.rows]
     [('temps', 1.0), ('uncalibrated', 2.0)]
     """
@@ -50,13 +55,18 @@ def compare_data_sets(
     if metric not in lower:
         raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
     options = {"progress": False} | options
-    found = {name: compare(validation[name], test[name], methods, **options) for name in validation}
+    found = {
+        name: compare(validation[name], test[name], methods, **options)
+        for name in validation
+    }
     return rank_methods(found, metric, delta)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A method over all data sets: its mean score with an interval, and mean rank (1: the best)."""
+    """A method over all data sets: its mean score with an interval, and mean rank
+    (1: the best).
+    """
 
     method: str
     mean: float
@@ -69,8 +79,8 @@ class Standings(TableOutput):
     """The methods that ran on every data set, the best mean rank first.
 
     Intervals are Student's, over data sets. Two methods whose mean ranks are less than
-    `critical_difference` apart are not distinguished, at the level `delta` for all pairs at once
-    (Nemenyi's test; Demsar, 2006). `comparisons` has each data set's own.
+    `critical_difference` apart are not distinguished, at the level `delta` for all
+    pairs at once (Nemenyi's test; Demsar, 2006). `comparisons` has each data set's own.
     """
 
     metric: str
@@ -83,16 +93,24 @@ class Standings(TableOutput):
     def verdict(self) -> str:
         """Which methods the ranks distinguish, in words."""
         best = self.rows[0]
-        alike = [r.method for r in self.rows if r.rank - best.rank < self.critical_difference]
+        alike = [
+            r.method for r in self.rows if r.rank - best.rank < self.critical_difference
+        ]
         known = f"{len(self.comparisons)} data sets"
         if not np.isnan(self.rows[0].mean_interval).any():
             known += f", {1.0 - self.delta:.0%} intervals"
         apart = f"critical difference of ranks {self.critical_difference:.2f}"
-        end = f"{', '.join(alike)} do not clearly differ." if len(alike) > 1 else "One is ahead."
+        end = (
+            f"{', '.join(alike)} do not clearly differ."
+            if len(alike) > 1
+            else "One is ahead."
+        )
         return f"{known}; {apart}. {end}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings: of each method the metric on every data set, mean and rank."""
+        """Plain numbers and strings: of each method the metric on every data set,
+        mean and rank.
+        """
         return {
             "metric": self.metric,
             "methods": self.records(),
@@ -110,10 +128,16 @@ class Standings(TableOutput):
         rows = []
         for row in self.rows:
             own = {
-                name: one[row.method].score(self.metric) for name, one in self.comparisons.items()
+                name: one[row.method].score(self.metric)
+                for name, one in self.comparisons.items()
             }
             low, high = row.mean_interval
-            means = {"mean": row.mean, "mean_low": low, "mean_high": high, "rank": row.rank}
+            means = {
+                "mean": row.mean,
+                "mean_low": low,
+                "mean_high": high,
+                "rank": row.rank,
+            }
             rows.append({"method": row.method, **own, **means})
         return rows
 
@@ -130,8 +154,12 @@ class Standings(TableOutput):
 def rank_methods(found: dict[str, Comparison], metric: str, delta: float) -> Standings:
     """Mean scores and ranks of the methods that every comparison has."""
     names = [result.name for result in next(iter(found.values())).results]
-    names = [name for name in names if all(name not in one.skipped for one in found.values())]
-    table = np.array([[one[name].score(metric) for name in names] for one in found.values()])
+    names = [
+        name for name in names if all(name not in one.skipped for one in found.values())
+    ]
+    table = np.array(
+        [[one[name].score(metric) for name in names] for one in found.values()]
+    )
     ranks = rankdata(table, axis=1)
     columns = zip(names, table.T, ranks.T, strict=True)
     rows = [
@@ -147,7 +175,11 @@ def mean_interval(values: FloatArray, delta: float) -> tuple[float, float]:
     """Student's interval of the mean over data sets; NaN of one."""
     if values.size < 2:
         return math.nan, math.nan
-    width = -stdtrit(values.size - 1, 0.5 * delta) * values.std(ddof=1) / math.sqrt(values.size)
+    width = (
+        -stdtrit(values.size - 1, 0.5 * delta)
+        * values.std(ddof=1)
+        / math.sqrt(values.size)
+    )
     return float(values.mean() - width), float(values.mean() + width)
 
 
@@ -160,4 +192,8 @@ def critical_difference(n_methods: int, n_data_sets: int, delta: float = 0.05) -
     if n_methods < 2:
         return math.nan
     q = studentized_range.ppf(1.0 - check_chance("delta", delta), n_methods, np.inf)
-    return float(q / math.sqrt(2.0) * math.sqrt(n_methods * (n_methods + 1) / (6.0 * n_data_sets)))
+    return float(
+        q
+        / math.sqrt(2.0)
+        * math.sqrt(n_methods * (n_methods + 1) / (6.0 * n_data_sets))
+    )

@@ -1,7 +1,9 @@
-"""Methods compared over a folder of classifiers: whole vectors, many data sets, peers beside us.
+"""Methods compared over a folder of classifiers: whole vectors, many data sets, peers
+beside us.
 
-Every classifier is an experiment: scores and labels to fit on, scores and labels to judge on. Those
-of one data set are alike, so uncertainty comes from resampling data sets, not experiments.
+Every classifier is an experiment: scores and labels to fit on, scores and labels to
+judge on. Those of one data set are alike, so uncertainty comes from resampling data
+sets, not experiments.
 """
 
 from __future__ import annotations
@@ -25,10 +27,18 @@ from hokical_paper.files import write_text_atomically
 from hokical_paper.study_peers import PEERS
 from hokical_paper.types import FloatArray, IntArray
 
-#: A true class that was given less than this counts as impossible, and as this in the log loss.
+#: A true class that was given less than this counts as impossible, and as this in the
+#: log loss.
 LEAST = 1e-12
 #: Scores of an outcome; `error_rate` is that of the most likely class.
-SCORES = ("log_loss", "brier", "top_log_loss", "top_brier", "error_rate", "classwise_ece")
+SCORES = (
+    "log_loss",
+    "brier",
+    "top_log_loss",
+    "top_brier",
+    "error_rate",
+    "classwise_ece",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +59,22 @@ class Experiment:
     @property
     def groups(self) -> tuple[str, str]:
         """The task and the size of the calibration set, as the tables name them."""
-        k, n = self.n_classes, self.val_labels.size
-        task = "binary" if k == 2 else "3 to 20 classes" if k <= 20 else "more than 20 classes"
-        size = "up to 500" if n <= 500 else "501 to 2000" if n <= 2000 else "more than 2000"
+        k = self.n_classes
+        n = self.val_labels.size
+        task = (
+            "binary"
+            if k == 2
+            else "3 to 20 classes"
+            if k <= 20
+            else "more than 20 classes"
+        )
+        size = (
+            "up to 500"
+            if n <= 500
+            else "501 to 2000"
+            if n <= 2000
+            else "more than 2000"
+        )
         return task, f"{size} examples to fit on"
 
 
@@ -79,11 +102,12 @@ class Outcome:
 
 
 def read_experiments(folder: Path) -> Iterator[Experiment]:
-    """The experiments of a .npz file, or of all those of a folder in the order of their names.
+    """The experiments of a .npz file, or of all those of a folder in the order of their
+    names.
 
-    A file holds `val_logits`, `val_labels`, `test_logits`, `test_labels` (or `..._probs`), or many
-    experiments under `DATASET__MODEL/val_probs` and so on. A file with `test_*` alone is cut in two
-    at random.
+    A file holds `val_logits`, `val_labels`, `test_logits`, `test_labels` (or
+    `..._probs`), or many experiments under `DATASET__MODEL/val_probs` and so on. A file
+    with `test_*` alone is cut in two at random.
     """
     paths = [folder] if folder.is_file() else sorted(folder.glob("*.npz"))
     if not paths:
@@ -106,21 +130,29 @@ def read_experiments(folder: Path) -> Iterator[Experiment]:
 def choose_experiments(
     folder: Path, half: str = "all", limit: int | None = None, draws: int = 1
 ) -> list[Experiment]:
-    """Experiments of a folder: of all data sets or of every second one, fitted on some examples.
+    """Experiments of a folder: of all data sets or of every second one, fitted on some
+    examples.
 
-    With several `draws`, an experiment is one classifier and one random choice of its examples.
+    With several `draws`, an experiment is one classifier and one random choice of its
+    examples.
     """
     found = list(read_experiments(folder))
     names = sorted({experiment.data_set for experiment in found})
     kept = set({"all": names, "first": names[::2], "second": names[1::2]}[half])
     chosen = [experiment for experiment in found if experiment.data_set in kept]
-    return [_shorten(experiment, limit, draw) for draw in range(draws) for experiment in chosen]
+    return [
+        _shorten(experiment, limit, draw)
+        for draw in range(draws)
+        for experiment in chosen
+    ]
 
 
 def _shorten(experiment: Experiment, limit: int | None, draw: int) -> Experiment:
     if limit is None or experiment.val_labels.size <= limit:
         return experiment
-    rows = np.sort(np.random.default_rng(draw).permutation(experiment.val_labels.size)[:limit])
+    rows = np.sort(
+        np.random.default_rng(draw).permutation(experiment.val_labels.size)[:limit]
+    )
     return replace(
         experiment,
         name=f"{experiment.name}, draw {draw}" if draw else experiment.name,
@@ -141,7 +173,9 @@ def _experiment(name: str, arrays: dict[str, Any]) -> Experiment | None:
         scores = {part: scores["test"][rows] for part, rows in cut.items()}
         labels = {part: labels["test"][rows] for part, rows in cut.items()}
     rows = [np.asarray(labels[part], np.int64) for part in ("val", "test")]
-    return Experiment(name, name.split("__")[0], scores["val"], rows[0], scores["test"], rows[1])
+    return Experiment(
+        name, name.split("__")[0], scores["val"], rows[0], scores["test"], rows[1]
+    )
 
 
 def _as_logits(arrays: dict[str, Any], part: str) -> Any:
@@ -160,7 +194,9 @@ def run_study(
     cache: Path,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Outcomes of all methods on all experiments; those in the cache folder are not run again."""
+    """Outcomes of all methods on all experiments; those in the cache folder are not
+    run again.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     found: list[Outcome] = []
     for experiment in experiments:
@@ -177,7 +213,9 @@ def _suits(method: str, experiment: Experiment) -> bool:
 
 
 def _cached(experiment: Experiment, method: str, cache: Path) -> Outcome:
-    name = f"{experiment.name}-{method.replace(':', '_')}-{_key(experiment, method)}.json"
+    name = (
+        f"{experiment.name}-{method.replace(':', '_')}-{_key(experiment, method)}.json"
+    )
     path = cache / name
     try:
         return Outcome(**json.loads(path.read_text()))
@@ -193,7 +231,11 @@ def _key(experiment: Experiment, method: str) -> str:
     if method not in PEERS:
         home = type(make(method)).__module__
     digest = hashlib.sha256(code_digest("hokical_paper.study", home).encode())
-    for array in (experiment.val_logits, experiment.test_logits, experiment.test_labels):
+    for array in (
+        experiment.val_logits,
+        experiment.test_logits,
+        experiment.test_labels,
+    ):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]
 
@@ -210,11 +252,13 @@ def judge(experiment: Experiment, method: str) -> Outcome:
                 raise
             failed = True  # most need an example of every class
             proba, seconds = _apply(experiment, "uncalibrated")
-    rows, labels = np.arange(experiment.test_labels.size), experiment.test_labels
+    rows = np.arange(experiment.test_labels.size)
+    labels = experiment.test_labels
     of_truth = proba[rows, labels]
     squares = np.sum(proba**2, axis=1) - 2.0 * of_truth + 1.0
     own = experiment.test_logits.argmax(axis=1)
-    confidence, right = proba[rows, own], own == labels
+    confidence = proba[rows, own]
+    right = own == labels
     top = np.clip(np.where(right, confidence, 1.0 - confidence), LEAST, 1.0)
     return Outcome(
         experiment.name,
@@ -237,7 +281,9 @@ def _apply(experiment: Experiment, method: str) -> tuple[FloatArray, float]:
     """Probabilities of the test rows, and the seconds of the fit."""
     if method in PEERS:
         peer = PEERS[method]
-        given, new = (peer.to_input(z) for z in (experiment.val_logits, experiment.test_logits))
+        given, new = (
+            peer.to_input(z) for z in (experiment.val_logits, experiment.test_logits)
+        )
         start = time.process_time()
         model = peer.fit(given, experiment.val_labels)
         seconds = time.process_time() - start

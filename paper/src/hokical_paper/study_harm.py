@@ -1,8 +1,8 @@
 """Log loss that methods add on classifiers that are already calibrated.
 
-Logits are three times a normal number, and labels are drawn from their softmax, so any change of
-the probabilities is for the worse. In masked cells, 40 % of the classes other than the most likely
-one have a logit of -inf, at random.
+Logits are three times a normal number, and labels are drawn from their softmax, so any
+change of the probabilities is for the worse. In masked cells, 40 % of the classes other
+than the most likely one have a logit of -inf, at random.
 """
 
 from __future__ import annotations
@@ -48,15 +48,17 @@ CELLS = (
     HarmCell(300, 1000),
 )
 #: Standard deviation of the logits, and new examples on which the loss is measured.
-SPREAD, N_NEW = 3.0, 2000
+SPREAD = 3.0
+N_NEW = 2000
 
 
 @dataclass(frozen=True)
 class Harm:
-    """Log loss in nats that a method adds to that of the truth, over samples of one cell.
+    """Log loss in nats that a method adds to that of the truth, over samples of one
+    cell.
 
-    `error` is the standard error of `mean`, NaN of a single sample; `worst` is the largest loss,
-    `changed` the share of samples in which any probability was changed.
+    `error` is the standard error of `mean`, NaN of a single sample; `worst` is the
+    largest loss, `changed` the share of samples in which any probability was changed.
     """
 
     n_classes: int
@@ -70,7 +72,9 @@ class Harm:
 
 
 def measure_harm(
-    methods: Sequence[str], n_samples: int, report: Callable[[str], None] = lambda _: None
+    methods: Sequence[str],
+    n_samples: int,
+    report: Callable[[str], None] = lambda _: None,
 ) -> list[Harm]:
     """Of every method in every cell that it suits."""
     found = []
@@ -83,7 +87,9 @@ def measure_harm(
 
 
 def _summarise(cell: HarmCell, method: str, lost: FloatArray) -> Harm:
-    error = float(lost.std(ddof=1)) / math.sqrt(lost.size) if lost.size > 1 else math.nan
+    error = (
+        float(lost.std(ddof=1)) / math.sqrt(lost.size) if lost.size > 1 else math.nan
+    )
     changed = float(np.mean(lost > 0.0))
     return Harm(*cell, method, float(lost.mean()), error, float(lost.max()), changed)
 
@@ -100,23 +106,30 @@ def _sample(methods: Sequence[str], cell: HarmCell, seed: int) -> list[float]:
     fresh, _ = _draw(N_NEW, cell, rng)
     log_truth = fresh - np.logaddexp.reduce(fresh, axis=1, keepdims=True)
     possible = np.isfinite(fresh)
-    truth, log_truth = np.exp(log_truth), np.where(possible, log_truth, 0.0)
+    truth = np.exp(log_truth)
+    log_truth = np.where(possible, log_truth, 0.0)
     lost = []
     for method in methods:
         found = fit_quietly(method, logits, labels).predict_proba(fresh)
-        gaps = np.sum(truth * (log_truth - np.log(np.where(possible, found, 1.0))), axis=1)
+        gaps = np.sum(
+            truth * (log_truth - np.log(np.where(possible, found, 1.0))), axis=1
+        )
         lost.append(0.0 if np.abs(gaps).max() < 1e-9 else float(gaps.mean()))
     return lost
 
 
 def fit_quietly(method: str, logits: FloatArray, labels: IntArray) -> Calibrator:
-    """A fitted method; its warnings about few examples or convergence are expected here."""
+    """A fitted method; its warnings about few examples or convergence are expected
+    here.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make(method).fit(logits, labels)
 
 
-def _draw(n: int, cell: HarmCell, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+def _draw(
+    n: int, cell: HarmCell, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
     logits = SPREAD * rng.normal(size=(n, cell.n_classes))
     if cell.masked > 0.0:
         masked = rng.random(logits.shape) < cell.masked
@@ -126,16 +139,23 @@ def _draw(n: int, cell: HarmCell, rng: np.random.Generator) -> tuple[FloatArray,
 
 
 def harm_table(found: Sequence[Harm]) -> str:
-    """A row for every cell: mean with standard error, worst, and share of changed samples."""
+    """A row for every cell: mean with standard error, worst, and share of changed
+    samples.
+    """
     methods = list(dict.fromkeys(harm.method for harm in found))
     cells: dict[HarmCell, dict[str, Harm]] = {}
     for harm in found:
         cell = HarmCell(harm.n_classes, harm.n_examples, harm.masked)
         cells.setdefault(cell, {})[harm.method] = harm
-    lines = [f"| classes | examples | {' | '.join(methods)} |", "|--:" * (2 + len(methods)) + "|"]
+    lines = [
+        f"| classes | examples | {' | '.join(methods)} |",
+        "|--:" * (2 + len(methods)) + "|",
+    ]
     for cell, row in cells.items():
         texts = [_describe(row[name]) if name in row else "" for name in methods]
-        lines.append(f"| {_classes_of(cell)} | {cell.n_examples} | {' | '.join(texts)} |")
+        lines.append(
+            f"| {_classes_of(cell)} | {cell.n_examples} | {' | '.join(texts)} |"
+        )
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """Methods of other libraries under one interface, for the study and for `benchmarks/`.
 
-A contender gets the kind of input that its library asks for (logits, probabilities, tensors).
-Nothing of a library is imported before its contender is used, and nothing of hokical at all, so
-that benchmarks of other libraries do not load it.
+A contender gets the kind of input that its library asks for (logits, probabilities,
+tensors). Nothing of a library is imported before its contender is used, and nothing of
+hokical at all, so that benchmarks of other libraries do not load it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Contender:
-    """A method of a library: its name there, its input made of logits, its fit and its answer."""
+    """A method of a library: its name there, its input made of logits, its fit and
+    its answer.
+    """
 
     called: str
     to_input: Callable[[NDArray[Any]], Any]
@@ -46,7 +48,9 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def scores_as_classifier(n_classes: int) -> Any:
-    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
+    """A fitted classifier whose scores, or probabilities, are its input (n,
+    classes).
+    """
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,7 +84,9 @@ def sklearn(method: str) -> Contender:
         found = model.predict_proba(scores)
         if found.shape[1] == scores.shape[1]:
             return found
-        proba = np.zeros((found.shape[0], scores.shape[1]))  # classes without an example have none
+        proba = np.zeros(
+            (found.shape[0], scores.shape[1])
+        )  # classes without an example have none
         proba[:, model.classes_] = found
         return proba
 
@@ -88,7 +94,9 @@ def sklearn(method: str) -> Contender:
     return Contender(called, np.asarray, fit, answer, ("sklearn",))
 
 
-def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True) -> Contender:
+def mapie(
+    called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True
+) -> Contender:
     """MAPIE asks a fitted classifier for its probabilities, here its inputs."""
 
     def fit(proba: Any, labels: Any) -> Any:
@@ -131,7 +139,9 @@ def netcal(package: str, name: str, **options: Any) -> Contender:
     return Contender(f"`{name}`", to_input, fit, answer, ("netcal",))
 
 
-def probmetrics(name: str, *needs: str, binary_only: bool = False, **options: Any) -> Contender:
+def probmetrics(
+    name: str, *needs: str, binary_only: bool = False, **options: Any
+) -> Contender:
     def fit(proba: Any, labels: Any) -> Any:
         kind = getattr(import_module("probmetrics.calibrators"), name)
         return kind(**options).fit(proba, labels)
@@ -139,7 +149,9 @@ def probmetrics(name: str, *needs: str, binary_only: bool = False, **options: An
     def answer(model: Any, proba: Any) -> Any:
         return model.predict_proba(proba)
 
-    return Contender(f"`{name}`", softmax, fit, answer, ("probmetrics", *needs), binary_only)
+    return Contender(
+        f"`{name}`", softmax, fit, answer, ("probmetrics", *needs), binary_only
+    )
 
 
 def _log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,4 +1,6 @@
-"""What a study says: means, ranks, wins and harm, with intervals from resampled data sets."""
+"""What a study says: means, ranks, wins and harm, with intervals from resampled data
+sets.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,11 @@ class Group(TableOutput):
 
 
 def summarise(
-    outcomes: Sequence[Outcome], *, subject: str, score: str = "log_loss", resamples: int = 1000
+    outcomes: Sequence[Outcome],
+    *,
+    subject: str,
+    score: str = "log_loss",
+    resamples: int = 1000,
 ) -> list[Group]:
     """Standings overall, by task and by the size of the calibration set."""
     if score not in SCORES:
@@ -97,11 +103,18 @@ def summarise(
     for outcome in outcomes:
         for title in (outcome.task, outcome.size):
             groups.setdefault(title, []).append(outcome)
-    return [_group(title, found, subject, score, resamples) for title, found in groups.items()]
+    return [
+        _group(title, found, subject, score, resamples)
+        for title, found in groups.items()
+    ]
 
 
-def draw_rows(data_sets: NDArray[Any], resamples: int, seed: int = 0) -> list[NDArray[Any]]:
-    """Rows of experiments for each resample: all of a drawn data set, as often as it is drawn."""
+def draw_rows(
+    data_sets: NDArray[Any], resamples: int, seed: int = 0
+) -> list[NDArray[Any]]:
+    """Rows of experiments for each resample: all of a drawn data set, as often as it
+    is drawn.
+    """
     rng = np.random.default_rng(seed)
     rows = [np.flatnonzero(data_sets == name) for name in np.unique(data_sets)]
     drawn = rng.integers(len(rows), size=(resamples, len(rows)))
@@ -118,7 +131,9 @@ def _group(
     title: str, outcomes: Sequence[Outcome], subject: str, score: str, resamples: int
 ) -> Group:
     cells: dict[tuple[str, str], Outcome] = {}
-    for found in outcomes:  # one with no more examples than asked for is the same in every draw
+    for (
+        found
+    ) in outcomes:  # one with no more examples than asked for is the same in every draw
         name = found.experiment
         while (name, found.method) in cells:
             name += " again"
@@ -130,7 +145,10 @@ def _group(
     }
     methods = [method for method, whole in everywhere.items() if whole]
     table = np.array(
-        [[getattr(cells[name, method], score) for method in methods] for name in experiments]
+        [
+            [getattr(cells[name, method], score) for method in methods]
+            for name in experiments
+        ]
     ).round(EQUAL_DIGITS)
     data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
     draws = draw_rows(data_sets, resamples)
@@ -140,7 +158,8 @@ def _group(
     base = table[:, methods.index(BASE)] if BASE in methods else None
     standings = []
     for place, method in enumerate(methods):
-        column, gap = table[:, place], table[:, place] - own
+        column = table[:, place]
+        gap = table[:, place] - own
         own_cells = [cells[name, method] for name in experiments]
         standings.append(
             StudyStanding(
@@ -168,19 +187,27 @@ def _ends(interval: tuple[float, float], digits: int = 4) -> str:
 
 
 def compare_by_size(
-    outcomes: Mapping[str, Sequence[Outcome]], *, subject: str = "auto", resamples: int = 1000
+    outcomes: Mapping[str, Sequence[Outcome]],
+    *,
+    subject: str = "auto",
+    resamples: int = 1000,
 ) -> list[dict[str, Any]]:
-    """A record for each number of examples, kind of task and method: what a comparison shows.
+    """A record for each number of examples, kind of task and method: what a comparison
+    shows.
 
-    Log loss with its gap to the subject, classwise ECE, Brier score, the share of classifiers whose
-    log loss is worse than uncalibrated, the fits that failed, and the fit's time as the median
-    of ratios to the subject's on the same examples.
+    Log loss with its gap to the subject, classwise ECE, Brier score, the share of
+    classifiers whose log loss is worse than uncalibrated, the fits that failed, and the
+    fit's time as the median of ratios to the subject's on the same examples.
     """
     records = []
     for size, found in outcomes.items():
         binary = [outcome for outcome in found if outcome.task == "binary"]
         more = [outcome for outcome in found if outcome.task != "binary"]
-        for task, part in {"all": found, "two classes": binary, "more classes": more}.items():
+        for task, part in {
+            "all": found,
+            "two classes": binary,
+            "more classes": more,
+        }.items():
             if part:
                 records += _compare(size, task, part, subject, resamples)
     return records
@@ -190,7 +217,10 @@ def _compare(
     size: str, task: str, outcomes: Sequence[Outcome], subject: str, resamples: int
 ) -> list[dict[str, Any]]:
     other = {
-        score: {row.method: row.mean for row in _group(task, outcomes, subject, score, 1).standings}
+        score: {
+            row.method: row.mean
+            for row in _group(task, outcomes, subject, score, 1).standings
+        }
         for score in ("classwise_ece", "brier")
     }
     group = _group(task, outcomes, subject, "log_loss", resamples)
@@ -212,8 +242,12 @@ def _compare(
     ]
 
 
-def size_table(outcomes: Mapping[str, Sequence[Outcome]], score: str = "log_loss") -> str:
-    """A row for every task and method: mean scores by the number of examples to fit on."""
+def size_table(
+    outcomes: Mapping[str, Sequence[Outcome]], score: str = "log_loss"
+) -> str:
+    """A row for every task and method: mean scores by the number of examples to fit
+    on.
+    """
     if score not in SCORES:
         raise ValueError(f"`score` must be one of {SCORES}; got {score!r}.")
     cells: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -222,7 +256,10 @@ def size_table(outcomes: Mapping[str, Sequence[Outcome]], score: str = "log_loss
             row = cells.setdefault((outcome.task, outcome.method), {})
             row.setdefault(size, []).append(getattr(outcome, score))
     sizes = list(outcomes)
-    lines = [f"| task | method | {' | '.join(sizes)} |", "|---|---" + "|--:" * len(sizes) + "|"]
+    lines = [
+        f"| task | method | {' | '.join(sizes)} |",
+        "|---|---" + "|--:" * len(sizes) + "|",
+    ]
     for (task, method), row in sorted(cells.items()):
         texts = [f"{np.mean(row[size]):.4f}" if size in row else "" for size in sizes]
         lines.append(f"| {task} | {method} | {' | '.join(texts)} |")

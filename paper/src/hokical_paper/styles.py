@@ -1,6 +1,8 @@
-"""How each method is drawn: Hoki, adaptive scaling and the default in colour, the others in grey.
+"""How each method is drawn: Hoki, adaptive scaling and the default in colour, the
+others in grey.
 
-Fourteen colours are hard to tell apart, so the others differ in marker, filling and line style.
+Fourteen colours are hard to tell apart, so the others differ in marker, filling and
+line style.
 """
 
 from __future__ import annotations
@@ -10,10 +12,16 @@ from typing import Any
 
 from hokical_paper.methods import EXACT, SAMPLED
 
-BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
-_RED, _GREEN = "#a03040", "#2f7d4f"
-_DARK, _LIGHT = "#444444", "#8a8a8a"
-_SOLID, _DASHED, _DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
+BLUE = "#3f74b5"
+ORANGE = "#e08a3c"
+GREY = "#808080"
+_RED = "#a03040"
+_GREEN = "#2f7d4f"
+_DARK = "#444444"
+_LIGHT = "#8a8a8a"
+_SOLID = "-"
+_DASHED = (0, (5, 2))
+_DOTTED = (0, (1, 1.5))
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,11 @@ class Style:
         """Options of matplotlib's `plot` for a line with markers."""
         size = 5.5 if self.is_special else 4.5
         width = 2.2 if self.is_special else 1.0
-        return self.points | {"linestyle": self.line_style, "linewidth": width, "markersize": size}
+        return self.points | {
+            "linestyle": self.line_style,
+            "linewidth": width,
+            "markersize": size,
+        }
 
 
 _STYLES = {

@@ -1,4 +1,6 @@
-"""Theorem 1 on data: in every bin, does the mean confidence equal what survival implies?"""
+"""Theorem 1 on data: in every bin, does the mean confidence equal what survival
+implies?
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,8 @@ from hokical_paper.types import FloatArray
 class SufficiencyGap:
     """Both sides of Theorem 1, one entry per bin, NaN in empty bins.
 
-    `implied` = alpha stability + beta (1 - stability) is the accuracy of the bin, split by whether
-    the label survived; a calibrator is perfect where it equals `confidence`.
+    `implied` = alpha stability + beta (1 - stability) is the accuracy of the bin, split
+    by whether the label survived; a calibrator is perfect where it equals `confidence`.
     """
 
     weight: FloatArray
@@ -62,7 +64,9 @@ def sufficiency_gap(
         to_host(hoki.stability(rows)),
         to_host(hoki.predict(rows)) == truth,
         n_bins=hoki.n_bins_,
-        weights=None if sample_weight is None else as_weights(sample_weight, rows.n_rows),
+        weights=None
+        if sample_weight is None
+        else as_weights(sample_weight, rows.n_rows),
     )
 
 
@@ -82,9 +86,15 @@ def measure_sufficiency(
         return sum_by(bins, w * values, n_bins)
 
     weight = per_bin(np.ones_like(confidence))
-    kept, switched = per_bin(stability), per_bin(1.0 - stability)
+    kept = per_bin(stability)
+    switched = per_bin(1.0 - stability)
     alpha, beta = survival_rates(
-        kept, switched, per_bin(stability * correct), per_bin((1.0 - stability) * correct)
+        kept,
+        switched,
+        per_bin(stability * correct),
+        per_bin((1.0 - stability) * correct),
     )
     with np.errstate(invalid="ignore"):
-        return SufficiencyGap(weight, per_bin(confidence) / weight, alpha, beta, kept / weight)
+        return SufficiencyGap(
+            weight, per_bin(confidence) / weight, alpha, beta, kept / weight
+        )

@@ -1,8 +1,9 @@
 """The logit suite: validation and test logits of every network, with a manifest.
 
-A suite is a folder with a `manifest.json` and one or more `.npz` files per pair of data set and
-network. The manifest has the SHA-256 of every file, which is checked when the file is read. A pair
-with `top_k` in its entry has the best probabilities of each row instead of all logits.
+A suite is a folder with a `manifest.json` and one or more `.npz` files per pair of data
+set and network. The manifest has the SHA-256 of every file, which is checked when the
+file is read. A pair with `top_k` in its entry has the best probabilities of each row
+instead of all logits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _NEEDED = ("name", "dataset", "network", "title", "dataset_title", "n_classes", 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One network on one data set: its entry in the manifest, and the folder with its files."""
+    """One network on one data set: its entry in the manifest, and the folder with
+    its files.
+    """
 
     folder: Path
     entry: Mapping[str, Any]
@@ -91,7 +94,9 @@ class Pair:
         arrays: dict[str, NDArray[Any]] = {}
         for name, sha in self.entry["files"].items():
             arrays |= _read_arrays(self.folder / name, sha)
-        return build_pair_data(self.folder / f"{self.name}.npz", arrays, self.n_classes, self.top_k)
+        return build_pair_data(
+            self.folder / f"{self.name}.npz", arrays, self.n_classes, self.top_k
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,19 +131,24 @@ class Suite:
         if not quick:
             return ""
         return (
-            f"{len(quick)} of {len(self.pairs)} pairs were made with --quick ({', '.join(quick)}): "
-            "small networks on synthetic images, not comparable with the paper."
+            f"{len(quick)} of {len(self.pairs)} pairs were made with --quick "
+            f"({', '.join(quick)}): small networks on synthetic images, not comparable "
+            "with the paper."
         )
 
     def only(self, names: list[str]) -> Suite:
         """The suite with these pairs only, in the manifest's order."""
         for name in names:
             self[name]  # raises KeyError for an unknown name
-        return Suite(self.folder, tuple(pair for pair in self.pairs if pair.name in names))
+        return Suite(
+            self.folder, tuple(pair for pair in self.pairs if pair.name in names)
+        )
 
 
 def find_suite(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The given folder, else HOKICAL_SUITE, else ./suite, else that of the source checkout."""
+    """The given folder, else HOKICAL_SUITE, else ./suite, else that of the source
+    checkout.
+    """
     wanted = folder or os.environ.get(VARIABLE)
     places = [Path(wanted)] if wanted else [Path("suite"), _checkout() / "suite"]
     for place in places:
@@ -148,8 +158,9 @@ def find_suite(folder: str | os.PathLike[str] | None = None) -> Path:
     raise DataFileError(
         places[0],
         f"no logit suite here: looked for {MANIFEST} in {tried}.",
-        "The suite is the folder `suite` of hokical's source repository and is not installed: "
-        f"clone the repository and pass the folder with --suite, or set {VARIABLE}.",
+        "The suite is the folder `suite` of hokical's source repository and is not "
+        "installed: clone the repository and pass the folder with --suite, or set "
+        f"{VARIABLE}.",
     )
 
 
@@ -168,7 +179,9 @@ def open_suite(folder: str | os.PathLike[str] | None = None) -> Suite:
         entries = [_check_entry(path, entry) for entry in _entries(path, document)]
     names = [entry["name"] for entry in entries]
     if len(set(names)) != len(names):
-        raise DataFileError(path, f"names must be unique; got {names}.", "Rename one of the pairs.")
+        raise DataFileError(
+            path, f"names must be unique; got {names}.", "Rename one of the pairs."
+        )
     return Suite(found, tuple(Pair(found, entry) for entry in entries))
 
 
@@ -181,17 +194,23 @@ def _entries(path: Path, document: Any) -> list[Any]:
     version = document.get("format") if isinstance(document, dict) else None
     if version != FORMAT:
         raise DataFileError(
-            path, f"expected a suite of format {FORMAT}; found {version!r}.", "Export it again."
+            path,
+            f"expected a suite of format {FORMAT}; found {version!r}.",
+            "Export it again.",
         )
     pairs = document.get("pairs")
     if not isinstance(pairs, list) or not pairs:
-        raise DataFileError(path, "expected at least one pair; found none.", "Export some.")
+        raise DataFileError(
+            path, "expected at least one pair; found none.", "Export some."
+        )
     return pairs
 
 
 def _check_entry(path: Path, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise DataFileError(path, f"a pair must be an object; got {entry!r}.", "Export it again.")
+        raise DataFileError(
+            path, f"a pair must be an object; got {entry!r}.", "Export it again."
+        )
     missing = [key for key in _NEEDED if key not in entry]
     name = entry.get("name", "?")
     if missing:
@@ -205,7 +224,9 @@ def _check_entry(path: Path, entry: Any) -> dict[str, Any]:
             )
     for file in entry["files"]:
         if Path(file).name != file:  # files are next to the manifest, nowhere else
-            raise DataFileError(path, f"file names must not contain a folder; got {file!r}.")
+            raise DataFileError(
+                path, f"file names must not contain a folder; got {file!r}."
+            )
     return dict(entry)
 
 
@@ -218,7 +239,9 @@ def _is_class_count(value: Any) -> bool:
 
 
 def _are_files(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(map(_is_text, value.values()))
+    return (
+        isinstance(value, dict) and bool(value) and all(map(_is_text, value.values()))
+    )
 
 
 #: The rule for each value of an entry, in words and as a function.
@@ -232,7 +255,9 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 def _read_arrays(path: Path, sha: str) -> dict[str, NDArray[Any]]:
     """The arrays of one file, if it matches its SHA-256; nothing is unpickled."""
     if not path.is_file():
-        raise DataFileError(path, "is missing from the suite.", "Copy or export it again.")
+        raise DataFileError(
+            path, "is missing from the suite.", "Copy or export it again."
+        )
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != sha:

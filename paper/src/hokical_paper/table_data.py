@@ -1,4 +1,6 @@
-"""A table as data: the content of each cell, and which cells are best and second best."""
+"""A table as data: the content of each cell, and which cells are best and second
+best.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,11 @@ class Table:
 
 
 def number(
-    value: float | None, digits: int = 4, *, low: float = math.nan, high: float = math.nan
+    value: float | None,
+    digits: int = 4,
+    *,
+    low: float = math.nan,
+    high: float = math.nan,
 ) -> Cell:
     """A cell with one number, and its interval if both ends are finite.
 
@@ -71,23 +77,31 @@ def number(
     if value is None or math.isnan(value):
         return Cell()
     known = math.isfinite(low) and math.isfinite(high)
-    return Cell(f"{value:.{digits}f}", value, low if known else None, high if known else None)
+    return Cell(
+        f"{value:.{digits}f}", value, low if known else None, high if known else None
+    )
 
 
 def mark_best(cells: Sequence[Cell], *, highest: bool = False) -> tuple[Cell, ...]:
-    """The cells with the best and the second best marked; lower is better unless `highest`.
+    """The cells with the best and the second best marked; lower is better unless
+    `highest`.
 
-    Numbers are compared as shown: a reader cannot see why one 0.0107 is better than another.
-    Infinite values are never marked.
+    Numbers are compared as shown: a reader cannot see why one 0.0107 is better than
+    another. Infinite values are never marked.
 
-    >>> [cell.mark for cell in mark_best([number(0.3), number(0.1), number(0.2), Cell()])]
+    >>> [
+    ...     cell.mark
+    ...     for cell in mark_best([number(0.3), number(0.1), number(0.2), Cell()])
+    ... ]
     ['', 'best', 'second', '']
     """
     shown = {float(cell.text) for cell in cells if _is_ranked(cell)}
     ranked = sorted(shown, reverse=highest)[:2]
     marks: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
     return tuple(
-        replace(cell, mark=marks.get(float(cell.text), "")) if _is_ranked(cell) else cell
+        replace(cell, mark=marks.get(float(cell.text), ""))
+        if _is_ranked(cell)
+        else cell
         for cell in cells
     )
 

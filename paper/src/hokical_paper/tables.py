@@ -1,4 +1,6 @@
-"""The paper's tables with our results next to the published numbers, and further tables."""
+"""The paper's tables with our results next to the published numbers, and further
+tables.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from hokical_paper.method_columns import (
     top_k_table,
 )
 from hokical_paper.methods import EXACT, RECAL, SAMPLED, title_of
-from hokical_paper.published import BIN_COUNTS, SUPPLEMENT, number_for, published_rows, row_for
+from hokical_paper.published import (
+    BIN_COUNTS,
+    SUPPLEMENT,
+    number_for,
+    published_rows,
+    row_for,
+)
 from hokical_paper.results import Result, Results
 from hokical_paper.stamp import made_note
 from hokical_paper.suite import Pair
@@ -29,24 +37,26 @@ from hokical_paper.theory_tables import bounds_table, sufficiency_table
 from hokical_paper.wins import CONTESTS, paper_methods, wins
 
 _SUPPLEMENT_NOTE = (
-    "The paper's supplement has the headers of its last four baselines rotated; here its values "
-    "are under the methods they belong to ("
+    "The paper's supplement has the headers of its last four baselines rotated; here "
+    "its values are under the methods they belong to ("
     + ", ".join(f"{here} was printed as {there}" for here, there in SUPPLEMENT.items())
     + "). The table `headers` has the evidence."
 )
 _FORMS = (
-    "irm and irova_ts are there twice: published, as their authors and the paper have them, with "
-    "rows that do not sum to 1, and normalised, as hokical has them. The paper's numbers belong to "
-    "the published form."
+    "irm and irova_ts are there twice: published, as their authors and the paper have "
+    "them, with rows that do not sum to 1, and normalised, as hokical has them. The "
+    "paper's numbers belong to the published form."
 )
 #: The least sigma_hat by the paper's text.
 LEAST_BY_TEXT = 0.0395
 _FIFTEEN = "Hoki is fitted with 15 bins."
-_INFINITE = "inf: a label with confidence 0 was correct, or one with confidence 1 was wrong."
+_INFINITE = (
+    "inf: a label with confidence 0 was correct, or one with confidence 1 was wrong."
+)
 _LOWER = (
-    "Lower is better. Bold and underlined: best and second best of the paper's ten. Methods with a "
-    "dagger are hokical's own, or in its form; bold there means at least as good as the best of "
-    "the ten."
+    "Lower is better. Bold and underlined: best and second best of the paper's ten. "
+    "Methods with a dagger are hokical's own, or in its form; bold there means at "
+    "least as good as the best of the ten."
 )
 _SCORE_TITLES = {
     "ece_mass": "ECE, 15 bins of equal mass",
@@ -87,7 +97,9 @@ def builders() -> dict[str, Callable[[Results], Table]]:
 
 
 def ece_table(results: Results, n_bins: int) -> Table:
-    """ECE with bins of equal width, of the same calibrators for every number of bins."""
+    """ECE with bins of equal width, of the same calibrators for every number of
+    bins.
+    """
     published = f"ece_{n_bins}_bins"
 
     def ours(result: Result) -> Cell:
@@ -102,12 +114,16 @@ def ece_table(results: Results, n_bins: int) -> Table:
 
 
 def time_table(results: Results) -> Table:
-    """Seconds per fit, on our machine and on the paper's; of Hoki also with the choice of noise."""
+    """Seconds per fit, on our machine and on the paper's; of Hoki also with the
+    choice of noise.
+    """
     methods = tuple(name for name in results.methods if name != "uncalibrated")
     columns = [
         (name, key)
         for name in methods
-        for key in ((None, "seconds_with_choice") if name in (SAMPLED, EXACT) else (None,))
+        for key in (
+            (None, "seconds_with_choice") if name in (SAMPLED, EXACT) else (None,)
+        )
     ]
     rows = []
     for pair in results.suite.pairs:
@@ -117,24 +133,30 @@ def time_table(results: Results) -> Table:
         ]
         names = [name for name, _ in columns]
         rows.append(Row(heads_of(pair), OURS, mark_methods(cells, names)))
-        paper = {name: published_cell("learning_time_s", pair, name) for name in methods}
+        paper = {
+            name: published_cell("learning_time_s", pair, name) for name in methods
+        }
         known = [paper[name] if key is None else Cell() for name, key in columns]
         if any(cell.value is not None for cell in known):
             rows.append(Row(heads_of(pair), PAPER, mark_best(known)))
-    on_cpu = [result for result in results.found.values() if not result.facts.get("device")]
+    on_cpu = [
+        result for result in results.found.values() if not result.facts.get("device")
+    ]
     most = max((result.n_parallel for result in on_cpu), default=1)
     load = "one fit at a time" if most == 1 else f"up to {most} fits in parallel"
     notes = (
-        f"Ours: CPU time of one thread, {load}; the better of two runs for fits below 10 s. Paper: "
-        "a Xeon Gold 6248 and an RTX 2080 Ti.",
-        "Hoki's fit with its noise given, and with the choice of the noise: the paper does not say "
-        "which its times are. The sampled choice is on the paper's grid of 1640 settings, of which "
-        "those that cannot win are skipped.",
+        f"Ours: CPU time of one thread, {load}; the better of two runs for fits below "
+        "10 s. Paper: a Xeon Gold 6248 and an RTX 2080 Ti.",
+        "Hoki's fit with its noise given, and with the choice of the noise: the paper "
+        "does not say which its times are. The sampled choice is on the paper's grid "
+        "of 1640 settings, of which those that cannot win are skipped.",
         *_recal_note(results),
         *device_notes(results.found.values()),
         _made(results),
     )
-    heads = [column_of(name) + (", with choice" if key else "") for name, key in columns]
+    heads = [
+        column_of(name) + (", with choice" if key else "") for name, key in columns
+    ]
     return Table("time", "Learning time in seconds", tuple(heads), tuple(rows), notes)
 
 
@@ -153,9 +175,9 @@ def _recal_note(results: Results) -> list[str]:
     if not places:
         return []
     return [
-        "recal was fitted when the suite was exported, so its times are from that machine "
-        f"({', '.join(sorted(places))}, all used). They do not include creating and classifying "
-        "the views."
+        "recal was fitted when the suite was exported, so its times are from that "
+        f"machine ({', '.join(sorted(places))}, all used). They do not include "
+        "creating and classifying the views."
     ]
 
 
@@ -166,8 +188,8 @@ def variance_table(results: Results) -> Table:
         return number(result.score("sharpness"))
 
     notes = (
-        "Higher separates examples more. The paper shows it in figures only; a method that gives "
-        "every example the same confidence has 0.",
+        "Higher separates examples more. The paper shows it in figures only; a method "
+        "that gives every example the same confidence has 0.",
         _FORMS,
     )
     title = "Variance of the confidence"
@@ -175,24 +197,33 @@ def variance_table(results: Results) -> Table:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Share of correct labels, on the validation set too: some methods may change labels."""
+    """Share of correct labels, on the validation set too: some methods may change
+    labels.
+    """
     methods = results.methods
     rows = []
     for pair in results.suite.pairs:
         cells = [
-            _cell(results, pair, name, lambda r: estimate_cell(r, "accuracy")) for name in methods
+            _cell(results, pair, name, lambda r: estimate_cell(r, "accuracy"))
+            for name in methods
         ]
         fitted = next(iter(results.of_pair(pair)), None)
         val = number(None if fitted is None else fitted.facts["val_accuracy"])
         shown = (val, *mark_methods(cells, methods, highest=True))
         rows.append(Row(heads_of(pair), OURS, shown))
-        known = [number_for(pair, "ece_15_bins", name) for name in ("val_acc", "test_acc")]
+        known = [
+            number_for(pair, "ece_15_bins", name) for name in ("val_acc", "test_acc")
+        ]
         if known[0] is not None:
-            paper = [number(None if value is None else value / 100.0) for value in known]
-            rows.append(Row(heads_of(pair), PAPER, (*paper, *(Cell() for _ in methods[1:]))))
+            paper = [
+                number(None if value is None else value / 100.0) for value in known
+            ]
+            rows.append(
+                Row(heads_of(pair), PAPER, (*paper, *(Cell() for _ in methods[1:])))
+            )
     notes = (
-        "Higher is better. First of the network on the validation set, then of each method on the "
-        "test set; the paper only reports the accuracy of the networks.",
+        "Higher is better. First of the network on the validation set, then of each "
+        "method on the test set; the paper only reports the accuracy of the networks.",
         _made(results),
     )
     columns = ("validation", *map(column_of, methods))
@@ -214,11 +245,12 @@ def noise_table(results: Results) -> Table:
             cells = (Cell(known["noise"]), spread, *map(number, values), Cell("1640"))
             rows.append(Row(heads_of(pair), PAPER, cells))
     notes = (
-        "U(a, b): uniform between a and b; G(m, s): Gaussian with mean m and deviation s. The "
-        "location of the noise (m, or the middle of a and b) changes no label: only its width "
-        "matters.",
-        "sampled: the paper's grid of 1640 settings, 1000 draws each; settings that cannot win "
-        "according to exact stability are skipped. exact: a search over the width.",
+        "U(a, b): uniform between a and b; G(m, s): Gaussian with mean m and deviation "
+        "s. The location of the noise (m, or the middle of a and b) changes no label: "
+        "only its width matters.",
+        "sampled: the paper's grid of 1640 settings, 1000 draws each; settings that "
+        "cannot win according to exact stability are skipped. exact: a search over the "
+        "width.",
         _spread_note(),
         _made(results),
     )
@@ -231,8 +263,8 @@ def _spread_note() -> str:
     found = sorted(float(row["sigma_hat"]) for row in published_rows("selected_noise"))
     below = ", ".join(f"{value:.4f}" for value in found if value < LEAST_BY_TEXT)
     return (
-        f"The paper's text says that sigma_hat varies between {LEAST_BY_TEXT} and {found[-1]:.4f}; "
-        f"its own table has smaller ones ({below})."
+        f"The paper's text says that sigma_hat varies between {LEAST_BY_TEXT} and "
+        f"{found[-1]:.4f}; its own table has smaller ones ({below})."
     )
 
 
@@ -244,20 +276,28 @@ def deviation_of(noise: str) -> float:
     """
     found = re.fullmatch(r"([UG])\((-?[\d.]+), (-?[\d.]+)\)", noise)
     if found is None:
-        raise ValueError(f"`noise` must have the form U(a, b) or G(m, s); got {noise!r}.")
-    first, second = float(found[2]), float(found[3])
+        raise ValueError(
+            f"`noise` must have the form U(a, b) or G(m, s); got {noise!r}."
+        )
+    first = float(found[2])
+    second = float(found[3])
     known = Uniform(first, second) if found[1] == "U" else Gaussian(second, first)
     return known.width * known.unit_deviation
 
 
 def initialisation_table(results: Results) -> Table:
-    """ECE if every example starts at the validation accuracy, or at its own confidence."""
+    """ECE if every example starts at the validation accuracy, or at its own
+    confidence.
+    """
     rows = []
     for pair in results.suite.pairs:
         cells: list[Cell] = []
         for method in (SAMPLED, EXACT):
             result = results.get(pair, method)
-            found = result and (result.score("ece"), result.facts["ece_from_confidence"])
+            found = result and (
+                result.score("ece"),
+                result.facts["ece_from_confidence"],
+            )
             cells += mark_best([number(value) for value in found or (None, None)])
         rows.append(Row(heads_of(pair), OURS, tuple(cells)))
         names = ("val_accuracy", "uncalibrated_confidence")
@@ -288,8 +328,9 @@ def _cycle_note(results: Results) -> list[str]:
     if not found:
         return []
     return [
-        f"Some examples go back and forth between bins without end: {'; '.join(found)}. Sampled, "
-        "as printed, stops after 200 steps, wherever that is; exact at the step that fits best."
+        "Some examples go back and forth between bins without end: "
+        f"{'; '.join(found)}. Sampled, as printed, stops after 200 steps, wherever "
+        "that is; exact at the step that fits best."
     ]
 
 
@@ -299,7 +340,9 @@ def _ended_in_cycle(results: Results, method: str, key: str) -> list[str]:
 
 
 def wins_table(results: Results) -> Table:
-    """On how many pairs each method has the lowest score: of the paper's ten, and of all."""
+    """On how many pairs each method has the lowest score: of the paper's ten, and of
+    all.
+    """
     contests = {
         "the paper's ten": paper_methods(),
         "the ten, rows normalised": paper_methods(normalised=True),
@@ -310,8 +353,13 @@ def wins_table(results: Results) -> Table:
     rows = []
     for contest, methods in contests.items():
         counts = {score: wins(results, methods, score) for score in CONTESTS}
-        winners = [name for name in methods if any(counts[score][name] for score in CONTESTS)]
-        won = [[number(counts[score][name] or None, 0) for score in CONTESTS] for name in winners]
+        winners = [
+            name for name in methods if any(counts[score][name] for score in CONTESTS)
+        ]
+        won = [
+            [number(counts[score][name] or None, 0) for score in CONTESTS]
+            for name in winners
+        ]
         marked = mark_columns(won, range(len(CONTESTS)), highest=True)
         for method, cells in zip(winners, marked, strict=True):
             rows.append(Row((contest, title_of(method)), "", cells))
@@ -320,9 +368,10 @@ def wins_table(results: Results) -> Table:
     few = [heads_of(pair)[1] for pair in pairs if pair.top_k is not None]
     known = f" Of {', '.join(few)} only the best classes are known." if few else ""
     notes = (
-        f"Of {len(pairs)} pairs; recal was run on {n_recal} of them.{known} Methods whose scores "
-        "are equal to four digits all win. Methods without a win are not listed. Rows normalised: "
-        "with irm and irova_ts as hokical has them, not as the paper ran them.",
+        f"Of {len(pairs)} pairs; recal was run on {n_recal} of them.{known} Methods "
+        "whose scores are equal to four digits all win. Methods without a win are not "
+        "listed. Rows normalised: with irm and irova_ts as hokical has them, not as "
+        "the paper ran them.",
         _made(results),
     )
     columns = tuple(CONTESTS.values())
@@ -332,9 +381,12 @@ def wins_table(results: Results) -> Table:
 
 def _score_builder(score: str) -> Callable[[Results], Table]:
     def build(results: Results) -> Table:
-        title, note = _SCORE_TITLES[score], f"{_LOWER} The paper does not report it."
+        title = _SCORE_TITLES[score]
+        note = f"{_LOWER} The paper does not report it."
         notes = (note, _INFINITE) if score == "log_loss" else (note,)
-        return _by_method(results, score, title, lambda r: estimate_cell(r, score), None, notes)
+        return _by_method(
+            results, score, title, lambda r: estimate_cell(r, score), None, notes
+        )
 
     return build
 
@@ -358,7 +410,9 @@ def _by_method(
     rows = []
     for pair in results.suite.pairs:
         cells = [_cell(results, pair, method, ours) for method in methods]
-        rows.append(Row(heads_of(pair), OURS, mark_methods(cells, methods, highest=highest)))
+        rows.append(
+            Row(heads_of(pair), OURS, mark_methods(cells, methods, highest=highest))
+        )
         known = [published_cell(published, pair, method) for method in methods]
         if any(cell.value is not None for cell in known):
             rows.append(Row(heads_of(pair), PAPER, mark_best(known)))
@@ -366,7 +420,9 @@ def _by_method(
     return Table(name, title, tuple(map(column_of, methods)), tuple(rows), made)
 
 
-def _cell(results: Results, pair: Pair, method: str, ours: Callable[[Result], Cell]) -> Cell:
+def _cell(
+    results: Results, pair: Pair, method: str, ours: Callable[[Result], Cell]
+) -> Cell:
     result = results.get(pair, method)
     return Cell(results.reason(pair, method)) if result is None else ours(result)
 

@@ -1,7 +1,8 @@
-"""The paper's theorems on data: both sides of Theorem 1 as Hoki learns, and Theorem 2's bounds.
+"""The paper's theorems on data: both sides of Theorem 1 as Hoki learns, and Theorem 2's
+bounds.
 
-`sufficiency_facts` and `bound_facts` are measured where exact Hoki is fitted and stored with its
-result; `simulate_bounds` needs no data.
+`sufficiency_facts` and `bound_facts` are measured where exact Hoki is fitted and stored
+with its result; `simulate_bounds` needs no data.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ BOUNDS: dict[str, tuple[Method, bool]] = {
     "Bousquet, Brier": ("bousquet", True),
 }
 SIZES = (1000, 5000, 10_000, 25_000)
-N_BINS, DELTA = 15, 0.05
+N_BINS = 15
+DELTA = 0.05
 
 
 def sufficiency_facts(hoki: Hoki, data: PairData) -> dict[str, Any]:
-    """Both sides of Theorem 1 per bin after some steps of a fitted Hoki, by part of the data."""
+    """Both sides of Theorem 1 per bin after some steps of a fitted Hoki, by part of
+    the data.
+    """
     found: dict[str, Any] = {"n_steps": hoki.n_iter_, "ending": hoki.ending_}
     wanted = sorted({k for k in STEPS if k < hoki.n_iter_} | {hoki.n_iter_})
     parts = {
@@ -50,7 +54,9 @@ def sufficiency_facts(hoki: Hoki, data: PairData) -> dict[str, Any]:
 def _gap_after(
     hoki: Hoki, n_steps: int, stability: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> SufficiencyGap:
-    """Both sides after the first `n_steps` steps, with the bins of the confidence at that point."""
+    """Both sides after the first `n_steps` steps, with the bins of the confidence at
+    that point.
+    """
     numbers = hoki.alpha_[:n_steps], hoki.beta_[:n_steps]
     curve = Curve.from_steps(*numbers, hoki.rule_.levels, hoki.accuracy_)
     levels = np.rint(stability * hoki.rule_.levels).astype(np.int64)
@@ -72,10 +78,11 @@ def _plain(n_steps: int, gap: SufficiencyGap) -> dict[str, Any]:
 
 
 def bound_facts(hoki: Hoki, data: PairData) -> dict[str, Any]:
-    """Fit on half of the validation set, bound the error on the other half, look at the test set.
+    """Fit on half of the validation set, bound the error on the other half, look at the
+    test set.
 
-    The noise stays that of `hoki`. The ECE on the test set stands for the true error: it is
-    measured on examples that neither the fit nor the bound has seen.
+    The noise stays that of `hoki`. The ECE on the test set stands for the true error:
+    it is measured on examples that neither the fit nor the bound has seen.
     """
     n = data.val_labels.size // 2
     fitted = clone(hoki).set_params(noise=hoki.noise_)
@@ -120,16 +127,22 @@ def simulate_bounds(
 ) -> list[Simulated]:
     """Coverage and mean of every bound, over simulated test sets.
 
-    The model has 60 confidences, most of them high, and an accuracy that is lower than each by
-    `overconfidence` times the sine of its distance to the ends, so its error is known exactly.
+    The model has 60 confidences, most of them high, and an accuracy that is lower than
+    each by `overconfidence` times the sine of its distance to the ends, so its error is
+    known exactly.
     """
     confidence = (np.arange(60) + 0.5) / 60
     weight = confidence**3 / (confidence**3).sum()
-    accuracy = np.clip(confidence - overconfidence * np.sin(np.pi * confidence), 0.0, 1.0)
+    accuracy = np.clip(
+        confidence - overconfidence * np.sin(np.pi * confidence), 0.0, 1.0
+    )
     bins = (confidence * N_BINS).astype(np.int64)
     truth = float(np.abs(_by_bin(bins, (weight * (accuracy - confidence))[None])).sum())
     rng = np.random.default_rng(0)
-    return [_simulate(n, truth, confidence, weight, accuracy, bins, n_sets, rng) for n in sizes]
+    return [
+        _simulate(n, truth, confidence, weight, accuracy, bins, n_sets, rng)
+        for n in sizes
+    ]
 
 
 def _simulate(
@@ -147,16 +160,23 @@ def _simulate(
     errors = np.abs(_by_bin(bins, right - count * confidence)).sum(axis=1) / n
     wrong = count - right
     squares = (right * (1.0 - confidence) ** 2 + wrong * confidence**2).sum(axis=1) / n
-    found = [bounds_of(float(e), float(s), n) for e, s in zip(errors, squares, strict=True)]
+    found = [
+        bounds_of(float(e), float(s), n) for e, s in zip(errors, squares, strict=True)
+    ]
     return Simulated(
         n,
         truth,
         float(errors.mean()),
         {name: float(np.mean([row[name] for row in found])) for name in BOUNDS},
-        {name: float(np.mean([row[name] >= truth for row in found])) for name in BOUNDS},
+        {
+            name: float(np.mean([row[name] >= truth for row in found]))
+            for name in BOUNDS
+        },
     )
 
 
-def _by_bin(bins: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_bin(
+    bins: NDArray[np.int64], values: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Sums (sets, bins) of values (sets, confidences)."""
     return np.stack([values[:, bins == j].sum(axis=1) for j in range(N_BINS)], axis=1)

@@ -1,4 +1,6 @@
-"""ECE against the variance of the confidences: the paper's figure, one panel per network."""
+"""ECE against the variance of the confidences: the paper's figure, one panel per
+network.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,22 @@ if TYPE_CHECKING:
 
 #: Space next to the outermost points, as a share of their range.
 _MARGIN = 0.12
-#: A point further away from the others than this many times their range is an outlier and is not
-#: shown. The figure is about calibrated methods, so the limit is lower for the uncalibrated one.
-_FAR, _FAR_UNCALIBRATED = 3.0, 0.5
+#: A point further away from the others than this many times their range is an outlier
+#: and is not shown. The figure is about calibrated methods, so the limit is lower for
+#: the uncalibrated one.
+_FAR = 3.0
+_FAR_UNCALIBRATED = 0.5
 
 
 def draw_panel(results: Results, pair: Pair, ax: Axes) -> None:
-    """A marker with its interval per method; outliers get an arrow at the edge instead."""
+    """A marker with its interval per method; outliers get an arrow at the edge
+    instead.
+    """
     found = {method: results.get(pair, method) for method in results.methods}
     known = {method: result for method, result in found.items() if result is not None}
-    inside = _drop_outliers({method: r.score("sharpness") for method, r in known.items()})
+    inside = _drop_outliers(
+        {method: r.score("sharpness") for method, r in known.items()}
+    )
     floor = _lowest_shown(list(known.values()))
     for method in results.methods:
         # Missing methods and outliers keep their place in the legend.
@@ -58,7 +66,9 @@ def _drop_outliers(variances: dict[str, float]) -> dict[str, float]:
 
 
 def _is_outlier(name: str, variances: dict[str, float], ranges: float) -> bool:
-    """Whether the distance to the nearest other method exceeds `ranges` times their range."""
+    """Whether the distance to the nearest other method exceeds `ranges` times their
+    range.
+    """
     others = [value for other, value in variances.items() if other != name]
     if name not in variances or len(others) < 3:
         return False
@@ -67,22 +77,29 @@ def _is_outlier(name: str, variances: dict[str, float], ranges: float) -> bool:
 
 
 def _draw_point(ax: Axes, method: str, result: Result | None, floor: float) -> None:
-    style, label = style_of(method), title_of(method)
+    style = style_of(method)
+    label = title_of(method)
     if result is None:
         ax.plot([np.nan], [np.nan], linestyle="none", label=label, **style.points)
         return
-    error, x = result.scores["ece"], result.score("sharpness")
-    ax.plot([x], [max(error.value, floor)], linestyle="none", label=label, **style.points)
+    error = result.scores["ece"]
+    x = result.score("sharpness")
+    ax.plot(
+        [x], [max(error.value, floor)], linestyle="none", label=label, **style.points
+    )
     ends = np.array([error.low, error.high])
     if np.isfinite(ends).all():
-        ax.vlines(x, *np.maximum(ends, floor), color=style.colour, linewidth=1, alpha=0.6)
+        ax.vlines(
+            x, *np.maximum(ends, floor), color=style.colour, linewidth=1, alpha=0.6
+        )
 
 
 def _annotate_outliers(far: list[Result], ax: Axes) -> None:
     """Text with an arrow at the edge for each method beyond it."""
     right = ax.get_xlim()[1]
     for result in far:
-        variance, error = result.score("sharpness"), result.score("ece")
+        variance = result.score("sharpness")
+        error = result.score("ece")
         is_right = variance > right
         arrow = "{} \N{RIGHTWARDS ARROW}" if is_right else "\N{LEFTWARDS ARROW} {}"
         text = f"{title_of(result.method)}: ECE {error:.3f}, variance {variance:.3f}"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hokical_paper.methods import EXACT, NORMALISED, PAPER_METHODS, SAMPLED, published_column
+from hokical_paper.methods import (
+    EXACT,
+    NORMALISED,
+    PAPER_METHODS,
+    SAMPLED,
+    published_column,
+)
 from hokical_paper.published import number_for
 from hokical_paper.results import Results
 from hokical_paper.suite import Pair
@@ -21,21 +27,34 @@ CONTESTS = {
 
 
 def paper_methods(*, exact: bool = False, normalised: bool = False) -> list[str]:
-    """The paper's ten methods as it ran them; with exact Hoki, or with rows that sum to 1."""
+    """The paper's ten methods as it ran them; with exact Hoki, or with rows that sum
+    to 1.
+    """
     other = ({SAMPLED: EXACT} if exact else {}) | (NORMALISED if normalised else {})
     return [other.get(name, name) for name in PAPER_METHODS]
 
 
-def winners(results: Results, pair: Pair, methods: Sequence[str], score: str) -> list[str]:
-    """The methods with the lowest score on a pair; several if they are equal as shown."""
+def winners(
+    results: Results, pair: Pair, methods: Sequence[str], score: str
+) -> list[str]:
+    """The methods with the lowest score on a pair; several if they are equal as
+    shown.
+    """
     cells = mark_best([number(results.score(pair, name, score)) for name in methods])
-    return [name for name, cell in zip(methods, cells, strict=True) if cell.mark == "best"]
+    return [
+        name for name, cell in zip(methods, cells, strict=True) if cell.mark == "best"
+    ]
 
 
 def wins(
-    results: Results, methods: Sequence[str], score: str, pairs: Sequence[Pair] | None = None
+    results: Results,
+    methods: Sequence[str],
+    score: str,
+    pairs: Sequence[Pair] | None = None,
 ) -> dict[str, int]:
-    """The number of pairs, of those given or of all, on which each method wins or ties."""
+    """The number of pairs, of those given or of all, on which each method wins or
+    ties.
+    """
     pairs = results.suite.pairs if pairs is None else pairs
     found = [name for pair in pairs for name in winners(results, pair, methods, score)]
     return {name: found.count(name) for name in methods}

@@ -30,7 +30,9 @@ def test_classes_may_be_renumbered_and_rows_shifted(method, seed):
     moved = method(**kwargs).fit(logits[:, order] + shift, place[labels])
     assert (plain.lambda_, plain.mu_) == (moved.lambda_, moved.mu_)
     np.testing.assert_allclose(
-        moved.predict_proba(logits[:, order]), plain.predict_proba(logits)[:, order], atol=1e-6
+        moved.predict_proba(logits[:, order]),
+        plain.predict_proba(logits)[:, order],
+        atol=1e-6,
     )
 
 
@@ -90,7 +92,9 @@ def test_odd_data_stay_finite(method, kind):
     else:
         logits = np.zeros_like(logits)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # four examples may be separable
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # four examples may be separable
         proba = method().fit(logits, labels).predict_proba(logits)
     assert np.isfinite(proba).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)

@@ -1,4 +1,6 @@
-"""ODIR-regularised methods: impossible classes, streams, devices, graphs and old files."""
+"""ODIR-regularised methods: impossible classes, streams, devices, graphs and old
+files.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_streams_and_maps_are_gathered(method):
     kwargs = {"lambdas": [10.0, 0.1]}
     whole = method(**kwargs).fit(logits, labels)
     streamed = fit_stream(method(**kwargs), open_source(logits, labels, chunk_rows=33))
-    dense = Dense(method(**kwargs)).fit(logits.reshape(2, 6, 10, 3), labels.reshape(2, 6, 10))
+    dense = Dense(method(**kwargs)).fit(
+        logits.reshape(2, 6, 10, 3), labels.reshape(2, 6, 10)
+    )
     for found in (streamed, dense.calibrator_):
         np.testing.assert_array_equal(found.weight_, whole.weight_)
         np.testing.assert_array_equal(found.bias_, whole.bias_)
@@ -80,7 +84,10 @@ def test_fits_on_a_device_are_those_of_arrays(method, kind):
 
 @both
 def test_its_graph_and_its_module_answer_as_it_does(method):
-    torch, onnxruntime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    torch, onnxruntime = (
+        pytest.importorskip("torch"),
+        pytest.importorskip("onnxruntime"),
+    )
     pytest.importorskip("ndonnx")
     from hokical.integrations.onnx import export
     from hokical.integrations.torch import as_module

@@ -35,7 +35,9 @@ def test_copies_have_one_number_and_others_their_own(seed, scale):
     _, first, place = np.unique(which, return_index=True, return_inverse=True)
     expected = np.argsort(np.argsort(first))[place]
     np.testing.assert_array_equal(numbers, expected)
-    relabelled = number_examples(as_logits(np.tile(logits[:1], (3, 1))), np.array([1, 0, 1]))
+    relabelled = number_examples(
+        as_logits(np.tile(logits[:1], (3, 1))), np.array([1, 0, 1])
+    )
     np.testing.assert_array_equal(relabelled, [0, 1, 0])
 
 
@@ -46,7 +48,9 @@ def test_folds_spread_each_class_and_keep_copies_together():
     for label in range(3):
         counts = np.bincount(folds[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1
-    twice = fold_numbers(as_logits(np.vstack([logits, logits + 7.0])), np.tile(labels, 2), 3, 0)
+    twice = fold_numbers(
+        as_logits(np.vstack([logits, logits + 7.0])), np.tile(labels, 2), 3, 0
+    )
     np.testing.assert_array_equal(twice, np.tile(folds, 2))
     assert (fold_numbers(as_logits(logits), labels, 3, 1) != folds).any()
 
@@ -62,7 +66,9 @@ def test_the_score_is_the_held_out_log_loss_and_the_least_is_chosen(method):
         for fold in range(4):
             out = folds == fold
             part = method(lambdas=strength).fit(logits[~out], labels[~out])
-            held_out[out] = part.predict_proba(logits[out])[np.arange(out.sum()), labels[out]]
+            held_out[out] = part.predict_proba(logits[out])[
+                np.arange(out.sum()), labels[out]
+            ]
         assert score == pytest.approx(-np.log(held_out).mean(), abs=1e-4)
     best = results["log_loss"].argmin()
     assert fitted.lambda_ == results["lambda"][best]
@@ -98,12 +104,16 @@ def mixed_classes(seed, n, strength):
     """The truth mixes the classes and favours some."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, 4)) * 2
-    chance = logits @ (0.5 * np.eye(4) + strength * rng.normal(size=(4, 4))) + rng.normal(size=4)
+    chance = logits @ (
+        0.5 * np.eye(4) + strength * rng.normal(size=(4, 4))
+    ) + rng.normal(size=4)
     return logits, np.argmax(chance + rng.gumbel(size=chance.shape), axis=1)
 
 
 def plateau_first(seed):
-    """Rare classes and weak logits: many large lambdas score alike before smaller ones help."""
+    """Rare classes and weak logits: many large lambdas score alike before smaller
+    ones help.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.choice(5, size=300, p=[0.55, 0.25, 0.12, 0.06, 0.02])
     truth = rng.normal(size=(300, 5)) + 1.5 * np.eye(5)[labels]
@@ -117,7 +127,10 @@ def plateau_first(seed):
     [
         "middle",
         "rare",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("large", "small", "plateau")),
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in ("large", "small", "plateau")
+        ),
     ],
 )
 def test_quick_is_as_good_as_trying_everything(method, kind):
@@ -131,7 +144,9 @@ def test_quick_is_as_good_as_trying_everything(method, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         quick = method().fit(logits, labels)
-        everything = method(lambdas=search.QUICK_LAMBDAS, mus=search.QUICK_MUS).fit(logits, labels)
+        everything = method(lambdas=search.QUICK_LAMBDAS, mus=search.QUICK_MUS).fit(
+            logits, labels
+        )
     scores = everything.cv_results_["log_loss"]
     assert scores.size == 17 * 5
     assert quick.cv_results_["log_loss"].min() <= scores.min() + 1e-3
@@ -151,7 +166,9 @@ def test_the_choice_is_past_the_plateau(method, seed):
 
 
 def scores_of(values):
-    """A search whose log losses are `values` of (lambda, mu), for more than 20 classes."""
+    """A search whose log losses are `values` of (lambda, mu), for more than 20
+    classes.
+    """
 
     class Search(search.PenaltySearch):
         def _try(self, strength, near):
@@ -171,7 +188,11 @@ def test_a_plateau_never_ends_a_path_and_clear_overfitting_does():
     grid = list(search.QUICK_LAMBDAS), list(search.QUICK_MUS)
 
     def late(lambda_, mu):  # slowly rising, then a drop in one place
-        return 1.0 - 1e-4 * np.log10(lambda_) - (0.05 if 0.1 < lambda_ < 3 and mu < 0.05 else 0.0)
+        return (
+            1.0
+            - 1e-4 * np.log10(lambda_)
+            - (0.05 if 0.1 < lambda_ < 3 and mu < 0.05 else 0.0)
+        )
 
     best = scores_of(late).try_coarse_to_fine(*grid)
     assert 0.1 < best.strength[0] < 3
@@ -213,11 +234,14 @@ def test_a_splitter_is_its_splits(method, tmp_path):
     fitted = method(lambdas=[1.0, 0.1], cv=splitter).fit(logits, labels)
     pairs = list(splitter.split(logits))
     listed = method(lambdas=[1.0, 0.1], cv=pairs).fit(logits, labels)
-    np.testing.assert_array_equal(fitted.cv_results_["log_loss"], listed.cv_results_["log_loss"])
+    np.testing.assert_array_equal(
+        fitted.cv_results_["log_loss"], listed.cv_results_["log_loss"]
+    )
     for each in (fitted, listed):
         each.save(tmp_path / "it.json")
         np.testing.assert_array_equal(
-            load(tmp_path / "it.json").predict_proba(logits), fitted.predict_proba(logits)
+            load(tmp_path / "it.json").predict_proba(logits),
+            fitted.predict_proba(logits),
         )
     assert fitted.cv is splitter
 
@@ -228,7 +252,9 @@ def test_parameters_changed_after_the_fit_do_not_spoil_the_file(method, tmp_path
     fitted = method(lambdas=1.0).fit(logits, labels).set_params(lambdas=-1, cv=0)
     fitted.save(tmp_path / "it.json")
     again = load(tmp_path / "it.json")
-    np.testing.assert_array_equal(again.predict_proba(logits), fitted.predict_proba(logits))
+    np.testing.assert_array_equal(
+        again.predict_proba(logits), fitted.predict_proba(logits)
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,7 +275,10 @@ def test_parameters_changed_after_the_fit_do_not_spoil_the_file(method, tmp_path
         ({"cv": [([0.5], [1])]}, r"`cv` must hold pairs of 1-D arrays"),
         ({"cv": [([0, 1], [2]), ([0], [20])]}, r"from 0 to 19; got 20 in item 1"),
         ({"cv": [([0, -1], [2])]}, r"from 0 to 19; got -1 in item 0"),
-        ({"cv": [([0, 1, 2], [2, 3])]}, r"apart .*got 1 rows in both parts of item 0, the first 2"),
+        (
+            {"cv": [([0, 1, 2], [2, 3])]},
+            r"apart .*got 1 rows in both parts of item 0, the first 2",
+        ),
         ({"cv": [([], [2, 3])]}, r"`cv` must hold at least one pair .*got 1 pairs"),
         ({"lambdas": True}, r"`lambdas` must be .*got True"),
         ({"mus": [True, 2.0]}, r"`mus` must be .*got \[True, 2.0\]"),
@@ -269,8 +298,14 @@ def test_a_file_gives_back_the_fit(method, tmp_path):
     fitted = method(lambdas=[1.0, 0.1]).fit(logits, labels)
     fitted.save(tmp_path / "it.json")
     twin = load(tmp_path / "it.json")
-    np.testing.assert_array_equal(twin.predict_proba(logits), fitted.predict_proba(logits))
-    assert (twin.lambda_, twin.mu_, twin.converged_) == (fitted.lambda_, fitted.mu_, True)
+    np.testing.assert_array_equal(
+        twin.predict_proba(logits), fitted.predict_proba(logits)
+    )
+    assert (twin.lambda_, twin.mu_, twin.converged_) == (
+        fitted.lambda_,
+        fitted.mu_,
+        True,
+    )
     np.testing.assert_array_equal(twin.cv_results_["mu"], fitted.cv_results_["mu"])
     assert twin.lambdas == [1.0, 0.1]
 
@@ -288,6 +323,8 @@ def test_beats_temperature_scaling_on_real_logits(method):
     )
     proba = fitted.predict_proba(logits)
     assert fitted.converged_
-    assert -np.log(proba[rows, labels]).mean() < best  # the best temperature for the test set
+    assert (
+        -np.log(proba[rows, labels]).mean() < best
+    )  # the best temperature for the test set
     accuracy = (logits.argmax(axis=1) == labels).mean()
     assert (proba.argmax(axis=1) == labels).mean() > accuracy - 0.005

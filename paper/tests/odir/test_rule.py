@@ -31,7 +31,9 @@ def matrix_features(row: np.ndarray) -> np.ndarray:
     ("kind", "features"), [(MatrixRule, matrix_features), (DirichletRule, log_softmax)]
 )
 @given(seed=st.integers(0, 2**20), n_classes=st.integers(2, 30))
-def test_rows_one_at_a_time(kind: Any, features: Any, seed: int, n_classes: int) -> None:
+def test_rows_one_at_a_time(
+    kind: Any, features: Any, seed: int, n_classes: int
+) -> None:
     rng = np.random.default_rng(seed)
     weight = np.eye(n_classes) + 0.2 * rng.normal(size=(n_classes, n_classes))
     rule = kind(weight, rng.normal(size=n_classes))
@@ -48,7 +50,11 @@ def test_rows_one_at_a_time(kind: Any, features: Any, seed: int, n_classes: int)
 
 @pytest.mark.parametrize(
     "numbers",
-    [(np.zeros((3, 4)), np.zeros(3)), (np.eye(3), np.zeros(3, np.float32)), (np.eye(3), np.eye(3))],
+    [
+        (np.zeros((3, 4)), np.zeros(3)),
+        (np.eye(3), np.zeros(3, np.float32)),
+        (np.eye(3), np.eye(3)),
+    ],
 )
 def test_numbers_that_no_fit_makes_are_refused(numbers: Any) -> None:
     with pytest.raises(ValueError, match="must"):

@@ -1,4 +1,6 @@
-"""The derivatives and the solver of ODIR-regularised matrix scaling and Dirichlet calibration."""
+"""The derivatives and the solver of ODIR-regularised matrix scaling and Dirichlet
+calibration.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_hessian_product_is_the_difference_of_gradients(seed, masked):
         return point_at(examples, penalty, point).gradient
 
     product = point_at(examples, penalty, coef).curvature_along(direction.ravel())
-    quotient = (slope_at(coef + 1e-5 * direction) - slope_at(coef - 1e-5 * direction)) / 2e-5
+    quotient = (
+        slope_at(coef + 1e-5 * direction) - slope_at(coef - 1e-5 * direction)
+    ) / 2e-5
     np.testing.assert_allclose(product, quotient, atol=1e-8)
 
 
@@ -97,7 +101,11 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structured, "BLOCK_SIZE", 1)
         rng = np.random.default_rng(seed)
-        logits, labels, weights = rng.normal(size=(90, 3)), rng.integers(3, size=90), rng.random(90)
+        logits, labels, weights = (
+            rng.normal(size=(90, 3)),
+            rng.integers(3, size=90),
+            rng.random(90),
+        )
         logits[:30, 0] = -np.inf if masked else 0.0
         rows = rng.random(90) < 0.5
         every = Examples(as_logits(logits), labels, weights)
@@ -107,7 +115,9 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
         expected = point_at(some, penalty, coef)
         found = point_at(every.take(rows), penalty, coef)
         assert found.value == pytest.approx(expected.value, rel=1e-12)
-        np.testing.assert_allclose(np.concatenate(found.proba), np.concatenate(expected.proba))
+        np.testing.assert_allclose(
+            np.concatenate(found.proba), np.concatenate(expected.proba)
+        )
 
 
 @pytest.mark.slow
@@ -121,7 +131,9 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
 def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_classes):
     strength = tuple(10.0**power for power in strength)
     logits, labels = noisy(80, n_classes, seed)
-    labels = np.where(np.arange(80) % 3, labels, (labels + 1) % n_classes)  # never separable
+    labels = np.where(
+        np.arange(80) % 3, labels, (labels + 1) % n_classes
+    )  # never separable
     fitted = method(lambdas=strength[0], mus=strength[1]).fit(logits, labels)
     features = plain_features(method, logits)
 
@@ -129,7 +141,9 @@ def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_class
         matrix = flat.reshape(n_classes, n_classes + 1)
         return plain_loss(matrix[:, :-1], matrix[:, -1], features, labels, strength)
 
-    twin = minimize(loss, np.eye(n_classes, n_classes + 1).ravel(), method="BFGS", tol=1e-7)
+    twin = minimize(
+        loss, np.eye(n_classes, n_classes + 1).ravel(), method="BFGS", tol=1e-7
+    )
     ours = plain_loss(fitted.weight_, fitted.bias_, features, labels, strength)
     assert fitted.converged_
     assert ours <= twin.fun + 1e-8
@@ -150,10 +164,18 @@ def test_rare_classes_get_the_optimum_of_the_paper(method, counts, strength):
         matrix = flat.reshape(n_classes, n_classes + 1)
         return plain_loss(matrix[:, :-1], matrix[:, -1], features, labels, strength)
 
-    starts = (np.eye(n_classes, n_classes + 1), np.hstack([fitted.weight_, fitted.bias_[:, None]]))
-    twin = min(minimize(loss, start.ravel(), method="BFGS", tol=1e-7).fun for start in starts)
+    starts = (
+        np.eye(n_classes, n_classes + 1),
+        np.hstack([fitted.weight_, fitted.bias_[:, None]]),
+    )
+    twin = min(
+        minimize(loss, start.ravel(), method="BFGS", tol=1e-7).fun for start in starts
+    )
     assert fitted.converged_
-    assert plain_loss(fitted.weight_, fitted.bias_, features, labels, strength) <= twin + 1e-5
+    assert (
+        plain_loss(fitted.weight_, fitted.bias_, features, labels, strength)
+        <= twin + 1e-5
+    )
 
 
 @pytest.mark.sample(2)
@@ -170,7 +192,11 @@ def test_an_absent_class_gets_the_optimum_of_the_documented_objective(method, st
         weight[:2] = flat[3:].reshape(2, 3)
         mus = np.array([strength[1], strength[1], min(strength[1], 1e-5)])
         rows = log_softmax(features @ weight.T + bias, axis=1)[np.arange(97), labels]
-        return -rows.mean() + strength[0] * np.mean(weight[off] ** 2) + np.mean(mus * bias**2)
+        return (
+            -rows.mean()
+            + strength[0] * np.mean(weight[off] ** 2)
+            + np.mean(mus * bias**2)
+        )
 
     ours = loss(np.concatenate([fitted.bias_, fitted.weight_[:2].ravel()]))
     twin = minimize(loss, np.concatenate([np.zeros(3), np.eye(2, 3).ravel()]), tol=1e-8)
@@ -179,7 +205,11 @@ def test_an_absent_class_gets_the_optimum_of_the_documented_objective(method, st
     assert ours == pytest.approx(twin.fun, abs=1e-6)
     alone = minimize(  # the paper's infimum: the class as good as impossible
         lambda flat: plain_loss(
-            flat[:6].reshape(2, 3)[:, :2], flat[[2, 5]], features[:, :2], labels, strength
+            flat[:6].reshape(2, 3)[:, :2],
+            flat[[2, 5]],
+            features[:, :2],
+            labels,
+            strength,
         ),
         np.eye(2, 3).ravel(),
     )
@@ -192,7 +222,9 @@ def test_an_absent_class_is_hardly_ever_predicted(method):
     rng = np.random.default_rng(0)
     n_classes, absent = 10, 4
     labels = rng.integers(n_classes, size=25_000)
-    logits = 2.0 * (rng.normal(size=(25_000, n_classes)) + 1.5 * np.eye(n_classes)[labels])
+    logits = 2.0 * (
+        rng.normal(size=(25_000, n_classes)) + 1.5 * np.eye(n_classes)[labels]
+    )
     present = np.flatnonzero(labels != absent)
     train, fresh = present[:1000], present[1000:]
     with warnings.catch_warnings():
@@ -211,7 +243,9 @@ def test_a_diagonal_that_only_the_ridge_holds_is_named(monkeypatch):
     coef[2, 2] = 1e4
     np.testing.assert_array_equal(objective.held_by_ridge(coef), [2])
     monkeypatch.setattr(objective, "DIAGONAL_RIDGE", 1e-3)
-    with pytest.warns(ConvergenceWarning, match=r"diagonal of class 2: a tiny ridge.*`mus`"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"diagonal of class 2: a tiny ridge.*`mus`"
+    ):
         fitted = DirichletODIR(lambdas=100.0).fit(*counted([74, 53, 1]))
     assert not fitted.converged_
 

@@ -35,7 +35,9 @@ def plain_loss(weight, bias, features, labels, strength, sample_weight=None):
     n_classes = len(bias)
     off = ~np.eye(n_classes, dtype=bool)
     loss = -np.average(log_proba[np.arange(len(labels)), labels], weights=sample_weight)
-    return loss + strength[0] * np.mean(weight[off] ** 2) + strength[1] * np.mean(bias**2)
+    return (
+        loss + strength[0] * np.mean(weight[off] ** 2) + strength[1] * np.mean(bias**2)
+    )
 
 
 def random_problem(seed, n=30, n_classes=3, masked=False):
@@ -68,5 +70,8 @@ def counted(counts, seed=0):
     """Logits and labels with so many examples of each class, some of them wrong."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
-    logits = rng.normal(size=(labels.size, len(counts))) * 2 + 1.5 * np.eye(len(counts))[labels]
+    logits = (
+        rng.normal(size=(labels.size, len(counts))) * 2
+        + 1.5 * np.eye(len(counts))[labels]
+    )
     return logits, labels

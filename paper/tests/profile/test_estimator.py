@@ -1,4 +1,6 @@
-"""The stability profile: what it is at its limits, against references, and where it helps."""
+"""The stability profile: what it is at its limits, against references, and where it
+helps.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,18 @@ Data = tuple[np.ndarray, np.ndarray]
 
 
 def noisy_labels(n: int, seed: int, n_classes: int = 10) -> Data:
-    """Labels are where Gaussian noise leads: the stability at width 2 is the true confidence."""
+    """Labels are where Gaussian noise leads: the stability at width 2 is the true
+    confidence.
+    """
     rng = np.random.default_rng(seed)
     logits = 4.0 * rng.normal(size=(n, n_classes))
     return logits, np.argmax(logits + 2.0 * rng.normal(size=logits.shape), axis=1)
 
 
 def softmax_labels(n: int, seed: int) -> Data:
-    """Labels are drawn from the softmax: temperature scaling is the truth, and T is 2."""
+    """Labels are drawn from the softmax: temperature scaling is the truth, and T is
+    2.
+    """
     rng = np.random.default_rng(seed)
     logits = 3.0 * rng.normal(size=(n, 10))
     return 2.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -80,7 +86,9 @@ def test_the_link_is_the_penalised_optimum(
 
     slow = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-9})
     want = offset + slow.x[0] + scaled @ slow.x[1:]
-    np.testing.assert_allclose(offset + found.intercept + columns @ found.coef, want, atol=1e-5)
+    np.testing.assert_allclose(
+        offset + found.intercept + columns @ found.coef, want, atol=1e-5
+    )
     assert found.converged
 
 
@@ -92,7 +100,9 @@ def test_leave_one_out_without_refitting(
     """Twin: fit again without each example, in the units of the whole."""
     columns, offset, correct = problem
     units = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-    quick = fit_link(columns, offset, correct, np.ones(60), penalties=(penalty,)).loo_losses[0]
+    quick = fit_link(
+        columns, offset, correct, np.ones(60), penalties=(penalty,)
+    ).loo_losses[0]
     losses = []
     for i in range(60):
         weights = np.ones(60)
@@ -134,7 +144,9 @@ def test_the_price_follows_the_number_of_mistakes() -> None:
     assert error_price(np.ones(5, bool), np.ones(5)) == np.inf
 
 
-def test_counts_are_repetitions(problem: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_counts_are_repetitions(
+    problem: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
     columns, offset, correct = problem
     times = np.random.default_rng(1).integers(0, 4, size=60)
     counted = fit_link(columns, offset, correct, times.astype(float))
@@ -188,7 +200,8 @@ def test_where_temperature_scaling_is_right_little_is_lost(n: int) -> None:
     for seed in range(12):
         val = softmax_labels(n, seed)
         gaps.append(
-            loss_of(StabilityProfile().fit(*val), test) - loss_of(make("temps").fit(*val), test)
+            loss_of(StabilityProfile().fit(*val), test)
+            - loss_of(make("temps").fit(*val), test)
         )
     assert np.mean(gaps) < 0.004
 
@@ -200,10 +213,15 @@ def test_few_examples_leave_little_of_the_correction() -> None:
         few = logits[:n], labels[:n]
         cal, temps = StabilityProfile().fit(*few), make("temps").fit(*few)
         moved.append(
-            np.abs(cal.coef_[1:] * cal.rule_.features(as_logits(logits)).std(axis=0)[1:]).sum()
+            np.abs(
+                cal.coef_[1:] * cal.rule_.features(as_logits(logits)).std(axis=0)[1:]
+            ).sum()
         )
         assert (
-            np.abs(cal.predict_confidence(logits) - temps.predict_confidence(logits)).mean() < 0.04
+            np.abs(
+                cal.predict_confidence(logits) - temps.predict_confidence(logits)
+            ).mean()
+            < 0.04
         )
     assert moved[0] < 0.5 * moved[1]
 
@@ -211,7 +229,9 @@ def test_few_examples_leave_little_of_the_correction() -> None:
 @pytest.mark.slow
 def test_real_logits_improve() -> None:
     pair = read_pair("cifar10_wrn28_10")
-    val, test = ((pair[f"{part}_logits"], pair[f"{part}_labels"]) for part in ("val", "test"))
+    val, test = (
+        (pair[f"{part}_logits"], pair[f"{part}_labels"]) for part in ("val", "test")
+    )
     cal, temps = StabilityProfile().fit(*val), make("temps").fit(*val)
     assert loss_of(cal, test) < loss_of(temps, test) - 0.001
     gaps = []
@@ -219,7 +239,8 @@ def test_real_logits_improve() -> None:
         rows = np.random.default_rng(seed).permutation(5000)[:200]
         few = val[0][rows], val[1][rows]
         gaps.append(
-            loss_of(StabilityProfile().fit(*few), test) - loss_of(make("temps").fit(*few), test)
+            loss_of(StabilityProfile().fit(*few), test)
+            - loss_of(make("temps").fit(*few), test)
         )
     assert np.mean(gaps) < 0.002
 
@@ -227,7 +248,9 @@ def test_real_logits_improve() -> None:
 def test_attributes(overconfident: Data) -> None:
     cal = StabilityProfile().fit(*overconfident)
     assert cal.converged_
-    np.testing.assert_allclose(cal.widths_, cal.temperature_ * np.array([1.0, 3.0, 10.0]))
+    np.testing.assert_allclose(
+        cal.widths_, cal.temperature_ * np.array([1.0, 3.0, 10.0])
+    )
     assert cal.coef_.shape == (7,)
     np.testing.assert_array_equal(cal.penalties_, [np.inf, *PENALTIES])
     assert cal.shares_.sum() == pytest.approx(1.0)
@@ -237,7 +260,9 @@ def test_attributes(overconfident: Data) -> None:
 
 
 def test_the_message_says_whether_there_is_a_correction() -> None:
-    """Here no correction counts most of all penalties, and yet less than the others together."""
+    """Here no correction counts most of all penalties, and yet less than the others
+    together.
+    """
     pair = read_pair("cifar10_resnet110")
     logits, labels = pair["val_logits"], pair["val_labels"]
     cal = StabilityProfile().fit(logits, labels)
@@ -289,9 +314,11 @@ def test_a_class_alone_and_extreme_margins() -> None:
 
 
 def crowded_world(n: int, seed: int) -> Data:
-    """Labels that are right as the gap to the runner-up says, however many rivals crowd there.
+    """Labels that are right as the gap to the runner-up says, however many rivals crowd
+    there.
 
-    The more certain ones have more rivals, so that the fitted correction falls with stability.
+    The more certain ones have more rivals, so that the fitted correction falls with
+    stability.
     """
     rng = np.random.default_rng(seed)
     gap = rng.uniform(0.0, 8.0, size=n)
@@ -320,7 +347,11 @@ def test_labels_surer_than_any_seen_follow_the_softmax() -> None:
 def test_the_correction_stays_within_what_was_seen(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = StabilityProfile().fit(logits[:800], labels[:800])
-    for values in (logits, 10.0 * logits, np.where(logits < 0.0, -np.inf, logits + 1e-3)):
+    for values in (
+        logits,
+        10.0 * logits,
+        np.where(logits < 0.0, -np.inf, logits + 1e-3),
+    ):
         rows = values[np.isfinite(values).any(axis=1)]
         features = cal.rule_.features(as_logits(rows))
         added = logit(cal.predict_confidence(rows)) - features[:, 0]
@@ -338,7 +369,9 @@ def test_few_and_many_classes(n_classes: int) -> None:
     logits[np.arange(60), labels] += 1.0 if n_classes == 2 else 4.0
     cal = StabilityProfile().fit(logits, labels)
     whole = cal.predict_confidence(logits)
-    np.testing.assert_allclose(cal.predict_confidence(logits[:7]), whole[:7], atol=1e-12)
+    np.testing.assert_allclose(
+        cal.predict_confidence(logits[:7]), whole[:7], atol=1e-12
+    )
 
 
 def test_the_rest_is_shared_as_by_the_scaled_softmax(overconfident: Data) -> None:
@@ -370,7 +403,9 @@ def test_features_can_be_gathered_in_parts(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = StabilityProfile().fit(logits, labels)
     data = as_logits(logits)
-    parts = [cal.rule_.features(data.take(slice(i, i + 700))) for i in range(0, 1500, 700)]
+    parts = [
+        cal.rule_.features(data.take(slice(i, i + 700))) for i in range(0, 1500, 700)
+    ]
     gathered = np.concatenate(parts)
     np.testing.assert_array_equal(gathered, cal.rule_.features(data))
     assert gathered.shape == (1500, 7)
@@ -393,7 +428,9 @@ def test_hidden_classes() -> None:
 
 
 def test_a_fit_that_is_broken_off_says_so(overconfident: Data) -> None:
-    with pytest.warns(ConvergenceWarning, match="a regression did not converge: raise `max_iter"):
+    with pytest.warns(
+        ConvergenceWarning, match="a regression did not converge: raise `max_iter"
+    ):
         cal = StabilityProfile(max_iter=1).fit(*overconfident)
     assert not cal.converged_
 
@@ -422,8 +459,17 @@ def test_it_comes_back_from_its_file(overconfident: Data, tmp_path: Path) -> Non
     loaded = load(tmp_path / "cal.json")
     expected = cal.predict_confidence(overconfident[0])
     for again in (loaded, loaded):
-        np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
-        for name in ("temperature_", "widths_", "coef_", "range_", "penalties_", "shares_"):
+        np.testing.assert_array_equal(
+            again.predict_confidence(overconfident[0]), expected
+        )
+        for name in (
+            "temperature_",
+            "widths_",
+            "coef_",
+            "range_",
+            "penalties_",
+            "shares_",
+        ):
             np.testing.assert_array_equal(getattr(again, name), getattr(cal, name))
         assert (again.message_, again.n_iter_) == (cal.message_, cal.n_iter_)
     assert loaded.get_params() == cal.get_params()

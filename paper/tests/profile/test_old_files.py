@@ -1,4 +1,6 @@
-"""Files of earlier versions that hold a stability profile: same numbers, same predictions."""
+"""Files of earlier versions that hold a stability profile: same numbers, same
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,16 @@ from hokical.calibrators import catalog
 from hokical_paper.profile import ProfileRule
 
 FOLDER = Path(__file__).parents[1] / "golden"
-#: Written by 0.3.0 for the first 600 rows of `stretched_rows(600, 0)`; those of 0.1 and 0.2 below.
+#: Written by 0.3.0 for the first 600 rows of `stretched_rows(600, 0)`; those of 0.1 and
+#: 0.2 below.
 CASES = ("auto_profile", "auto_groups", "auto_top_k", "profile_full", "profile_top_k")
 OLDER = ("auto_0_2", "profile_0_2")
 
 
 def stretched_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of 40 classes with labels from their softmax, then stretched row by row."""
+    """Logits of 40 classes with labels from their softmax, then stretched row by
+    row.
+    """
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, 40))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -29,14 +34,20 @@ def stretched_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def arguments(case: str) -> tuple[Any, dict[str, Any]]:
-    """What the stored predictions are for: with a tie, masked classes and large logits."""
+    """What the stored predictions are for: with a tie, masked classes and large
+    logits.
+    """
     if case in OLDER:
         return few_rows(), {}
     logits, _ = stretched_rows(30, 1)
     logits[0, :2] = logits[0].max()
     logits[1, 5:] = -np.inf
     logits[2] *= 30
-    groups = {"groups": np.where(np.arange(30) % 2, "a", "b")} if case == "auto_groups" else {}
+    groups = (
+        {"groups": np.where(np.arange(30) % 2, "a", "b")}
+        if case == "auto_groups"
+        else {}
+    )
     return (TopK.from_logits(logits, 8) if case.endswith("top_k") else logits), groups
 
 
@@ -48,7 +59,9 @@ def test_predictions_stay_the_same(case: str, tmp_path: Path) -> None:
     for cal in (loaded, loaded, load(tmp_path / "again.json")):
         assert cal.name == case.partition("_")[0]
         with np.load(FOLDER / f"{case}.npz") as stored:
-            np.testing.assert_array_equal(cal.predict(logits, **groups), stored["labels"])
+            np.testing.assert_array_equal(
+                cal.predict(logits, **groups), stored["labels"]
+            )
             for name in ("confidence", "proba"):
                 found = getattr(cal, f"predict_{name}")(logits, **groups)
                 np.testing.assert_allclose(found, stored[name], rtol=0.0, atol=1e-9)
@@ -83,7 +96,11 @@ def test_without_hokical_paper_the_error_says_what_to_install(
     load(FOLDER / f"{case}.json").save(tmp_path / "again.json")
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
-    ours = {name: kind for name, kind in storage._records.items() if "hokical_paper" in str(kind)}
+    ours = {
+        name: kind
+        for name, kind in storage._records.items()
+        if "hokical_paper" in str(kind)
+    }
     assert {"rule:profile", "rule:auto-profiled", "profile-familiar"} <= set(ours)
     for name in ours:
         monkeypatch.delitem(storage._records, name)

@@ -1,4 +1,6 @@
-"""The rules with a stability profile: against their definition, in every library, exported."""
+"""The rules with a stability profile: against their definition, in every library,
+exported.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def make_profile(seed: int) -> ProfileRule:
     familiar = Novelty.of(rng.normal(size=(50, size)) * 5.0, np.ones(50))
     limits = np.sort(rng.normal(size=2))
     return ProfileRule(
-        temperature, widths, float(rng.normal()), rng.normal(size=size), limits, familiar
+        temperature,
+        widths,
+        float(rng.normal()),
+        rng.normal(size=size),
+        limits,
+        familiar,
     )
 
 
@@ -47,7 +54,9 @@ def old_default() -> ProfiledAverageRule:
 
 
 def features_by_hand(rule: ProfileRule, row: Row) -> Row:
-    """Log-odds, then log gamma and log(1 - gamma) from the probabilities of all classes."""
+    """Log-odds, then log gamma and log(1 - gamma) from the probabilities of all
+    classes.
+    """
     label, others = row.argmax(), np.arange(row.size) != row.argmax()
     logs = log_softmax(row / rule.temperature)
     with np.errstate(divide="ignore"):
@@ -80,7 +89,9 @@ def test_features_confidence_and_probabilities(seed: int, n_classes: int) -> Non
         np.testing.assert_allclose(features[i], features_by_hand(rule, row), atol=5e-3)
         expected = confidence_by_hand(rule, row)
         np.testing.assert_allclose(confidence[i], expected, atol=1e-2)
-        others = np.where(np.arange(n_classes) == labels[i], 0.0, softmax(row / rule.temperature))
+        others = np.where(
+            np.arange(n_classes) == labels[i], 0.0, softmax(row / rule.temperature)
+        )
         shared = others * (1.0 - expected) / others.sum()
         shared[labels[i]] = expected
         np.testing.assert_allclose(proba[i], shared, atol=1e-2)
@@ -111,7 +122,10 @@ def test_rows_by_themselves(seed: int, n_classes: int) -> None:
 @pytest.mark.parametrize("library", NAMES)
 def test_every_library_answers_alike(library: str) -> None:
     kind = get_library(library)
-    for rule, rows in ((make_profile(3), make_rows(3, 6)), (old_default(), make_rows(4, 40))):
+    for rule, rows in (
+        (make_profile(3), make_rows(3, 6)),
+        (old_default(), make_rows(4, 40)),
+    ):
         expected = answers(rule, rows)
         with kind.scope(), np.errstate(all="ignore"):
             found = answers(rule, kind.make(rows))
@@ -165,10 +179,16 @@ def test_numbers_that_no_fit_makes_are_refused(numbers: dict[str, object]) -> No
 def test_an_old_record_needs_a_profile_or_none() -> None:
     rule = old_default()
     base = rule.average.base
-    stored = {"weights": base.weights, "structured": base.structured, "keep_labels": True}
+    stored = {
+        "weights": base.weights,
+        "structured": base.structured,
+        "keep_labels": True,
+    }
     assert isinstance(AutoRule.from_stored(stored | {"profile": None}).base, Average)
     assert isinstance(AutoRule.from_stored(dict(stored)).base, Average)
-    with pytest.raises(ValueError, match="`profile` must be a ProfileRule or None; got 3"):
+    with pytest.raises(
+        ValueError, match="`profile` must be a ProfileRule or None; got 3"
+    ):
         AutoRule.from_stored(stored | {"profile": 3})
     with pytest.raises(ValueError, match="`average` must be an AutoRule"):
         replace(rule, average=rule.profile)

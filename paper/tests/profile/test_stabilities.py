@@ -1,4 +1,6 @@
-"""log gamma and log(1 - gamma) at several widths: precise at both ends, by slow obvious twins."""
+"""log gamma and log(1 - gamma) at several widths: precise at both ends, by slow
+obvious twins.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def slow_log_chances(margins: np.ndarray) -> tuple[float, float]:
     log_weight = np.log(step) - 0.5 * u * u - 0.5 * np.log(2.0 * np.pi)
     with np.errstate(divide="ignore"):
         log_loss = np.log(-np.expm1(log_survival))
-    return float(logsumexp(log_weight + log_survival)), float(logsumexp(log_weight + log_loss))
+    return float(logsumexp(log_weight + log_survival)), float(
+        logsumexp(log_weight + log_loss)
+    )
 
 
 def chances(logits: Logits, scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -39,9 +43,13 @@ def ladder(n_classes: int, n: int = 60) -> Logits:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize(("n_classes", "near", "far"), [(2, 4e-4, 1e-9), (10, 4e-3, 0.02)])
+@pytest.mark.parametrize(
+    ("n_classes", "near", "far"), [(2, 4e-4, 1e-9), (10, 4e-3, 0.02)]
+)
 @pytest.mark.parametrize("scale", [0.7, 1.0, 2.5])
-def test_against_the_integrals(n_classes: int, near: float, far: float, scale: float) -> None:
+def test_against_the_integrals(
+    n_classes: int, near: float, far: float, scale: float
+) -> None:
     logits = ladder(n_classes)
     kept, lost = chances(logits, scale)
     margins = np.delete(logits.margins, 1, axis=1) / scale
@@ -56,7 +64,9 @@ def test_against_the_integrals(n_classes: int, near: float, far: float, scale: f
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [0.0, 0.7])
 @pytest.mark.parametrize(("n_classes", "most"), [(10, 0.01), (1000, 0.1)])
-def test_many_rivals_just_behind_the_first(n_classes: int, most: float, second: float) -> None:
+def test_many_rivals_just_behind_the_first(
+    n_classes: int, most: float, second: float
+) -> None:
     gaps = np.array([4.5, 6.0, 7.4, 7.6, 8.5, 10.0, 13.9, 14.1, 20.0])
     values = np.repeat(-gaps[:, None] - second, n_classes, axis=1)
     values[:, 0], values[:, 1] = 0.0, -gaps
@@ -69,7 +79,9 @@ def test_many_rivals_just_behind_the_first(n_classes: int, most: float, second: 
 
 
 def test_almost_certain_labels_are_told_apart() -> None:
-    """gamma is 1 to the last digit, and 1 - gamma is still right: one rival has a closed form."""
+    """gamma is 1 to the last digit, and 1 - gamma is still right: one rival has a
+    closed form.
+    """
     gaps = np.linspace(10.0, 50.0, 21)
     logits = as_logits(np.column_stack([np.zeros(21), -gaps]))
     kept, lost = chances(logits, 1.0)
@@ -80,7 +92,12 @@ def test_almost_certain_labels_are_told_apart() -> None:
     assert (kept >= -1e-12).all()
 
 
-@given(st.integers(2, 30), st.floats(0.01, 30.0), st.integers(0, 10**6), st.floats(0.1, 10.0))
+@given(
+    st.integers(2, 30),
+    st.floats(0.01, 30.0),
+    st.integers(0, 10**6),
+    st.floats(0.1, 10.0),
+)
 def test_chances_sum_to_one_and_are_the_stability(
     n_classes: int, spread: float, seed: int, scale: float
 ) -> None:
@@ -91,7 +108,12 @@ def test_chances_sum_to_one_and_are_the_stability(
     np.testing.assert_allclose(np.exp(kept), gamma, atol=1e-6)
 
 
-@given(st.integers(2, 30), st.floats(0.01, 300.0), st.integers(0, 10**6), st.floats(0.1, 10.0))
+@given(
+    st.integers(2, 30),
+    st.floats(0.01, 300.0),
+    st.integers(0, 10**6),
+    st.floats(0.1, 10.0),
+)
 def test_log_odds_of_the_softmax(
     n_classes: int, spread: float, seed: int, temperature: float
 ) -> None:
@@ -99,12 +121,16 @@ def test_log_odds_of_the_softmax(
     found, _ = profile.log_odds_and_profile(logits, temperature, [1.0])
     margins = logits.margins / temperature
     margins[np.arange(logits.n_rows), logits.labels] = np.inf
-    np.testing.assert_allclose(found, -logsumexp(-margins, axis=1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        found, -logsumexp(-margins, axis=1), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_masked_classes() -> None:
     low = -np.inf
-    logits = as_logits([[0.0, low, low], [1.0, 0.0, low], [0.0, 0.0, low], [1e308, -1e308, low]])
+    logits = as_logits(
+        [[0.0, low, low], [1.0, 0.0, low], [0.0, 0.0, low], [1e308, -1e308, low]]
+    )
     odds, chance = profile.log_odds_and_profile(logits, 1.0, [1.0])
     np.testing.assert_allclose(odds[:3], [np.inf, 1.0, 0.0], atol=1e-15)
     np.testing.assert_array_equal(chance[[0, 3]], [[0.0, low]] * 2)
@@ -117,7 +143,9 @@ def test_batches_and_threads_change_nothing() -> None:
     with threads(1):
         alone = profile.log_odds_and_profile(logits, 1.3, [1.0, 4.0])
     parts = [
-        profile.log_odds_and_profile(logits.take(np.arange(i, min(i + 7, 500))), 1.3, [1.0, 4.0])
+        profile.log_odds_and_profile(
+            logits.take(np.arange(i, min(i + 7, 500))), 1.3, [1.0, 4.0]
+        )
         for i in range(0, 500, 7)
     ]
     for k in range(2):
@@ -136,4 +164,6 @@ def test_hidden_classes_are_the_tail() -> None:
     np.testing.assert_allclose(found[1], want[1], atol=2e-3)
     one = TopK.from_logits(logits.values, 1)
     odds, _ = profile.log_odds_and_profile(one, 1.0, [1.0])
-    np.testing.assert_allclose(odds, profile.log_odds_and_profile(one.fill(), 1.0, [1.0])[0])
+    np.testing.assert_allclose(
+        odds, profile.log_odds_and_profile(one.fill(), 1.0, [1.0])[0]
+    )

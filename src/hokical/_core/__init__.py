@@ -1,1 +1,3 @@
-"""Foundations: checked logits, arrays of any library, row blocks and threads, storage."""
+"""Foundations: checked logits, arrays of any library, row blocks and threads,
+storage.
+"""

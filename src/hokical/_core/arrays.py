@@ -1,9 +1,9 @@
 """Arrays of any library that follows the Python array API standard.
 
-The rest of the package computes with the namespace `xp` of its input: NumPy arrays, torch tensors,
-JAX and CuPy arrays, or a graph that is being traced. Where a library deviates from the standard, it
-has a `Backend`. Backends are declared by the name of their library and imported when the first
-array of that library is seen.
+The rest of the package computes with the namespace `xp` of its input: NumPy arrays,
+torch tensors, JAX and CuPy arrays, or a graph that is being traced. Where a library
+deviates from the standard, it has a `Backend`. Backends are declared by the name of
+their library and imported when the first array of that library is seen.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,17 @@ Namespace = Any
 Kind = Literal["float", "integer", "bool", "complex", "other"]
 #: As the standard calls them.
 _KINDS: dict[Kind, str] = {
-    "float": "real floating", "integer": "integral", "bool": "bool", "complex": "complex floating",
-}  # fmt: skip
+    "float": "real floating",
+    "integer": "integral",
+    "bool": "bool",
+    "complex": "complex floating",
+}
 
 
 class Kernels:
-    """Faster ways of a library to what else is computed by the standard; None without one."""
+    """Faster ways of a library to what else is computed by the standard; None
+    without one.
+    """
 
     def erfcx(self, y: Array) -> Array | None:
         """exp(y^2) erfc(y)."""
@@ -50,8 +55,8 @@ class Kernels:
         return None
 
     def label_distances(self, logits: Any) -> tuple[Array, Array, Array] | None:
-        """The sum of exp(-margin) over the other classes, the margin of the second class and the
-        mean margin, (n,) each.
+        """The sum of exp(-margin) over the other classes, the margin of the second
+        class and the mean margin, (n,) each.
         """
         return None
 
@@ -62,7 +67,9 @@ class Lazy(Protocol):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
         """Examples in blocks, a `Partition`."""
 
-    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+    def predict(
+        self, calibrator: Any, what: str, array: Array, **options: Any
+    ) -> Array:
         """A prediction, computed when asked for."""
 
     def reduce_rows(self, make: Callable[..., Any], combine: Any, arrays: Any) -> Any:
@@ -70,7 +77,9 @@ class Lazy(Protocol):
 
 
 class Backend:
-    """Arrays of a library: what they are, where, and how to convert them, as in the standard."""
+    """Arrays of a library: what they are, where, and how to convert them, as in the
+    standard.
+    """
 
     #: Approximate number of elements that a temporary array of a block may have.
     block_size = 1 << 24
@@ -84,7 +93,9 @@ class Backend:
         return array_namespace(array)
 
     def check(self, array: Array, name: str) -> Array:
-        """Return the array, or raise an error with the argument's name if it cannot be used."""
+        """Return the array, or raise an error with the argument's name if it cannot
+        be used.
+        """
         return array
 
     def kind(self, array: Array) -> Kind:
@@ -93,7 +104,9 @@ class Backend:
 
     def to_host(self, array: Array) -> AnyArray:
         """As a NumPy array."""
-        return np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
+        return (
+            np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
+        )
 
     def from_host(self, array: AnyArray, like: Array) -> Array:
         """A NumPy array in this library, on the device of `like`."""
@@ -121,7 +134,9 @@ class Backend:
 
 @lru_cache(256)
 def _kind_of(xp: Namespace, dtype: Any) -> Kind:
-    return next((kind for kind, name in _KINDS.items() if xp.isdtype(dtype, name)), "other")
+    return next(
+        (kind for kind, name in _KINDS.items() if xp.isdtype(dtype, name)), "other"
+    )
 
 
 class NumpyBackend(Backend):
@@ -148,7 +163,9 @@ _backends: dict[str, Backend | str] = {"numpy": NUMPY}
 
 
 def announce_backend(library: str, home: str) -> None:
-    """Declare the module that has the `BACKEND` of a library; it is imported on first use."""
+    """Declare the module that has the `BACKEND` of a library; it is imported on
+    first use.
+    """
     _backends.setdefault(library, home)
 
 
@@ -172,13 +189,17 @@ def backend_of(data: Any) -> Backend | None:
 
 
 def lazy_arrays(data: Any) -> Lazy | None:
-    """What works on an array block by block; None for arrays in memory and other data."""
+    """What works on an array block by block; None for arrays in memory and other
+    data.
+    """
     return getattr(backend_of(data), "lazy", None)
 
 
 @lru_cache(256)
 def _homes(kind: Any) -> tuple[str, ...]:
-    """Packages of a type and its bases: a subclass is an array of its base's library."""
+    """Packages of a type and its bases: a subclass is an array of its base's
+    library.
+    """
     return tuple(base.__module__.partition(".")[0] for base in kind.__mro__)
 
 
@@ -194,7 +215,9 @@ def to_float64(array: Array, xp: Namespace) -> Array:
 
 
 def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
-    """Suppress warnings about intended infinities. Torch gives none, and cannot trace this."""
+    """Suppress warnings about intended infinities. Torch gives none, and cannot
+    trace this.
+    """
     if xp.__name__.endswith("torch"):
         return nullcontext()
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -203,8 +226,8 @@ def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
 def to_input_library(found: Array, given: Any) -> Array:
     """Convert predictions to the library, device and precision of the input.
 
-    Floats are float64 for NumPy arrays and array-likes; for other libraries float32, unless the
-    input was float64.
+    Floats are float64 for NumPy arrays and array-likes; for other libraries float32,
+    unless the input was float64.
     """
     backend = backend_of(given)
     if backend is None or backend is NUMPY:

@@ -1,8 +1,9 @@
-"""Checks of arguments and of stored records, and bins of [0, 1], [j/J, (j+1)/J), 1.0 in the last.
+"""Checks of arguments and of stored records, and bins of [0, 1], [j/J, (j+1)/J), 1.0 in
+the last.
 
-Files may lie, so records say in the annotations of their fields what these must be (`Checked`).
-Within the limits no prediction can overflow, vanish or become NaN: margins are at most 1e150, and
-float64 ends at 1e308.
+Files may lie, so records say in the annotations of their fields what these must be
+(`Checked`). Within the limits no prediction can overflow, vanish or become NaN: margins
+are at most 1e150, and float64 ends at 1e308.
 """
 
 import math
@@ -23,12 +24,15 @@ def bin_edges(n_bins: int) -> FloatArray:
 
 
 def bin_index(confidence: FloatArray, n_bins: int) -> IntArray:
-    """Bin of each confidence, by comparison with the edges, so that j/J falls exactly into bin j.
+    """Bin of each confidence, by comparison with the edges, so that j/J falls exactly
+    into bin j.
 
     >>> bin_index(np.array([0.0, 0.6, 1.0]), 15)
     array([ 0,  9, 14])
     """
-    return np.searchsorted(bin_edges(n_bins)[1:-1], confidence, side="right").astype(np.int64)
+    return np.searchsorted(bin_edges(n_bins)[1:-1], confidence, side="right").astype(
+        np.int64
+    )
 
 
 def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
@@ -48,7 +52,9 @@ def check_count(
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}. {remedy}".rstrip())
+        raise ValueError(
+            f"`{name}` must be an integer {rule}; got {value!r}. {remedy}".rstrip()
+        )
     return int(value)
 
 
@@ -57,18 +63,24 @@ def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
     known = list(get_args(choices))
     if value not in known or not plain:
-        raise ValueError(f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip())
+        raise ValueError(
+            f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip()
+        )
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:
     """Check a parameter that is a finite number above 0."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < np.inf):
-        raise ValueError(f"`{name}` must be a finite number above 0; got {value!r}. {remedy}")
+        raise ValueError(
+            f"`{name}` must be a finite number above 0; got {value!r}. {remedy}"
+        )
 
 
-#: Temperatures and noise widths; margins divided by them stay finite, and masked classes far.
-LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
+#: Temperatures and noise widths; margins divided by them stay finite, and masked
+#: classes far.
+LEAST_TEMPERATURE = 1e-140
+LARGEST_TEMPERATURE = 1e140
 #: Coefficients; products with margins stay finite.
 LARGEST_COEFFICIENT = 1e100
 
@@ -92,8 +104,8 @@ class Within:
 class ArrayOf:
     """Annotation of a field: an array of this shape with numbers from `low` to `high`.
 
-    Lengths are numbers, None for one or more, or names: equal names have equal lengths. `rising`
-    numbers (k,) are each larger than the one before.
+    Lengths are numbers, None for one or more, or names: equal names have equal lengths.
+    `rising` numbers (k,) are each larger than the one before.
     """
 
     shape: tuple[int | str | None, ...]
@@ -116,7 +128,9 @@ class ArrayOf:
             raise ValueError(f"`{name}` must be {rule}; got {got}.")
         inside = (array >= self.low) & (array <= self.high)
         if not (inside | np.isnan(array) if self.nan_allowed else inside).all():
-            raise ValueError(f"`{name}` must hold numbers from {self.low:g} to {self.high:g}.")
+            raise ValueError(
+                f"`{name}` must hold numbers from {self.low:g} to {self.high:g}."
+            )
         if self.rising and not (np.diff(array) > 0).all():
             raise ValueError(f"`{name}` must rise from each number to the next.")
         sizes.update(zip(self.shape, array.shape, strict=True))
@@ -136,8 +150,9 @@ Share = Annotated[float, Within(0.0, 1.0)]
 class Checked:
     """Base of dataclasses whose fields must be what their annotations say.
 
-    Besides `Within` and `ArrayOf`, a bool must be one, and a record of one of the classes that are
-    named, or None. Subclasses with more to check extend `__post_init__`.
+    Besides `Within` and `ArrayOf`, a bool must be one, and a record of one of the
+    classes that are named, or None. Subclasses with more to check extend
+    `__post_init__`.
     """
 
     def __post_init__(self) -> None:
@@ -154,17 +169,30 @@ class Checked:
 
 
 @cache
-def _field_checks(kind: Any) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
-    """By field: the classes that it must be of, if these are records, and the annotated checks."""
+def _field_checks(
+    kind: Any,
+) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
+    """By field: the classes that it must be of, if these are records, and the
+    annotated checks.
+    """
     try:
         hints = get_type_hints(kind, include_extras=True)
-    except NameError:  # of a type that is imported for type checkers alone: nothing to check by
+    except (
+        NameError
+    ):  # of a type that is imported for type checkers alone: nothing to check by
         return {}
     found = {}
     for name in (field.name for field in fields(kind)):
-        kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
+        kinds = (
+            get_args(hints[name])
+            if isinstance(hints[name], UnionType)
+            else (hints[name],)
+        )
         checks = getattr(hints[name], "__metadata__", ())
         plain = (bool, NoneType, Checked)
-        known = [is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain)) for k in kinds]
+        known = [
+            is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain))
+            for k in kinds
+        ]
         found[name] = kinds if all(known) else (), checks
     return found

@@ -15,18 +15,24 @@ from hokical._core.runtime import FitDataWarning, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
 Zeros = Literal["unlikely", "impossible"]
-#: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
+#: The logit of a probability of 0 that is "unlikely": the log of the smallest positive
+#: float64.
 LOG_ZERO = -744.4400719213812
 #: Rows of up to ten probabilities that were rounded to two digits sum to 1 within this.
 SUM_SLACK = 5e-2
 #: Sums that are taken for 1 as they are: up to the precision of float16.
 SUM_ERROR = 1e-2
 #: For numbers outside of [0, 1].
-_NO_SHARES = "If these are percentages, divide by 100; if they are logits, use them as they are."
+_NO_SHARES = (
+    "If these are percentages, divide by 100; if they are logits, use them as they are."
+)
 
 
-def _as_floats(data: Any, name: str, *, bools: bool = False) -> tuple[Array, Array, Backend]:
-    """Real numbers in their own library, at least float32; float64 of NumPy for all else.
+def _as_floats(
+    data: Any, name: str, *, bools: bool = False
+) -> tuple[Array, Array, Backend]:
+    """Real numbers in their own library, at least float32; float64 of NumPy for all
+    else.
 
     And the same without a gradient, and their backend.
     """
@@ -34,15 +40,20 @@ def _as_floats(data: Any, name: str, *, bools: bool = False) -> tuple[Array, Arr
     if backend is None or backend is NUMPY or backend.lazy is not None:
         array = to_floats(data, name, "fiub" if bools else "fiu")
         return array, array, NUMPY
-    array, xp = backend.check(data, name), backend.namespace(data)
+    array = backend.check(data, name)
+    xp = backend.namespace(data)
     if backend.kind(array) not in ("float", "integer", "bool" if bools else "float"):
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
     if array.dtype not in (xp.float32, xp.float64):
-        array = xp.astype(array, xp.float32 if backend.kind(array) == "float" else xp.float64)
+        array = xp.astype(
+            array, xp.float32 if backend.kind(array) == "float" else xp.float64
+        )
     return array, backend.without_gradient(array), backend
 
 
-def _require(good: Array, values: Array, rule: str, remedy: str, first_row: int = 0) -> None:
+def _require(
+    good: Array, values: Array, rule: str, remedy: str, first_row: int = 0
+) -> None:
     """`refuse` the first value that is not good, unless traced, so not known."""
     backend = backend_of(values) or NUMPY
     if not (backend.is_traced(good) or bool(backend.namespace(good).all(good))):
@@ -60,19 +71,29 @@ def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
     """
     column, plain, backend = _as_floats(scores, name)
     if column.ndim != 1:
-        remedy = f"Use `{name}[:, 0]` of one column; scores (n, classes) are logits already."
-        raise ValueError(f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. {remedy}")
+        remedy = (
+            f"Use `{name}[:, 0]` of one column; scores (n, classes) are logits already."
+        )
+        raise ValueError(
+            f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. {remedy}"
+        )
     xp = backend.namespace(column)
-    _require(xp.isfinite(plain), plain, f"`{name}` must be finite", "Fix or drop the row.")
+    _require(
+        xp.isfinite(plain), plain, f"`{name}` must be finite", "Fix or drop the row."
+    )
     return xp.stack([xp.zeros_like(column), column], axis=1)
 
 
-def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities") -> Any:
-    """Log-odds from probabilities of any shape, each of its own event: sigmoids of many labels.
+def from_binary_probabilities(
+    probabilities: Any, *, name: str = "probabilities"
+) -> Any:
+    """Log-odds from probabilities of any shape, each of its own event: sigmoids of many
+    labels.
 
-    0 and 1 become the log-odds of the floats next to them. A list of arrays (n, 2), one for each
-    label, as scikit-learn's `MultiOutputClassifier.predict_proba` gives them, becomes (n, labels).
-    Tensors, and arrays of other libraries, stay in theirs, with their gradient.
+    0 and 1 become the log-odds of the floats next to them. A list of arrays (n, 2), one
+    for each label, as scikit-learn's `MultiOutputClassifier.predict_proba` gives them,
+    becomes (n, labels). Tensors, and arrays of other libraries, stay in theirs, with
+    their gradient.
 
     >>> from_binary_probabilities([[0.5, 0.0], [1.0, 0.75]]).round(1)
     array([[   0. , -744.4],
@@ -83,14 +104,26 @@ def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities"
     proba, plain, backend = _as_floats(probabilities, name, bools=True)
     pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
     if pairs and np.allclose(proba.sum(axis=2), 1.0):
-        remedy = f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
+        remedy = (
+            f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., "
+            "1].T`."
+        )
         told = f"got shape {proba.shape} with probabilities of no and of yes"
         raise ValueError(f"`{name}` must be of events; {told}. {remedy}")
-    _require((plain >= 0.0) & (plain <= 1.0), plain, f"`{name}` must lie in [0, 1]", _NO_SHARES)
+    _require(
+        (plain >= 0.0) & (plain <= 1.0),
+        plain,
+        f"`{name}` must lie in [0, 1]",
+        _NO_SHARES,
+    )
     _tell_certain(plain, name, backend)
     xp = backend.namespace(proba)
     # The float next to 0 is taken for 0 on a GPU.
-    low = np.nextafter(0.0, 1.0) if backend is NUMPY else xp.finfo(proba.dtype).smallest_normal
+    low = (
+        np.nextafter(0.0, 1.0)
+        if backend is NUMPY
+        else xp.finfo(proba.dtype).smallest_normal
+    )
     proba = xp.clip(proba, float(low), 1.0 - 0.5 * float(xp.finfo(proba.dtype).eps))
     return xp.log(proba) - xp.log1p(-proba)
 
@@ -103,24 +136,29 @@ def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
     counts = [int(xp.sum(xp.astype(proba == end, xp.int64))) for end in (0.0, 1.0)]
     if any(counts):
         warn_user(
-            f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in {counts[1]:,}, of "
-            f"{math.prod(proba.shape):,}: their logits are bounds, not values. Save more digits, "
-            "or the logits.",
+            f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in "
+            f"{counts[1]:,}, of {math.prod(proba.shape):,}: their logits are bounds, "
+            "not values. Save more digits, or the logits.",
             FitDataWarning,
         )
 
 
 def _join_labels(parts: Any, name: str) -> Any:
-    """The second columns (n, labels) of arrays (n, 2), one for each label; others as they are."""
+    """The second columns (n, labels) of arrays (n, 2), one for each label; others as
+    they are.
+    """
     if not parts or not all(np.ndim(part) == 2 for part in parts):
         return parts
     arrays = [to_numpy(part, name) for part in parts]
     for k, array in enumerate(arrays):
-        if array.shape != (arrays[0].shape[0], 2) or not np.allclose(array.sum(axis=1), 1.0):
+        if array.shape != (arrays[0].shape[0], 2) or not np.allclose(
+            array.sum(axis=1), 1.0
+        ):
             raise ValueError(
-                f"`{name}` must be arrays (n, 2) of the probabilities of no and of yes, one for "
-                f"each label; got shape {array.shape} for label {k}. For a label that the "
-                "classifier has seen with one value alone, insert the missing column."
+                f"`{name}` must be arrays (n, 2) of the probabilities of no and of "
+                f"yes, one for each label; got shape {array.shape} for label {k}. For "
+                "a label that the classifier has seen with one value alone, insert "
+                "the missing column."
             )
     backend = backend_of(parts[0]) or NUMPY
     own = arrays if backend is NUMPY else parts
@@ -130,17 +168,19 @@ def _join_labels(parts: Any, name: str) -> Any:
 def from_probabilities(
     probabilities: Any, *, zeros: Zeros = "unlikely", name: str = "probabilities"
 ) -> Any:
-    """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
+    """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1
+    of two.
 
-    Where several classes share the largest probability of a row, the first is the label.
+    Where several classes share the largest probability of a row, the first is the
+    label.
 
     Parameters
     ----------
     probabilities : array-like of shape (n, classes) or (n,)
     zeros : {"unlikely", "impossible"}
-        What a probability of 0 means. "unlikely": very unlikely, -744.4; when a calibrator is
-        fitted on such logits, it also learns how likely a 0 is. "impossible": -inf, and the class
-        gets probability 0 from every method.
+        What a probability of 0 means. "unlikely": very unlikely, -744.4; when a
+        calibrator is fitted on such logits, it also learns how likely a 0 is.
+        "impossible": -inf, and the class gets probability 0 from every method.
     name : str
         Name of the argument in error messages.
 
@@ -157,13 +197,18 @@ def from_probabilities(
     array([[-1.4, -0.3],
            [-inf,  0. ]])
     """
-    remedy = 'Use "impossible" only if a class with probability 0 cannot be the true one.'
+    remedy = (
+        'Use "impossible" only if a class with probability 0 cannot be the true one.'
+    )
     check_choice("zeros", zeros, Zeros, remedy)
     given, plain, backend = _as_floats(probabilities, name)
     xp = backend.namespace(given)
     proba = xp.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
-        rule = "(n, classes) with at least one row and two classes, or (n,) for class 1 of two"
+        rule = (
+            "(n, classes) with at least one row and two classes, or (n,) for class 1 "
+            "of two"
+        )
         raise ValueError(f"`{name}` must be {rule}; got shape {tuple(given.shape)}.")
     if not backend.is_traced(proba):
         if given.ndim == 1:
@@ -177,7 +222,8 @@ def from_probabilities(
     least = LOG_ZERO if zeros == "unlikely" else -np.inf
     logs = xp.log(xp.where(is_zero, xp.ones_like(proba), proba))
     logs = xp.where(is_zero, xp.full_like(proba, least), logs)
-    # Neighbouring floats can have one logarithm, and the first of them would become the label.
+    # Neighbouring floats can have one logarithm, and the first of them would become the
+    # label.
     label = xp.argmax(backend.without_gradient(proba), axis=-1)
     plain = backend.without_gradient(logs)
     moved = xp.argmax(plain, axis=-1) != label
@@ -189,25 +235,30 @@ def from_probabilities(
 
 
 def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
-    """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so."""
+    """Rows whose sum differs from 1 no more than rounding explains, divided by it;
+    and say so.
+    """
     xp = backend.namespace(proba)
     sums = xp.sum(proba, axis=1)
     error = xp.abs(sums - 1.0)
-    rounded = (error > SUM_ERROR) & (error <= SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
+    rounded = (
+        (error > SUM_ERROR) & (error <= SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
+    )
     if not bool(xp.any(rounded)):
         return proba
     found = backend.to_host(sums)[backend.to_host(rounded)]
     warn_user(
         f"`{name}` seem to be rounded: {found.size:,} of {sums.shape[0]:,} rows sum to "
-        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More digits are "
-        "better.",
+        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More "
+        "digits are better.",
         FitDataWarning,
     )
     return proba / xp.where(rounded, sums, xp.ones_like(sums))[:, None]
 
 
 def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
-    """1-D scores of class 1 as logits (n, 2) in their library; anything else is returned as it is.
+    """1-D scores of class 1 as logits (n, 2) in their library; anything else is
+    returned as it is.
 
     When `fitting`, scores that could be probabilities are refused.
     """
@@ -222,19 +273,26 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
         array = xp.astype(array, xp.float64)
     if fitting and array.shape[0] and bool(xp.all((array >= 0.0) & (array <= 1.0))):
         raise ValueError(
-            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
-            "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "
-            "`from_binary_scores`."
+            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all "
+            "lie in [0, 1]. For probabilities use `from_probabilities`, for scores in "
+            "this range `from_binary_scores`."
         )
     return xp.stack([xp.zeros_like(array), array], axis=1)
 
 
 def check_probability_rows(
-    proba: Array, name: str, *, remedy: str = "", first_row: int = 0, slack: float = 1e-6
+    proba: Array,
+    name: str,
+    *,
+    remedy: str = "",
+    first_row: int = 0,
+    slack: float = 1e-6,
 ) -> None:
     """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
     good = (proba >= 0.0) & (proba <= 1.0 + slack)
-    _require(good, proba, f"`{name}` must lie in [0, 1]", remedy or _NO_SHARES, first_row)
+    _require(
+        good, proba, f"`{name}` must lie in [0, 1]", remedy or _NO_SHARES, first_row
+    )
     xp = (backend_of(proba) or NUMPY).namespace(proba)
     sums = xp.sum(proba, axis=1)
     remedy = f"Divide each row by its sum if that is what you mean. {remedy}"

@@ -1,9 +1,10 @@
-"""Groups of rows: columns of names or of numbers, and a code for each group of a column.
+"""Groups of rows: columns of names or of numbers, and a code for each group of a
+column.
 
-A column of numbers with more than `MANY` different values is cut at its quantiles; text never is,
-nor are whole numbers that come alone and without a name: they are ids. Calibrators that learned
-from groups get codes beside logits (`with_groups`); guarantees by group go by the values themselves
-(`GroupNames`), matched by name and meaning.
+A column of numbers with more than `MANY` different values is cut at its quantiles; text
+never is, nor are whole numbers that come alone and without a name: they are ids.
+Calibrators that learned from groups get codes beside logits (`with_groups`); guarantees
+by group go by the values themselves (`GroupNames`), matched by name and meaning.
 """
 
 from __future__ import annotations
@@ -23,21 +24,26 @@ from hokical._core.reading import check_length, to_numpy
 from hokical._core.runtime import warn_user
 from hokical._core.storage import storable
 
-#: Numbers with more different values than this are cut into the second number of bins; in fits
-#: into the third, from the fourth number of examples on.
-MANY, N_BINS, N_FINE_BINS, FINE_FROM = 20, 10, 30, 50_000
+#: Numbers with more different values than this are cut into the second number of bins;
+#: in fits into the third, from the fourth number of examples on.
+MANY = 20
+N_BINS = 10
+N_FINE_BINS = 30
+FINE_FROM = 50_000
 #: The name of a column that came without one, and of a row's group that is not known.
-NAMELESS, UNKNOWN = "group", "missing or unknown"
+NAMELESS = "group"
+UNKNOWN = "missing or unknown"
 _MISSING = ("", "nan", "<NA>", "NaT")
 
 
 @storable("groups")
 @dataclass(frozen=True)
 class GroupCoding:
-    """By column its name, and its groups' names, or the points at which its numbers are cut.
+    """By column its name, and its groups' names, or the points at which its numbers are
+    cut.
 
-    The codes of a column are 0, 1, ... in this order; the last is for rows whose group is missing
-    or unknown.
+    The codes of a column are 0, 1, ... in this order; the last is for rows whose group
+    is missing or unknown.
     """
 
     columns: tuple[str, ...]
@@ -47,26 +53,38 @@ class GroupCoding:
     def __post_init__(self) -> None:
         parts = (self.columns, self.levels, self.cut)
         tuples = all(isinstance(part, tuple) for part in (*parts, *self.levels))
-        texts = tuples and self.columns and all(type(name) is str for name in self.columns)
+        texts = (
+            tuples and self.columns and all(type(name) is str for name in self.columns)
+        )
         if not texts or len({*map(len, parts)}) != 1:
-            raise ValueError("`groups` must be tuples of equally many columns (text) and levels.")
+            raise ValueError(
+                "`groups` must be tuples of equally many columns (text) and levels."
+            )
         for levels, cut in zip(self.levels, self.cut, strict=True):
             if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
                 raise ValueError("`levels` must be different names, or rising numbers.")
 
     @classmethod
     def read(
-        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, n_bins: int = N_BINS
+        cls,
+        groups: Any,
+        n_rows: int,
+        weights: AnyArray | None = None,
+        n_bins: int = N_BINS,
     ) -> tuple[Self, IntArray]:
-        """The groups that occur, in one or more columns, and the code (n, columns) of each row's.
+        """The groups that occur, in one or more columns, and the code (n, columns) of
+        each row's.
 
         Rows of weight 0 are not looked at. See `read_columns`.
         """
         seen = slice(None) if weights is None else weights > 0.0
-        learned, codes = {}, []
+        learned = {}
+        codes = []
         for name, column in read_columns(groups, n_rows).items():
             names, place = _distinct(column)
-            learned[name] = _learn_levels(names, place[seen], n_bins, ids=name == NAMELESS)
+            learned[name] = _learn_levels(
+                names, place[seen], n_bins, ids=name == NAMELESS
+            )
             codes.append(_encode(names, place, *learned[name]))
         levels, cut = zip(*learned.values(), strict=True)
         return cls(tuple(learned), levels, cut), np.stack(codes, axis=1)
@@ -81,7 +99,9 @@ class GroupCoding:
         """The code (n, columns) of the group of each row."""
         given = _same_columns(groups, n_rows, self.columns, "the fit")
         pairs = zip(map(_distinct, given), self.levels, self.cut, strict=True)
-        return np.stack([_encode(*names, levels, cut) for names, levels, cut in pairs], axis=1)
+        return np.stack(
+            [_encode(*names, levels, cut) for names, levels, cut in pairs], axis=1
+        )
 
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
@@ -100,21 +120,30 @@ class GroupCoding:
             middle = [f"{low} to {high}" for low, high in pairwise(ends)]
             found = [f"below {ends[0]}", *middle, f"{ends[-1]} or more"]
         else:
-            found = [str(_text(name) if isinstance(name, float) else name) for name in levels]
+            found = [
+                str(_text(name) if isinstance(name, float) else name) for name in levels
+            ]
         return [f"{first}{name}" for name in (*found, UNKNOWN)]
 
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
-    """Columns (n,) by name: of a mapping, a DataFrame, a structured, 2-D or 1-D array."""
+    """Columns (n,) by name: of a mapping, a DataFrame, a structured, 2-D or 1-D
+    array.
+    """
     fields = getattr(getattr(groups, "dtype", None), "names", None)
-    names = groups if isinstance(groups, Mapping) else getattr(groups, "columns", fields)
+    names = (
+        groups if isinstance(groups, Mapping) else getattr(groups, "columns", fields)
+    )
     if names is not None:
         found = {str(name): _as_array(groups[name]) for name in names}
     elif (array := _as_array(groups)).ndim == 2:
         found = {str(k): array[:, k] for k in range(array.shape[1])}
     else:
         found = {NAMELESS: array}
-    remedy = "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, columns)."
+    remedy = (
+        "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, "
+        "columns)."
+    )
     for name, column in found.items():
         called = "groups" if name == NAMELESS else f"groups[{name!r}]"
         check_length(column, n_rows, called, remedy)
@@ -124,7 +153,12 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
 
 
 def _same_columns(
-    groups: Any, n_rows: int, columns: Sequence[str], source: str, *, exact: bool = False
+    groups: Any,
+    n_rows: int,
+    columns: Sequence[str],
+    source: str,
+    *,
+    exact: bool = False,
 ) -> list[AnyArray]:
     """The columns (n,) of groups that have these names; a column alone needs none."""
     given = read_columns(groups, n_rows)
@@ -134,7 +168,8 @@ def _same_columns(
         others = " and no others" if exact else ""
         raise ValueError(
             f"`groups` must have the columns of {source}, {', '.join(columns)}; got "
-            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns{others}."
+            f"{', '.join(given)}. Pass a mapping or a DataFrame with these "
+            f"columns{others}."
         )
     return [given[name] for name in columns]
 
@@ -142,9 +177,9 @@ def _same_columns(
 def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     """The place of each name among those known; their number where it is not there.
 
-    A number and its text are the same name, unless more than one known name has that text: a file
-    of numbers alone is read as numbers, and one with a single word among them as text. A tuple is
-    a name of several parts.
+    A number and its text are the same name, unless more than one known name has that
+    text: a file of numbers alone is read as numbers, and one with a single word among
+    them as text. A tuple is a name of several parts.
     """
     exact = {name: k for k, name in enumerate(known)}
     if all(name in exact for name in names):
@@ -154,8 +189,11 @@ def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     return [exact.get(name, alike.get(_text(name), len(exact))) for name in names]
 
 
-def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: arrays.Namespace) -> Array:
-    """The number (n,) of each row's combination of groups, from the codes (n,) of columns.
+def combine_codes(
+    columns: Sequence[Array], sizes: Sequence[int], xp: arrays.Namespace
+) -> Array:
+    """The number (n,) of each row's combination of groups, from the codes (n,) of
+    columns.
 
     A code that no group has is that of an unknown group, the last.
     """
@@ -168,7 +206,9 @@ def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: arrays.Nam
 
 def count_rows(groups: Any) -> int:
     """How many rows an array, or several columns, have."""
-    return len(next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups)
+    return len(
+        next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
+    )
 
 
 def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
@@ -191,19 +231,24 @@ def _learn_levels(
     if len(known) > MANY and not whole and all(_is_number(name) for name in known):
         numbers = np.array([*map(_to_float, names)])[place]
         points = np.nanquantile(numbers, np.arange(1, n_bins) / n_bins, method="higher")
-        values, points = np.unique(numbers[~np.isnan(numbers)]), np.unique(points)
+        values = np.unique(numbers[~np.isnan(numbers)])
+        points = np.unique(points)
         points = points[points > values[0]] if points[-1] > values[0] else values[1:2]
         if (values != np.floor(values)).any():
-            # Halfway to the next lower value, so that a fraction that is rounded on its way, to
-            # single precision say, stays on its side.
+            # Halfway to the next lower value, so that a fraction that is rounded on its
+            # way, to single precision say, stays on its side.
             with np.errstate(invalid="ignore"):
-                halfway = 0.5 * points + 0.5 * values[np.searchsorted(values, points) - 1]
+                halfway = (
+                    0.5 * points + 0.5 * values[np.searchsorted(values, points) - 1]
+                )
             points = np.unique(np.where(np.isfinite(halfway), halfway, points))
         return tuple(points.tolist()), True
     return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
 
 
-def _encode(names: list[Any], place: IntArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
+def _encode(
+    names: list[Any], place: IntArray, levels: tuple[Any, ...], cut: bool
+) -> IntArray:
     """The codes (n,) of rows whose names are at these places."""
     if not cut:
         return np.array(look_up(names, levels), np.int64)[place]
@@ -213,7 +258,9 @@ def _encode(names: list[Any], place: IntArray, levels: tuple[Any, ...], cut: boo
 
 
 def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
-    """The different names of a column, each tidied once, and the place (n,) of each row's."""
+    """The different names of a column, each tidied once, and the place (n,) of each
+    row's.
+    """
     raw = column.tolist() if column.dtype.kind in "iufbUO" else column
     if column.dtype.kind not in "iubU":
         return _number(map(_tidy, raw))
@@ -231,7 +278,11 @@ def _number(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
 def _cells(columns: Iterable[AnyArray]) -> list[tuple[Any, ...]]:
     """The names of each row."""
     pairs = map(_distinct, columns)
-    return list(zip(*([names[k] for k in place.tolist()] for names, place in pairs), strict=True))
+    return list(
+        zip(
+            *([names[k] for k in place.tolist()] for names, place in pairs), strict=True
+        )
+    )
 
 
 def _tidy(name: Any) -> Any:
@@ -256,7 +307,9 @@ def _to_float(name: Any) -> float:
 
 
 def _text(name: Any) -> Any:
-    """One text for a number in all its forms: 3, 3.0, "3", "03"; a tuple of those of a tuple."""
+    """One text for a number in all its forms: 3, 3.0, "3", "03"; a tuple of those of
+    a tuple.
+    """
     if isinstance(name, tuple):
         return tuple(map(_text, name))
     if isinstance(name, str) and name.removeprefix("-").isdecimal():
@@ -264,20 +317,29 @@ def _text(name: Any) -> Any:
     number = _to_float(name)
     if isinstance(name, int) or np.isnan(number):
         return None if name is None else str(name)
-    return str(int(number)) if number.is_integer() and abs(number) < 2.0**53 else repr(number)
+    return (
+        str(int(number))
+        if number.is_integer() and abs(number) < 2.0**53
+        else repr(number)
+    )
 
 
 def _is_number(name: Any) -> bool:
     return isinstance(name, (int, float)) and not isinstance(name, bool)
 
 
-def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:
-    """Logits with the codes of their rows' groups; a warning counts those that are not known."""
+def with_groups(
+    logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None
+) -> Any:
+    """Logits with the codes of their rows' groups; a warning counts those that are
+    not known.
+    """
     if arrays.lazy_arrays(logits) is not None:
         raise TypeError(
-            "`logits` must be in memory where there are `groups`; got a Dask array. Compute it, or "
-            "call the calibrator on each block: `dask.array.blockwise(lambda x, g: "
-            "cal.predict_proba(x, groups=g), 'ik', logits, 'ik', groups, 'i', dtype=float)`."
+            "`logits` must be in memory where there are `groups`; got a Dask array. "
+            "Compute it, or call the calibrator on each block: "
+            "`dask.array.blockwise(lambda x, g: cal.predict_proba(x, groups=g), 'ik', "
+            "logits, 'ik', groups, 'i', dtype=float)`."
         )
     with arrays.float64_scope(logits):
         data = as_logits(logits, fitted_by=fitted_by)
@@ -288,8 +350,12 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
     return replace(data, codes=codes)
 
 
-def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, IntArray]:
-    """The coding of groups (n,) that is learned from rows that count (n,), and all codes."""
+def code_groups(
+    groups: Any, counting: arrays.BoolArray
+) -> tuple[GroupCoding, IntArray]:
+    """The coding of groups (n,) that is learned from rows that count (n,), and all
+    codes.
+    """
     n_bins = N_FINE_BINS if np.count_nonzero(counting) >= FINE_FROM else N_BINS
     coding, codes = GroupCoding.read(groups, counting.size, counting, n_bins)
     tell_unknown(codes[counting], coding)
@@ -303,8 +369,8 @@ def tell_unknown(codes: Any, coding: GroupCoding) -> None:
         by_column = zip(coding.columns, unknown.tolist(), strict=True)
         counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
         warn_user(
-            f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
-            f"{counts}. They get the predictions for all groups together."
+            f"`groups` has rows, of {len(codes):,}, whose group is missing or was not "
+            f"in the fit: {counts}. They get the predictions for all groups together."
         )
 
 
@@ -329,7 +395,8 @@ class GroupNames:
         return cls(tuple(columns), tuple(names)), place
 
     def places(self, groups: Any, n_rows: int) -> IntArray:
-        """The place (n,) of each row's group; the number of groups where it is not known.
+        """The place (n,) of each row's group; the number of groups where it is not
+        known.
 
         Columns are matched by name, in any order; values by `look_up`.
         """
@@ -340,14 +407,16 @@ class GroupNames:
     def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
         """The place (n,) of each row's group, and the number of rows of unknown groups.
 
-        The place of these is the number of groups. A warning counts them: `what` they get.
+        The place of these is the number of groups. A warning counts them: `what` they
+        get.
         """
         place = self.places(groups, n_rows)
         n_unknown = int((place == len(self.names)).sum())
         if n_unknown:
             warn_user(
-                f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: "
-                f"they {what}. Certify with examples of all groups, or ask for "
+                f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in "
+                f"`certify`: they {what}. Certify with examples of all groups, or ask "
+                "for "
                 '`by="new group"`, whose guarantee is for groups that were never seen.'
             )
         return place, n_unknown

@@ -1,11 +1,14 @@
-"""Checked logits, and work on blocks of their rows: logits are validated here, and nowhere else.
+"""Checked logits, and work on blocks of their rows: logits are validated here, and
+nowhere else.
 
-`as_logits` returns `Logits`: the array in its own library and on its own device (without a copy
-where possible, so a memory-mapped file stays on disk), with its row maxima. One reduction finds
-NaN, +inf and rows without a finite value, because all three show in the row's maximum.
+`as_logits` returns `Logits`: the array in its own library and on its own device
+(without a copy where possible, so a memory-mapped file stays on disk), with its row
+maxima. One reduction finds NaN, +inf and rows without a finite value, because all three
+show in the row's maximum.
 
-`by_blocks` works on blocks of rows: bounded memory, several threads, results in the order of the
-rows. Every row is computed independently, so results do not depend on blocks or threads.
+`by_blocks` works on blocks of rows: bounded memory, several threads, results in the
+order of the rows. Every row is computed independently, so results do not depend on
+blocks or threads.
 """
 
 from __future__ import annotations
@@ -18,22 +21,38 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hokical._core import arrays
-from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, IntArray, backend_of
+from hokical._core.arrays import (
+    NUMPY,
+    AnyArray,
+    Array,
+    Backend,
+    FloatArray,
+    IntArray,
+    backend_of,
+)
 from hokical._core.checks import check_count
-from hokical._core.reading import first_true, one_per_row, order_columns, refuse, to_numpy
+from hokical._core.reading import (
+    first_true,
+    one_per_row,
+    order_columns,
+    refuse,
+    to_numpy,
+)
 from hokical._core.runtime import cut_rows, map_slices
 from hokical._core.special import clip
 
-#: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
-#: short rows are several times as fast that way.
+#: NumPy's tables of at most this many columns are stored column by column: sums and
+#: maxima over short rows are several times as fast that way.
 FEW_COLUMNS = 32
-#: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
+#: Margins are clipped here: practically infinite, but products with 0 and gradients
+#: stay finite.
 MAX_MARGIN = 1e150
 
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below the top.
+    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below
+    the top.
 
     Where there are none, the margin is infinite.
     """
@@ -52,12 +71,14 @@ class Tail:
 
 @dataclass(eq=False)
 class Logits:
-    """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
+    """Checked logits: `values` (n, classes) of some library and `top`, their row maxima
+    (n,).
 
-    Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
-    are then sums over the columns and over the `tail`. `codes` (n, columns) are those of the rows'
-    groups (`GroupCoding`), for rules that need them. What is found of the rows on demand (`labels`,
-    `margins`, ...) is kept, so ask for tables on blocks of rows.
+    Here every class has a column. In the subclass `TopK` some classes have none; sums
+    over classes are then sums over the columns and over the `tail`. `codes` (n,
+    columns) are those of the rows' groups (`GroupCoding`), for rules that need them.
+    What is found of the rows on demand (`labels`, `margins`, ...) is kept, so ask for
+    tables on blocks of rows.
     """
 
     values: Array
@@ -77,10 +98,12 @@ class Logits:
         #: Number of logits stored per row.
         self.n_columns: int = self.values.shape[1]
         self.n_classes: int = self.n_columns
-        #: The memory order of NumPy's tables, whatever that of the values is. It decides how a sum
-        #: over classes is rounded; an operation on tables of both orders gives either, by size.
+        #: The memory order of NumPy's tables, whatever that of the values is. It
+        #: decides how a sum over classes is rounded; an operation on tables of both
+        #: orders gives either, by size.
         self.order: Any = "F" if self.n_columns <= FEW_COLUMNS else "C"
-        #: What was found of the rows; and where NumPy's margins are to be, see `by_blocks`.
+        #: What was found of the rows; and where NumPy's margins are to be, see
+        #: `by_blocks`.
         self._labels: Array = None
         self._margins: Array = None
         self._possible: Array = None
@@ -111,19 +134,28 @@ class Logits:
 
     @property
     def margins(self) -> Array:
-        """Distance of every logit below its row's top, (n, columns) float64, 0 to MAX_MARGIN."""
+        """Distance of every logit below its row's top, (n, columns) float64, 0 to
+        MAX_MARGIN.
+        """
         if self._margins is None and self.is_numpy:
             self._margins = clip(self.new_margins(), None, MAX_MARGIN, np)
         elif self._margins is None:
-            with arrays.ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
-                self._margins = clip(self.top[:, None] - self.values, None, MAX_MARGIN, self.xp)
+            with arrays.ignore_overflow(
+                self.xp
+            ):  # 1e308 above -1e308 overflows: as good as masked
+                self._margins = clip(
+                    self.top[:, None] - self.values, None, MAX_MARGIN, self.xp
+                )
         return self._margins
 
     def new_margins(self, factor: Array = 1.0) -> Array:
-        """`margins` times a factor, in an array that may be overwritten; NumPy's up to infinity."""
+        """`margins` times a factor, in an array that may be overwritten; NumPy's up
+        to infinity.
+        """
         if not self.is_numpy:
             return self.margins * factor
-        below, self._room = self._room, None
+        below = self._room
+        self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)
         np.copyto(below, self.values)
@@ -162,7 +194,9 @@ class Logits:
         xp = self.xp
         with arrays.ignore_overflow(xp):
             own = xp.full_like(self.values[:, :1], -xp.inf)
-            others = self.put_at_label(self.values.copy() if self.is_numpy else self.values, own)
+            others = self.put_at_label(
+                self.values.copy() if self.is_numpy else self.values, own
+            )
             return self.top - xp.max(others, axis=1)
 
     def of_class(self, classes: IntArray) -> FloatArray:
@@ -182,10 +216,15 @@ class Logits:
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
         if isinstance(rows, slice) or self.is_numpy:
-            values, top = self.values[rows, ...], self.top[rows]
+            values = self.values[rows, ...]
+            top = self.top[rows]
         else:
-            where = self.from_host(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)
-            values, top = (self.xp.take(part, where, axis=0) for part in (self.values, self.top))
+            where = self.from_host(
+                np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+            )
+            values, top = (
+                self.xp.take(part, where, axis=0) for part in (self.values, self.top)
+            )
         codes = None if self.codes is None else self.codes[rows]
         twin = type(self)(values, top, self.backend, codes)
         if isinstance(rows, slice) and self._labels is not None:
@@ -207,7 +246,11 @@ class Logits:
         """(n, columns), true at the label."""
         columns = self.from_host(np.arange(self.n_columns))[None, :]
         labels = self.label_columns[:, None]
-        return np.equal(columns, labels, order=self.order) if self.is_numpy else columns == labels
+        return (
+            np.equal(columns, labels, order=self.order)
+            if self.is_numpy
+            else columns == labels
+        )
 
     def at_label(self, table: Array) -> Array:
         """The entry (n,) of each row of a table (n, columns) at its label."""
@@ -217,7 +260,9 @@ class Logits:
         return xp.sum(xp.where(self.label_mask(), table, xp.zeros_like(table)), axis=1)
 
     def put_masked(self, table: Array, value: float) -> Array:
-        """A table (n, columns) with `value` for masked classes; NumPy's is overwritten."""
+        """A table (n, columns) with `value` for masked classes; NumPy's is
+        overwritten.
+        """
         if self.all_possible:
             return table
         if self.is_numpy:
@@ -226,7 +271,9 @@ class Logits:
         return self.xp.where(self.possible, table, value)
 
     def put_at_label(self, table: Array, own: Array) -> Array:
-        """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
+        """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is
+        overwritten.
+        """
         if self.is_numpy:
             table[np.arange(self.n_rows), self.label_columns] = own[:, 0]
             return table
@@ -238,39 +285,54 @@ def as_logits(
 ) -> Logits:
     """Check logits (n, classes) and return them with their row maxima.
 
-    They are an array of any library that follows the array API standard (NumPy in any order,
-    memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
-    on their device; or a `TopK`. -inf marks a masked class. Errors call them `name`; columns
-    must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame are put in its
-    order. With `late`, the caller calls `check_rows` when the work on them is under way.
+    They are an array of any library that follows the array API standard (NumPy in any
+    order, memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or
+    `__dlpack__`, and stay on their device; or a `TopK`. -inf marks a masked class.
+    Errors call them `name`; columns must match the `n_classes_` of the calibrator
+    `fitted_by`, and those of a frame are put in its order. With `late`, the caller
+    calls `check_rows` when the work on them is under way.
 
     >>> checked = as_logits([[2.0, 1.0, -float("inf")]])
     >>> checked.n_classes, checked.possible.tolist()
     (3, [[True, True, False]])
     """
     given = logits if isinstance(logits, Logits) else None
-    plain = given is not None or (type(logits) is np.ndarray and logits.dtype.names is None)
+    plain = given is not None or (
+        type(logits) is np.ndarray and logits.dtype.names is None
+    )
     if fitted_by is not None and not plain:
-        known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
+        known, names = (
+            getattr(fitted_by, own, ()) for own in ("_columns", "class_names")
+        )
         logits = order_columns(logits, name, known or names, strict=bool(known))
         logits = getattr(fitted_by, "_convert_frame", lambda frame: frame)(logits)
     with arrays.float64_scope(logits):
-        values, backend = (logits, NUMPY) if given is not None else as_float_matrix(logits, name)
-        shape = tuple(values.shape) if given is None else (given.n_rows, given.n_classes)
+        values, backend = (
+            (logits, NUMPY) if given is not None else as_float_matrix(logits, name)
+        )
+        shape = (
+            tuple(values.shape) if given is None else (given.n_rows, given.n_classes)
+        )
         if fitted_by is not None and shape[1] != fitted_by.n_classes_:
-            kind, known = type(fitted_by).__name__, fitted_by.n_classes_
+            kind = type(fitted_by).__name__
+            known = fitted_by.n_classes_
             raise ValueError(
-                f"`{name}` must have one column per class, in the order used in `fit`: X has "
-                f"{shape[1]} features, but {kind} is expecting {known} features as input."
+                f"`{name}` must have one column per class, in the order used in `fit`: "
+                f"X has {shape[1]} features, but {kind} is expecting {known} features "
+                "as input."
             )
         if shape[1] < 2:
             raise ValueError(
-                f"`{name}` must have at least two columns, one per class: found array with "
-                f"{shape[1]} feature(s) (shape={shape}) while a minimum of 2 is required. For "
-                "binary scores use `from_binary_scores`."
+                f"`{name}` must have at least two columns, one per class: found array "
+                f"with {shape[1]} feature(s) (shape={shape}) while a minimum of 2 is "
+                "required. For binary scores use `from_binary_scores`."
             )
         if given is not None:
-            return given.fill() if isinstance(given, TopK) and not given.hidden.any() else given
+            return (
+                given.fill()
+                if isinstance(given, TopK) and not given.hidden.any()
+                else given
+            )
         data = Logits(values, row_maxima(values, backend), backend)
         if data.is_numpy or not (late and backend.queues_work(values)):
             check_rows(data, name)
@@ -278,7 +340,9 @@ def as_logits(
 
 
 def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
-    """A real 2-D float array with at least one row, not copied if it is one; and its backend."""
+    """A real 2-D float array with at least one row, not copied if it is one; and its
+    backend.
+    """
     backend = backend_of(logits) or NUMPY
     if backend is NUMPY:
         array = logits if type(logits) is np.ndarray else to_numpy(logits, name)
@@ -287,26 +351,35 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
                 array = array.astype(np.float64)
             except (TypeError, ValueError) as error:
                 raise TypeError(
-                    f"`{name}` must be numbers; got an object array with something else in it: "
-                    f"{error}. Every entry's argument must be a string or a number."
+                    f"`{name}` must be numbers; got an object array with something "
+                    f"else in it: {error}. Every entry's argument must be a string or "
+                    "a number."
                 ) from error
     else:
         array = backend.check(logits, name)
         host = backend.host_view(array)
         if host is not None:  # NumPy's kernels are the fastest
-            array, backend = host, NUMPY
-    kind, shape = backend.kind(array), tuple(array.shape)
+            array = host
+            backend = NUMPY
+    kind = backend.kind(array)
+    shape = tuple(array.shape)
     if kind == "complex":
         raise ValueError(f"`{name}` must be real. Complex data not supported.")
     if kind not in ("float", "integer"):
         raise TypeError(
-            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to "
+            "float32."
         )
     if len(shape) != 2:
         remedy = _FOR_SCORES.format(name) if len(shape) == 1 else _FOR_MAPS
-        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}")
+        raise ValueError(
+            f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}"
+        )
     if shape[0] == 0:
-        told = f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required"
+        told = (
+            f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is "
+            "required"
+        )
         raise ValueError(f"`{name}` must have at least one row: {told}.")
     long_double = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
     if kind == "integer" or long_double:
@@ -321,8 +394,8 @@ _FOR_SCORES = (
     "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`."
 )
 _FOR_MAPS = (
-    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
-    "`.reshape(-1, n_classes)`."
+    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of "
+    "-100), or `.reshape(-1, n_classes)`."
 )
 
 
@@ -331,7 +404,8 @@ def row_maxima(values: Array, backend: Backend) -> Array:
     if backend is NUMPY:
         if values.shape[1] > FEW_COLUMNS:
             return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
-        top, step = np.empty(values.shape[0]), NUMPY.block_size // FEW_COLUMNS
+        top = np.empty(values.shape[0])
+        step = NUMPY.block_size // FEW_COLUMNS
         for start in range(0, top.size, step):
             some = np.asfortranarray(values[start : start + step])
             top[start : start + step] = np.maximum.reduce(some, axis=1)
@@ -346,19 +420,27 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
 
     While a graph is traced the values are unknown, and nothing is checked.
     """
-    xp, top, backend = logits.xp, logits.top, logits.backend
+    xp = logits.xp
+    top = logits.top
+    backend = logits.backend
     if logits.is_numpy and np.isfinite(top).all():
         return
     with arrays.ignore_overflow(xp):
-        # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
+        # On a GPU a sum is the quickest look at all of them. It can overflow, so it
+        # only clears.
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
     if place := first_true(~np.isfinite(backend.to_host(top))):
         own = backend.to_host(logits.values[place[0], ...])
         told = f"row {place[0]} has no finite value: every class is -inf"
-        if bad := first_true(np.isnan(own) if np.isnan(own).any() else np.isposinf(own)):
+        if bad := first_true(
+            np.isnan(own) if np.isnan(own).any() else np.isposinf(own)
+        ):
             word = "NaN" if np.isnan(own[bad]) else "+inf"
-            told = f"must not hold NaN or +inf; got {word} in row {place[0]}, column {bad[0]}"
+            told = (
+                f"must not hold NaN or +inf; got {word} in row {place[0]}, column "
+                f"{bad[0]}"
+            )
         remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
         raise ValueError(f"`{name}` {told}. {remedy}")
 
@@ -373,19 +455,24 @@ def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
     return cut_rows(n_rows, rows_per_block(floats_per_row))
 
 
-#: Elements of NumPy's buffers: operations on tables and columns take twice as long with its 8192,
-#: into which it copies the columns.
+#: Elements of NumPy's buffers: operations on tables and columns take twice as long with
+#: its 8192, into which it copies the columns.
 _BUFFER = 512
 
 
 def by_blocks(
-    work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None, *, out: Any = None
+    work: Callable[[Any], Any],
+    logits: Any,
+    floats_per_row: int | None = None,
+    *,
+    out: Any = None,
 ) -> Any:
     """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
 
-    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays, with so
-    many temporary floats per row; by default as many as columns. Into `out` (rows, columns), an
-    array of NumPy, the results are written; the margins of a block may be there before.
+    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays,
+    with so many temporary floats per row; by default as many as columns. Into `out`
+    (rows, columns), an array of NumPy, the results are written; the margins of a block
+    may be there before.
     """
     if not logits.is_numpy and logits.is_traced:
         return work(logits)
@@ -401,13 +488,21 @@ def by_blocks(
         if out is not None:
             return out
         if isinstance(parts[0], tuple):
-            return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+            return tuple(
+                logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True)
+            )
         return logits.xp.concat(parts, axis=0)
-    # NumPy adds up the columns of several rows one after the other, those of one row in pairs.
+    # NumPy adds up the columns of several rows one after the other, those of one row in
+    # pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
     block = logits.take(np.zeros(2, np.int64)) if alone else logits
     default = None if out is None else np.setbufsize(_BUFFER)
-    if out is not None and block.order == "C" and block.tail is None and out.dtype == np.float64:
+    if (
+        out is not None
+        and block.order == "C"
+        and block.tail is None
+        and out.dtype == np.float64
+    ):
         block._room = out
     try:
         found = work(block)
@@ -415,7 +510,9 @@ def by_blocks(
         if default is not None:
             np.setbufsize(default)
     if alone:
-        found = tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
+        found = (
+            tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
+        )
     if out is None or found is out:
         return found
     out[...] = found
@@ -428,7 +525,9 @@ def per_row(work: Callable[[Any], Any], logits: Any) -> AnyArray:
     return found if logits.is_numpy else arrays.to_host(found)
 
 
-def map_blocks(work: Callable[..., Any], logits: Any, floats: int | None = None) -> list[Any]:
+def map_blocks(
+    work: Callable[..., Any], logits: Any, floats: int | None = None
+) -> list[Any]:
     """`work(rows, block)` of consecutive blocks of rows, in order; see `by_blocks`."""
     step = max(1, logits.backend.block_size // (floats or logits.n_columns))
     if logits.n_rows <= step:  # its margins may be known already
@@ -440,7 +539,8 @@ def map_blocks(work: Callable[..., Any], logits: Any, floats: int | None = None)
     return map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
 
 
-#: Marks an unused slot in the `indices` of `TopK`, in rows with fewer seen classes than others.
+#: Marks an unused slot in the `indices` of `TopK`, in rows with fewer seen classes than
+#: others.
 EMPTY = -1
 #: Tolerance for probabilities and their logs: rounding, storage as float16.
 SLACK = 1e-2
@@ -451,24 +551,27 @@ _PRECISION = 1e-7
 class TopK(Logits):
     """The best logits of each row, and which classes they belong to.
 
-    Many systems keep only the k best logits: an API returns the 20 most likely tokens of 100,000.
-    The others are still bounded: no hidden logit is above the smallest one seen. It is accepted
-    wherever logits are, and no array with a column per class is created.
+    Many systems keep only the k best logits: an API returns the 20 most likely tokens
+    of 100,000. The others are still bounded: no hidden logit is above the smallest one
+    seen. It is accepted wherever logits are, and no array with a column per class is
+    created.
 
-    In sums over classes, such as a softmax, the hidden classes are replaced by as many equal ones
-    (`tail`). Their sum of exponentials is `rest` where that is known. Where it is not, they are
-    placed so that the softmax confidence is the midpoint of its possible range.
+    In sums over classes, such as a softmax, the hidden classes are replaced by as many
+    equal ones (`tail`). Their sum of exponentials is `rest` where that is known. Where
+    it is not, they are placed so that the softmax confidence is the midpoint of its
+    possible range.
 
-    Rows of `values` and `indices` are kept sorted by descending value, ties by class. `labels` (n,)
-    are the uncalibrated ones, the first of each row; `hidden` (n,) counts the hidden classes.
+    Rows of `values` and `indices` are kept sorted by descending value, ties by class.
+    `labels` (n,) are the uncalibrated ones, the first of each row; `hidden` (n,) counts
+    the hidden classes.
 
     Parameters
     ----------
     values : array-like of shape (n, k)
         The seen logits or log-probabilities, in any order. -inf marks a masked class.
     indices : array-like of shape (n, k)
-        The class of each value, each once per row. -1 marks an unused slot, for rows in which
-        fewer are known; its value is ignored.
+        The class of each value, each once per row. -1 marks an unused slot, for rows in
+        which fewer are known; its value is ignored.
     n_classes : int
         Number of classes, seen and hidden.
     ceiling : array-like of shape (n,), optional
@@ -494,7 +597,13 @@ class TopK(Logits):
     _tail: Tail | None = None
 
     def __init__(
-        self, values: Any, indices: Any, n_classes: int, *, ceiling: Any = None, rest: Any = None
+        self,
+        values: Any,
+        indices: Any,
+        n_classes: int,
+        *,
+        ceiling: Any = None,
+        rest: Any = None,
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
         count = check_count("n_classes", n_classes, least=2)
@@ -509,10 +618,14 @@ class TopK(Logits):
             rule = f"integers, the class of each value; got dtype {classes.dtype}"
             raise TypeError(f"`indices` must be {rule}. Convert with `.astype(int)`.")
         rule = f"`indices` must lie in [0, {count - 1}], or be -1 for an unused slot"
-        refuse((classes < EMPTY) | (classes >= count), classes, rule, "Check `n_classes`.")
+        refuse(
+            (classes < EMPTY) | (classes >= count), classes, rule, "Check `n_classes`."
+        )
         classes = classes.astype(np.int64)
         ranked = np.sort(classes, axis=1)
-        twice = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)).any(axis=1)
+        twice = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)).any(
+            axis=1
+        )
         remedy = "Keep the larger value, or combine them with `np.logaddexp`."
         refuse(twice, classes, "`indices` must name each class once per row", remedy)
         numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
@@ -521,12 +634,17 @@ class TopK(Logits):
         # Descending values, ties by class, unused slots last.
         last = np.where(classes == EMPTY, np.iinfo(np.int64).max, classes)
         order = np.lexsort((last, -numbers), axis=1)
-        numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
-        seen, wide = classes != EMPTY, numbers.astype(np.float64)
+        numbers, classes = (
+            np.take_along_axis(a, order, axis=1) for a in (numbers, classes)
+        )
+        seen = classes != EMPTY
+        wide = numbers.astype(np.float64)
         hidden = count - np.count_nonzero(seen, axis=1)
         limit = np.min(wide, axis=1, initial=np.inf, where=seen)
         if ceiling is not None:
-            limit = one_per_row(ceiling, top.size, "ceiling", "Or pass a number for all.")
+            limit = one_per_row(
+                ceiling, top.size, "ceiling", "Or pass a number for all."
+            )
             rule = "`ceiling` must be at most the smallest seen value of its row"
             least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
             remedy = "The smallest seen is {1:g}; larger logits would have been seen."
@@ -536,8 +654,9 @@ class TopK(Logits):
                 most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
             known = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
             rule = (
-                "`rest` must be the log of the sum of the exponentials of the hidden logits, at "
-                "most log(hidden classes) + ceiling, as none lies above the smallest seen"
+                "`rest` must be the log of the sum of the exponentials of the hidden "
+                "logits, at most log(hidden classes) + ceiling, as none lies above the "
+                "smallest seen"
             )
             remedy = "Here that is log({1}) + {2:g} = {3:g}."
             bad = (hidden > 0) & ~(known <= most + SLACK)
@@ -551,13 +670,17 @@ class TopK(Logits):
 
     @classmethod
     def from_log_probabilities(cls, values: Any, indices: Any, n_classes: int) -> Self:
-        """From log-probabilities of the best classes, whose sum gives the mass of the others.
+        """From log-probabilities of the best classes, whose sum gives the mass of the
+        others.
 
-        Only for probabilities over exactly the `n_classes` classes. If they are over a larger set,
-        such as a vocabulary that contains the classes, use `TopK`. For probabilities take their
-        logarithms; a class with probability 0 gets the index -1, and so a share of the rest.
+        Only for probabilities over exactly the `n_classes` classes. If they are over a
+        larger set, such as a vocabulary that contains the classes, use `TopK`. For
+        probabilities take their logarithms; a class with probability 0 gets the index
+        -1, and so a share of the rest.
 
-        >>> top = TopK.from_log_probabilities(np.log([[0.7, 0.2]]), [[4, 2]], n_classes=10)
+        >>> top = TopK.from_log_probabilities(
+        ...     np.log([[0.7, 0.2]]), [[4, 2]], n_classes=10
+        ... )
         >>> np.exp(top.rest).round(3)
         array([0.1])
         """
@@ -566,12 +689,12 @@ class TopK(Logits):
         left = 1.0 - sums
         most = seen.hidden * np.exp(seen.ceiling)
         rule = (
-            "`values` must be log-probabilities over all classes: their exponentials sum to at "
-            "most 1, and the hidden classes can hold what is left"
+            "`values` must be log-probabilities over all classes: their exponentials "
+            "sum to at most 1, and the hidden classes can hold what is left"
         )
         remedy = (
-            "The {1} hidden classes can hold {2:.6g} at most. For logits, or probabilities of more "
-            "classes, use `TopK`."
+            "The {1} hidden classes can hold {2:.6g} at most. For logits, or "
+            "probabilities of more classes, use `TopK`."
         )
         bad = (left < -SLACK) | (left > most + SLACK)
         refuse(bad, sums, rule, remedy, beside=(seen.hidden, most))
@@ -581,7 +704,8 @@ class TopK(Logits):
 
     @classmethod
     def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:
-        """The `k` best of dense logits (n, classes), with one number for the rest of each row.
+        """The `k` best of dense logits (n, classes), with one number for the rest of
+        each row.
 
         >>> TopK.from_logits([[1.0, 4.0, 2.0]], 2).indices
         array([[1, 2]])
@@ -615,8 +739,8 @@ class TopK(Logits):
 
     def __repr__(self) -> str:
         return (
-            f"TopK({self.n_rows} rows, the best {self.n_columns} of {self.n_classes} classes, the "
-            f"rest {'unknown' if self.rest is None else 'known in sum'})"
+            f"TopK({self.n_rows} rows, the best {self.n_columns} of {self.n_classes} "
+            f"classes, the rest {'unknown' if self.rest is None else 'known in sum'})"
         )
 
     @property
@@ -635,12 +759,16 @@ class TopK(Logits):
         if self._tail is not None:
             return self._tail
         with np.errstate(over="ignore"):
-            gap = self.top - self.ceiling  # least distance of hidden logits; inf if there are none
+            gap = (
+                self.top - self.ceiling
+            )  # least distance of hidden logits; inf if there are none
         possible = gap < np.inf if self.rest is None else self.rest > -np.inf
         count = np.where(possible, self.hidden, 0).astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if self.rest is not None:
-                margin = np.maximum(self.top - self.rest + np.log(count), gap)  # up to rounding
+                margin = np.maximum(
+                    self.top - self.rest + np.log(count), gap
+                )  # up to rounding
             else:
                 seen = np.exp(-self.margins).sum(axis=1)
                 margin = gap + np.log(2.0 + count * np.exp(-gap) / seen)
@@ -656,8 +784,14 @@ class TopK(Logits):
 
     @property
     def gaps(self) -> FloatArray:
-        """Gap between the two largest logits, (n,); the least possible if one is hidden."""
-        second = self.ceiling if self.n_columns == 1 else self.values[:, 1].astype(np.float64)
+        """Gap between the two largest logits, (n,); the least possible if one is
+        hidden.
+        """
+        second = (
+            self.ceiling
+            if self.n_columns == 1
+            else self.values[:, 1].astype(np.float64)
+        )
         with np.errstate(over="ignore"):
             return np.asarray(self.top - second)
 
@@ -672,8 +806,9 @@ class TopK(Logits):
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         raise ValueError(
-            f"`{caller}` needs the logit of every class; got the best {self.n_columns} of "
-            f"{self.n_classes}. {remedy}, or fill in the rest: `TopK.to_dense(fill=...)`."
+            f"`{caller}` needs the logit of every class; got the best {self.n_columns} "
+            f"of {self.n_classes}. {remedy}, or fill in the rest: "
+            "`TopK.to_dense(fill=...)`."
         )
 
     def fill(self) -> Logits:
@@ -683,14 +818,19 @@ class TopK(Logits):
         return dense
 
     def to_dense(self, *, fill: Any = None) -> AnyArray:
-        """An array (n, classes) with `fill`, a number or one per row, for the hidden classes.
+        """An array (n, classes) with `fill`, a number or one per row, for the hidden
+        classes.
 
         None uses the value of the `tail`, which shares the rest evenly.
 
         >>> TopK([[2.0, 1.0]], [[3, 1]], n_classes=4).to_dense(fill=-np.inf)
         array([[-inf,   1., -inf,   2.]])
         """
-        below = self.top - self.tail.margin if fill is None else np.asarray(fill, np.float64)
+        below = (
+            self.top - self.tail.margin
+            if fill is None
+            else np.asarray(fill, np.float64)
+        )
         dtype = np.float64 if self.hidden.any() else self.values.dtype
         dense = np.empty((self.n_rows, self.n_classes), dtype)
         dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]

@@ -1,6 +1,8 @@
-"""Scores, labels and weights as NumPy arrays, from array-likes and from tables of any Arrow engine.
+"""Scores, labels and weights as NumPy arrays, from array-likes and from tables of any
+Arrow engine.
 
-Labels and weights are one of each per row of logits, on the host. Columns of tables are named.
+Labels and weights are one of each per row of logits, on the host. Columns of tables are
+named.
 """
 
 import os
@@ -12,33 +14,46 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, backend_of, library_of
+from hokical._core.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    backend_of,
+    library_of,
+)
 from hokical._core.runtime import FitDataWarning, warn_user
 
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2.0**53
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
 #: What may stand before the name or number of a class in that of its column.
-_PREFIX = re.compile(r"\s*(?:logit_|prob(?:a|ability)?_|z_?(?=\d+$))(?=.)", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"\s*(?:logit_|prob(?:a|ability)?_|z_?(?=\d+$))(?=.)", re.IGNORECASE
+)
 _STREAMS = (
     "Files, datasets and chunks go through `hokical.streams`: "
-    "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, source)`."
+    "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, "
+    "source)`."
 )
 
 
 class Rows(NamedTuple):
-    """Scores and what belongs to each: what every reader of arrays, files and chunks returns.
+    """Scores and what belongs to each: what every reader of arrays, files and chunks
+    returns.
 
     Attributes
     ----------
     scores : logits (n, classes), or confidences (n,) if `kind` is "confidence"
-    labels : class indices (n,); of confidences, 1 if right and 0 if wrong; of a file, -1 where
-        there is none
+    labels : class indices (n,); of confidences, 1 if right and 0 if wrong; of a file,
+        -1 where there is none
     weights, groups : the weight and the groups of each row
     ids : the item that each row belongs to
-    columns, classes : names of the columns of scores, if each class has one, and of the classes
+    columns, classes : names of the columns of scores, if each class has one, and of the
+        classes
     about : what later files and tables need to be read in the same way
-    used : whether a row of the file (all rows,) has a score, and so is one of the n rows
+    used : whether a row of the file (all rows,) has a score, and so is one of the n
+        rows
     part : "val" or "test" if the file has parts
     kept : other columns of the file (all rows,), by name
     unused : columns that are used for nothing, though they might hold scores
@@ -82,7 +97,9 @@ class Rows(NamedTuple):
         return 0 if self.used is None else int((~self.used).sum())
 
     def take(self, rows: AnyArray | slice) -> Self:
-        """Some of the rows, by a slice, a mask or by number: scores, labels and weights."""
+        """Some of the rows, by a slice, a mask or by number: scores, labels and
+        weights.
+        """
         scores = self.scores
         some = scores.take(rows) if hasattr(scores, "n_rows") else scores[rows]
         beside = (self.labels, self.weights)
@@ -90,7 +107,9 @@ class Rows(NamedTuple):
         return type(self)(some, labels, weights)
 
     def fill(self, values: AnyArray) -> AnyArray:
-        """Values (n, ...) in their places among all rows of the file; the others are empty."""
+        """Values (n, ...) in their places among all rows of the file; the others are
+        empty.
+        """
         if not self.n_dropped:
             return values
         shape = (len(self.used), *values.shape[1:])
@@ -103,12 +122,20 @@ class Rows(NamedTuple):
 
 
 def pair_rows(
-    scores: Any, labels: Any, weights: Any, groups: Any, names: Sequence[str] = ("logits", "labels")
+    scores: Any,
+    labels: Any,
+    weights: Any,
+    groups: Any,
+    names: Sequence[str] = ("logits", "labels"),
 ) -> Rows:
     """Rows of one order; errors call scores and labels by these names."""
     if type(scores) is np.ndarray:  # has neither an index nor names
         return Rows(scores, labels, weights, groups)
-    for name, part in ((names[1], labels), ("sample_weight", weights), ("groups", groups)):
+    for name, part in (
+        (names[1], labels),
+        ("sample_weight", weights),
+        ("groups", groups),
+    ):
         for each in part.values() if isinstance(part, Mapping) else (part,):
             check_row_order(scores, each, name, names[0])
     return Rows(scores, labels, weights, groups, columns=column_names(scores))
@@ -130,17 +157,23 @@ def to_numpy(data: Any, name: str) -> AnyArray:
         return backend.to_host(backend.check(data, name))
     if library_of(data) == "scipy" and hasattr(data, "toarray"):
         raise TypeError(
-            f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
-            "but dense data is required: use `.toarray()`."
+            f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data "
+            "was passed, but dense data is required: use `.toarray()`."
         )
     arrow = library_of(data) == "pyarrow"
     if arrow and getattr(data, "column_names", None):
-        return np.column_stack([data.column(name).to_numpy() for name in data.column_names])
+        return np.column_stack(
+            [data.column(name).to_numpy() for name in data.column_names]
+        )
     # Neither paths, datasets (rows with labels, not a matrix), iterators nor functions.
-    array_like = isinstance(data, (Sequence, Number)) or any(hasattr(data, a) for a in _ARRAYS)
+    array_like = isinstance(data, (Sequence, Number)) or any(
+        hasattr(data, a) for a in _ARRAYS
+    )
     text = isinstance(data, (str, bytes, os.PathLike))
     if text or (arrow and hasattr(data, "schema")) or not array_like:
-        raise TypeError(f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}")
+        raise TypeError(
+            f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}"
+        )
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
@@ -151,7 +184,9 @@ def to_numpy(data: Any, name: str) -> AnyArray:
 
 
 def to_floats(data: Any, name: str, kinds: str = "fiu", remedy: str = "") -> FloatArray:
-    """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows booleans."""
+    """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows
+    booleans.
+    """
     array = to_numpy(data, name)
     if array.dtype.kind not in kinds:
         told = f"got dtype {array.dtype}. Use `.astype(float)`"
@@ -171,15 +206,24 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
 
 
 def refuse(
-    bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: int = 0,
+    bad: AnyArray,
+    values: Any,
+    rule: str,
+    remedy: str = "",
+    first_row: int = 0,
     beside: Sequence[AnyArray] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Raise for the first value at which `bad` is true.
 
-    `{}` or `{0}` in the remedy is that value; `{1}`, ... are what stands there in the arrays
-    `beside` it.
+    `{}` or `{0}` in the remedy is that value; `{1}`, ... are what stands there in the
+    arrays `beside` it.
 
-    >>> refuse(np.array([False, True]), np.array([0, 7]), "`labels` must be 0 or 1", "Drop {}.")
+    >>> refuse(
+    ...     np.array([False, True]),
+    ...     np.array([0, 7]),
+    ...     "`labels` must be 0 or 1",
+    ...     "Drop {}.",
+    ... )
     Traceback (most recent call last):
     ValueError: `labels` must be 0 or 1; got 7 in row 1. Drop 7.
     """
@@ -187,7 +231,9 @@ def refuse(
         value = values[place]
         value = value.item() if isinstance(value, np.generic) else value
         value = repr(value) if isinstance(value, str) else value
-        where = f"row {first_row + place[0]}" + "".join(f", column {k}" for k in place[1:])
+        where = f"row {first_row + place[0]}" + "".join(
+            f", column {k}" for k in place[1:]
+        )
         told = remedy.format(value, *(numbers[place] for numbers in beside))
         raise ValueError(f"{rule}; got {value} in {where}. {told}".rstrip())
 
@@ -201,9 +247,16 @@ def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
 
 
 def one_per_row(
-    numbers: Any, n_rows: int, name: str, remedy: str, kinds: str = "fiu", of_kind: str = ""
+    numbers: Any,
+    n_rows: int,
+    name: str,
+    remedy: str,
+    kinds: str = "fiu",
+    of_kind: str = "",
 ) -> FloatArray:
-    """Real numbers (n,), or one for all rows; the remedies are for other lengths, and kinds."""
+    """Real numbers (n,), or one for all rows; the remedies are for other lengths,
+    and kinds.
+    """
     array = to_floats(numbers, name, kinds, of_kind)
     array = np.full(n_rows, array) if array.ndim == 0 else array
     check_length(array, n_rows, name, remedy)
@@ -211,7 +264,8 @@ def one_per_row(
 
 
 def column_names(data: Any) -> tuple[str, ...]:
-    """The columns of a frame, if all have text or a number for a name; none of anything else.
+    """The columns of a frame, if all have text or a number for a name; none of anything
+    else.
 
     Nor of a frame whose columns are merely numbered 0, 1, ..., in this order.
     """
@@ -222,7 +276,9 @@ def column_names(data: Any) -> tuple[str, ...]:
 def _given_names(data: Any) -> tuple[str | int, ...]:
     own = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
     names = tuple(getattr(data, own.get(library_of(data), ""), ()))
-    return names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
+    return (
+        names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
+    )
 
 
 def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
@@ -250,10 +306,14 @@ def class_of_column(name: str) -> str:
     return _PREFIX.sub("", name, count=1)
 
 
-def order_names(given: Sequence[str], columns: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """The places of columns in the order of a fit, by the names of its columns or of its classes.
+def order_names(
+    given: Sequence[str], columns: Sequence[str], classes: Sequence[str]
+) -> list[int]:
+    """The places of columns in the order of a fit, by the names of its columns or of
+    its classes.
 
-    Where it knows no columns, numbered ones are in the order of the numbers. Others are refused.
+    Where it knows no columns, numbered ones are in the order of the numbers. Others are
+    refused.
     """
     numbers = [*map(str, range(len(given)))] if classes else given
     for names in (columns, classes, () if columns else numbers):
@@ -277,16 +337,20 @@ def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
     return f"the columns used in `fit`, {listed(known)}; got {listed(own)} ({told})"
 
 
-def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool = True) -> Any:
-    """A frame with its columns in the order `known` from the fit; other data as they are.
+def order_columns(
+    data: Any, name: str, known: tuple[str, ...], *, strict: bool = True
+) -> Any:
+    """A frame with its columns in the order `known` from the fit; other data as they
+    are.
 
-    A frame with other names is refused if `strict`. Where no names are known, columns that are
-    numbered 0, 1, ... in any order are put in this one.
+    A frame with other names is refused if `strict`. Where no names are known, columns
+    that are numbered 0, 1, ... in any order are put in this one.
     """
     given = _given_names(data)
     if not given:
         return data
-    own, numbers = [*map(str, given)], [*map(str, range(len(given)))]
+    own = [*map(str, given)]
+    numbers = [*map(str, range(len(given)))]
     places = match_columns(own, known)
     if places is None and sorted(own) == sorted(numbers) and not (known and strict):
         places = [own.index(number) for number in numbers]
@@ -301,19 +365,21 @@ def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool 
 
 
 def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> None:
-    """Refuse pandas' rows `name` whose index has the values of the other's in another order.
+    """Refuse pandas' rows `name` whose index has the values of the other's in another
+    order.
 
     Rows are paired by place. Where one index merely counts rows, it is a warning.
     """
     if library_of(first) != "pandas" or library_of(second) != "pandas":
         return
-    left, right = first.index, second.index
+    left = first.index
+    right = second.index
     if left.equals(right) or not left.sort_values().equals(right.sort_values()):
         return
     message = (
-        f"`{name}` must have its rows in the order of `{of}`, with which they are paired by "
-        f"place; got an index with the same values in another order. Use `{name}.loc[{of}.index]`"
-        f", or `{name}.to_numpy()` if the order is right."
+        f"`{name}` must have its rows in the order of `{of}`, with which they are "
+        "paired by place; got an index with the same values in another order. Use "
+        f"`{name}.loc[{of}.index]`, or `{name}.to_numpy()` if the order is right."
     )
     if any(type(index).__name__ == "RangeIndex" for index in (left, right)):
         warn_user(message, FitDataWarning)
@@ -322,68 +388,91 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
 
 
 def to_column(column: Any) -> AnyArray:
-    """A column of Arrow (n,); with nulls it holds objects, so that whole numbers stay whole."""
+    """A column of Arrow (n,); with nulls it holds objects, so that whole numbers
+    stay whole.
+    """
     if column.null_count:
         return np.array(column.to_pylist(), object)
     return np.asarray(column.to_numpy())
 
 
-#: Labels that agree with the classifier less often than by chance, by so many standard errors,
-#: are those of other columns.
+#: Labels that agree with the classifier less often than by chance, by so many standard
+#: errors, are those of other columns.
 _STANDARD_ERRORS = 4.0
 
 
 def as_labels(
-    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels",
-    classes: Sequence[Any] = (), right: bool = False,
-) -> IntArray:  # fmt: skip
+    labels: Any,
+    n_rows: int,
+    n_classes: int,
+    *,
+    name: str = "labels",
+    classes: Sequence[Any] = (),
+    right: bool = False,
+) -> IntArray:
     """Check class indices: 1-D integers in [0, n_classes), one per row of logits.
 
-    Where the names of the `classes` are known, labels may be such. With `right`, they say whether
-    a label was right.
+    Where the names of the `classes` are known, labels may be such. With `right`, they
+    say whether a label was right.
     """
     array = to_numpy(labels, name)
-    if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
+    if (
+        classes
+        and array.ndim == 1
+        and any(isinstance(label, str) for label in array[:1].tolist())
+    ):
         array = class_index(array, classes, name)
     if classes and array.dtype.kind in "iu" and array.size and array.max() >= n_classes:
         texts = array.astype(str)  # names such as 10, 20, 30
-        array = class_index(texts, classes, name) if {*texts.tolist()} <= {*classes} else array
+        array = (
+            class_index(texts, classes, name)
+            if {*texts.tolist()} <= {*classes}
+            else array
+        )
     remedy = (
-        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels of a row "
-        "are a multilabel problem, for `hokical.MultilabelCalibrator`."
+        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several "
+        "labels of a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
     )
     check_length(array, n_rows, name, "" if array.ndim == 1 else remedy)
     if array.dtype.kind not in "iub":
-        values, whole = array.tolist(), (int, np.integer)
-        if not all(isinstance(each, whole) and abs(int(each)) < 2**63 for each in values):
+        values = array.tolist()
+        whole = (int, np.integer)
+        if not all(
+            isinstance(each, whole) and abs(int(each)) < 2**63 for each in values
+        ):
             known = [
-                isinstance(v, whole) or (isinstance(v, float) and v.is_integer()) for v in values
+                isinstance(v, whole) or (isinstance(v, float) and v.is_integer())
+                for v in values
             ]
             row = known.index(False) if False in known else 0
             raise TypeError(
                 f"`{name}` must be integers, the index of each example's class; got "
-                f"{values[row]!r} in row {row} (dtype {array.dtype}). Encode names as column "
-                "indices, or name the columns: `hokical.auto(logits, labels, classes=[...])`. "
-                "Drop rows without a label, and cut a regression target into classes; whole "
-                "numbers become integers by `.astype(int)`."
+                f"{values[row]!r} in row {row} (dtype {array.dtype}). Encode names as "
+                "column indices, or name the columns: `hokical.auto(logits, labels, "
+                "classes=[...])`. Drop rows without a label, and cut a regression "
+                "target into classes; whole numbers become integers by `.astype(int)`."
             )
         array = array.astype(np.int64)
     if array.dtype.kind == "b" and n_classes > 2:
         raise TypeError(
-            f"`{name}` must be integers, the class of each row; got booleans for {n_classes} "
-            "classes. Whether a label is right goes with a confidence: `calibrate_confidence`."
+            f"`{name}` must be integers, the class of each row; got booleans for "
+            f"{n_classes} classes. Whether a label is right goes with a confidence: "
+            "`calibrate_confidence`."
         )
     bad = (array < 0) | (array >= n_classes)
     if bad.any():
         remedy = (
-            "Drop rows that do not count; for tokens and maps give `ignore_label={}` to "
-            "`hokical.Dense` or to `calibrate`."
+            "Drop rows that do not count; for tokens and maps give `ignore_label={}` "
+            "to `hokical.Dense` or to `calibrate`."
         )
         if right:
             refuse(bad, array, f"`{name}` must be True or False (1 or 0)")
         if array.min() >= 1 and array.max() == n_classes:
             remedy = f"Labels count from 0: pass `{name} - 1`."
-        rule = f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits"
+        rule = (
+            f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the "
+            "logits"
+        )
         refuse(bad, array, rule, remedy)
     return array.astype(np.int64)
 
@@ -413,7 +502,9 @@ def are_known(labels: Any) -> BoolArray:
 
 
 def whole_numbers(labels: AnyArray) -> AnyArray:
-    """Whole floats as integers, NaN as -1: files and tables hold both, and both are safe."""
+    """Whole floats as integers, NaN as -1: files and tables hold both, and both are
+    safe.
+    """
     if labels.dtype.kind != "f":
         return labels
     filled = np.where(np.isnan(labels), -1.0, labels)
@@ -421,7 +512,9 @@ def whole_numbers(labels: AnyArray) -> AnyArray:
     return filled.astype(np.int64) if whole.all() else labels
 
 
-def class_index(labels: AnyArray, classes: Sequence[Any] | AnyArray, name: str) -> IntArray:
+def class_index(
+    labels: AnyArray, classes: Sequence[Any] | AnyArray, name: str
+) -> IntArray:
     """The position of each label (n,) in `classes`."""
     names = np.asarray(classes).tolist()
     place = {label: index for index, label in enumerate(names)}
@@ -456,7 +549,8 @@ def as_weights(
     """
     if weights is None:
         return None
-    kinds, remedy = "fiub", ", and pass groups by name: `groups=...`"
+    kinds = "fiub"
+    remedy = ", and pass groups by name: `groups=...`"
     told = "Sample weights must be 1D array or scalar."
     array = one_per_row(weights, n_rows, name, told, kinds, remedy)
     bad = ~np.isfinite(array) | (array < 0)
@@ -465,8 +559,8 @@ def as_weights(
         total = array.sum()
     if not (0.0 < total < np.inf or (of_block and total == 0.0)):
         raise ValueError(
-            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
-            "Weights are relative: divide them by their largest."
+            f"`{name}` must not be zero everywhere, and must have a finite sum; got "
+            f"{total}. Weights are relative: divide them by their largest."
         )
     return array
 
@@ -476,18 +570,21 @@ def warn_of_contradiction(
 ) -> None:
     """Warn if labels (n,) and the classifier's own agree far less often than by chance.
 
-    By chance: as often as labels of these frequencies that have nothing to do with each other.
+    By chance: as often as labels of these frequencies that have nothing to do with each
+    other.
     """
     share = np.ones(labels.size) if weights is None else weights
     share = share / share.sum()
     n_classes = int(max(predicted.max(), labels.max())) + 1
     mine, true = (np.bincount(each, share, n_classes) for each in (predicted, labels))
-    chance, agree = float(mine @ true), float(share[predicted == labels].sum())
+    chance = float(mine @ true)
+    agree = float(share[predicted == labels].sum())
     error = np.sqrt(max(chance * (1.0 - chance), 0.0) * (share**2).sum())
     if 0.0 < error < (chance - agree) / _STANDARD_ERRORS:
         warn_user(
-            f"`labels` contradict the scores: {agree:.1%} agree with the classifier, by chance "
-            f"{chance:.1%} would. Check the order of the classes (`classes`, --classes) and of the "
-            "columns, and that each label stands beside its own scores.",
+            f"`labels` contradict the scores: {agree:.1%} agree with the classifier, "
+            f"by chance {chance:.1%} would. Check the order of the classes (`classes`, "
+            "--classes) and of the columns, and that each label stands beside its own "
+            "scores.",
             FitDataWarning,
         )

@@ -1,11 +1,13 @@
-"""What surrounds the computation: warnings, progress, threads, and what is loaded on first use.
+"""What surrounds the computation: warnings, progress, threads, and what is loaded on
+first use.
 
-Warnings point to the user's line, however deep in the package they are raised. Where scikit-learn
-is loaded, its classes are raised in place of those of the same names here.
+Warnings point to the user's line, however deep in the package they are raised. Where
+scikit-learn is loaded, its classes are raised in place of those of the same names here.
 
-Threads work on blocks of rows. Kernels release the GIL and every row is computed independently, so
-results do not depend on the number of threads. Unlike a compiler's parallel loops, a thread pool
-can be used from several Python threads at once and after a fork.
+Threads work on blocks of rows. Kernels release the GIL and every row is computed
+independently, so results do not depend on the number of threads. Unlike a compiler's
+parallel loops, a thread pool can be used from several Python threads at once and after
+a fork.
 """
 
 import os
@@ -25,7 +27,8 @@ Item = TypeVar("Item")
 
 
 class FitDataWarning(UserWarning):
-    """Examples are not what they should be: too few to learn from, or tested on after a fit.
+    """Examples are not what they should be: too few to learn from, or tested on after a
+    fit.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -41,21 +44,29 @@ class NotFittedError(ValueError, AttributeError):
     """A calibrator was asked for predictions before it was fitted."""
 
 
-#: Whose lines are not the user's: this project's distributions, and what decorates their calls.
+#: Whose lines are not the user's: this project's distributions, and what decorates
+#: their calls.
 _PACKAGES = ("hokical", "hokical_paper", "contextlib")
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the first caller outside these packages as the location."""
     category = sklearn_class(category)
-    level, frame = 1, sys._getframe()
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _PACKAGES:
-        level, frame = level + 1, frame.f_back
+    level = 1
+    frame = sys._getframe()
+    while (
+        frame.f_back
+        and str(frame.f_globals.get("__name__")).partition(".")[0] in _PACKAGES
+    ):
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
 def sklearn_class(own: Any) -> Any:
-    """scikit-learn's class of the same name where that library is loaded, so that it is caught."""
+    """scikit-learn's class of the same name where that library is loaded, so that it
+    is caught.
+    """
     return getattr(sys.modules.get("sklearn.exceptions"), own.__name__, own)
 
 
@@ -67,10 +78,12 @@ _busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
 def progress_bar(
     description: str, total: int | None, show: bool | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
+    """Yield a function to call after each of about `total` steps; a bar on stderr shows
+    them.
 
-    `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
-    drawn before a second has passed, and the bar is removed when the work is done.
+    `show=None` shows it if stderr is a terminal, `total=None` shows the time alone.
+    Nothing is drawn before a second has passed, and the bar is removed when the work is
+    done.
     """
     # One bar at a time: nested work is part of the outer bar's step.
     if _busy.get() or not (sys.stderr.isatty() if show is None else show):
@@ -105,7 +118,9 @@ def progress_bar(
         _busy.reset(token)
 
 
-def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
+def track(
+    items: Iterable[Item], description: str, total: int, show: bool | None
+) -> Iterator[Item]:
     """Yield the items under a bar; `{}` in the description is the current item."""
     with progress_bar(description.format(""), total, show) as advance:
         for item in items:
@@ -152,8 +167,8 @@ def memoize(function: Function) -> Function:
     return cast(Function, ask)
 
 
-#: Up to this many classes NumPy computes: it takes at most about twice as long as a kernel, and a
-#: fresh process is done before numba would have been imported.
+#: Up to this many classes NumPy computes: it takes at most about twice as long as a
+#: kernel, and a fresh process is done before numba would have been imported.
 FEW_CLASSES = 16
 
 
@@ -162,25 +177,32 @@ def has_compiler() -> bool:
     """Whether numba is installed and can be imported, with this NumPy for example."""
     try:
         import_module("numba")
-    except Exception:  # whatever its own or its dependencies' trouble is, NumPy does as well
+    except (
+        Exception
+    ):  # whatever its own or its dependencies' trouble is, NumPy does as well
         return False
     return True
 
 
 def has_kernels(logits: Any) -> bool:
-    """Whether compiled kernels compute these rows: NumPy's, with more than a few classes."""
+    """Whether compiled kernels compute these rows: NumPy's, with more than a few
+    classes.
+    """
     return logits.is_numpy and logits.n_columns > FEW_CLASSES and has_compiler()
 
 
 _PREFIX = "hokical-worker"
 _limit: ContextVar[int | None] = ContextVar("hokical_threads", default=None)
-#: The limit of BLAS that is in force, once for every context that is open, in whatever thread.
+#: The limit of BLAS that is in force, once for every context that is open, in whatever
+#: thread.
 _blas_limits: list[Any] = []
 _lock = threading.Lock()
 
 
 def thread_count() -> int:
-    """Number of threads: `threads(...)`, else HOKICAL_NUM_THREADS, else the available CPUs."""
+    """Number of threads: `threads(...)`, else HOKICAL_NUM_THREADS, else the
+    available CPUs.
+    """
     if (limit := _limit.get()) is not None:
         return limit
     if wanted := os.environ.get("HOKICAL_NUM_THREADS", "").strip():
@@ -215,7 +237,9 @@ def cut_rows(n_rows: int, step: int) -> list[slice]:
 def map_slices(
     work: Callable[[slice], Item], count: int, step: int, *, threads: bool = True
 ) -> list[Item]:
-    """`work` of consecutive slices, in order; on several threads if wanted and available."""
+    """`work` of consecutive slices, in order; on several threads if wanted and
+    available.
+    """
     slices = cut_rows(count, max(1, step))
     workers = min(thread_count(), len(slices)) if threads else 1
     if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
@@ -237,8 +261,8 @@ def map_slices(
 def _pool(workers: int, process: int) -> Any:
     """A pool of that size: starting threads can take longer than a small pass.
 
-    A forked child has none of its parent's threads, so pools are per process. Where two threads
-    make one at once, that which is not kept ends with its work.
+    A forked child has none of its parent's threads, so pools are per process. Where two
+    threads make one at once, that which is not kept ends with its work.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -249,8 +273,8 @@ def _pool(workers: int, process: int) -> Any:
 def one_blas_thread() -> Iterator[None]:
     """A context in which BLAS has one thread, until the last of those in it leaves.
 
-    Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a busy
-    machine they mostly wait for each other.
+    Blocks of rows run on our threads. BLAS threads would change the order of sums, and
+    on a busy machine they mostly wait for each other.
     """
     with _lock:
         known = _blas_limits[:1] or [_find_blas().limit(limits=1, user_api="blas")]
@@ -266,7 +290,9 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _find_blas() -> Any:
-    """The BLAS libraries of NumPy and SciPy; finding them takes as long as a small fit."""
+    """The BLAS libraries of NumPy and SciPy; finding them takes as long as a small
+    fit.
+    """
     import scipy.linalg  # noqa: F401  (its BLAS is found once it is loaded)
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 

@@ -1,11 +1,12 @@
-"""Special functions missing from the array API, and random numbers that are the same everywhere.
+"""Special functions missing from the array API, and random numbers that are the same
+everywhere.
 
-The functions take arrays of any library, in float64. The random numbers are bit-identical on every
-machine and NumPy version: NumPy guarantees a stable stream of raw 64-bit words from a bit
-generator, but not the same normal deviates across releases, and `log` differs in its last bit
-between maths libraries. So the raw words are transformed with +, -, *, / and sqrt alone, which IEEE
-754 rounds exactly. A calibrator can then be stored as (seed, shape) instead of the draws
-themselves.
+The functions take arrays of any library, in float64. The random numbers are
+bit-identical on every machine and NumPy version: NumPy guarantees a stable stream of
+raw 64-bit words from a bit generator, but not the same normal deviates across releases,
+and `log` differs in its last bit between maths libraries. So the raw words are
+transformed with +, -, *, / and sqrt alone, which IEEE 754 rounds exactly. A calibrator
+can then be stored as (seed, shape) instead of the draws themselves.
 """
 
 import math
@@ -21,17 +22,35 @@ FAR = 700.0
 ROOT_HALF = math.sqrt(0.5)
 #: Arrays of so few elements are clipped at once.
 _FEW = 1000
-#: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75), highest power
-#: first; the form is that of Shepherd and Laframboise, Mathematics of Computation 36, 1981.
+#: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75),
+#: highest power first; the form is that of Shepherd and Laframboise, Mathematics of
+#: Computation 36, 1981.
 _ERFCX_CENTRE = 3.75
 _ERFCX = (
-    -2.623107347133476e-09, -1.9551358868985616e-09, 3.197926671666804e-08, 1.879082322370048e-08,
-    -2.4857126248016745e-07, -5.084465378687302e-08, 1.7419821586224816e-06, -9.792625707303523e-07,
-    -1.1438048033346894e-05, 2.2387565714911816e-05, 5.164652974177416e-05, -0.00029015535246077655,
-    0.000293714378044958, 0.0017556261651970652, -0.009746579683265262, 0.02836227737211114,
-    -0.05869339857664934, 0.09230432116428125, -0.10880393014244462, 0.08227673848999506,
-    0.0035854154854790257, -0.14024059858554525, 1.2375126308378275,
-)  # fmt: skip
+    -2.623107347133476e-09,
+    -1.9551358868985616e-09,
+    3.197926671666804e-08,
+    1.879082322370048e-08,
+    -2.4857126248016745e-07,
+    -5.084465378687302e-08,
+    1.7419821586224816e-06,
+    -9.792625707303523e-07,
+    -1.1438048033346894e-05,
+    2.2387565714911816e-05,
+    5.164652974177416e-05,
+    -0.00029015535246077655,
+    0.000293714378044958,
+    0.0017556261651970652,
+    -0.009746579683265262,
+    0.02836227737211114,
+    -0.05869339857664934,
+    0.09230432116428125,
+    -0.10880393014244462,
+    0.08227673848999506,
+    0.0035854154854790257,
+    -0.14024059858554525,
+    1.2375126308378275,
+)
 
 
 def constant(table: FloatArray, like: Array) -> Array:
@@ -48,7 +67,8 @@ def chebyshev_polynomials(t: FloatArray, degree: int) -> FloatArray:
     array([ 1. ,  0.5, -0.5, -1. ])
     """
     found = np.empty((degree + 1, *t.shape))
-    found[0], found[1] = 1.0, t
+    found[0] = 1.0
+    found[1] = t
     known = 1
     while known < degree:
         more = min(known, degree - known)
@@ -89,7 +109,8 @@ def normalized_exponential(x: Array, xp: Namespace) -> Array:
 def clip(x: Array, low: float | None, high: float | None, xp: Namespace) -> Array:
     """`xp.clip`, which NumPy takes four times as long for on small arrays.
 
-    Large ones are clipped only where needed: finding out is quicker, and x itself is returned.
+    Large ones are clipped only where needed: finding out is quicker, and x itself is
+    returned.
     """
     if xp is not np:
         return xp.clip(x, low, high)
@@ -101,7 +122,9 @@ def clip(x: Array, low: float | None, high: float | None, xp: Namespace) -> Arra
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:
-    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows in C order."""
+    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows in
+    C order.
+    """
     if xp is not np:
         return xp.sum(table, axis=1)
     if table.flags.f_contiguous and table.shape[0] > 1:
@@ -111,7 +134,9 @@ def row_sums(table: Array, xp: Namespace) -> Array:
 
 def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
     """Products of the rows of two tables, (n,), likewise."""
-    return np.einsum("ni,ni->n", left, right) if xp is np else xp.sum(left * right, axis=1)
+    return (
+        np.einsum("ni,ni->n", left, right) if xp is np else xp.sum(left * right, axis=1)
+    )
 
 
 def log_ndtr(x: Array, xp: Namespace) -> Array:
@@ -119,7 +144,9 @@ def log_ndtr(x: Array, xp: Namespace) -> Array:
     y = xp.abs(x) * ROOT_HALF
     scaled = 0.5 * erfcx(y)
     square = y * y
-    return xp.where(x < 0.0, xp.log(scaled) - square, xp.log1p(-scaled * xp.exp(-square)))
+    return xp.where(
+        x < 0.0, xp.log(scaled) - square, xp.log1p(-scaled * xp.exp(-square))
+    )
 
 
 def expit(x: Array, xp: Namespace) -> Array:
@@ -150,7 +177,9 @@ def erfcx(y: Array) -> Array:
 
 
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
-    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
+    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that
+    depends on n.
+    """
     if xp is np and rows.flags.f_contiguous:
         return np.einsum("pn,pq->qn", rows.T, matrix).T
     if xp is np:
@@ -158,18 +187,23 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
     return xp.matmul(rows, matrix)
 
 
-_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # the leading 32 bits of ln 2: exact products
+_LN2_HIGH = float.fromhex(
+    "0x1.62e42fee00000p-1"
+)  # the leading 32 bits of ln 2: exact products
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")  # ln 2 - _LN2_HIGH
 
 
 def uniform_draws(seed: int, shape: tuple[int, int]) -> FloatArray:
-    """Numbers strictly inside (0, 1), 53 random bits each, from a Philox stream of `seed`."""
+    """Numbers strictly inside (0, 1), 53 random bits each, from a Philox stream of
+    `seed`.
+    """
     words = np.random.Philox(key=seed).random_raw(shape[0] * shape[1])
     return ((words >> np.uint64(11)).astype(np.float64) + 0.5).reshape(shape) * 2.0**-53
 
 
 def log(x: FloatArray) -> FloatArray:
-    """Natural logarithm of positive numbers, to about 1e-16 relative to max(1, |log x|).
+    """Natural logarithm of positive numbers, to about 1e-16 relative to max(1, |log
+    x|).
 
     x = m 2^e with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh((m - 1)/(m + 1)).
     """
@@ -186,7 +220,8 @@ def log(x: FloatArray) -> FloatArray:
 def normal_quantile(p: FloatArray) -> FloatArray:
     """Inverse of the standard normal distribution function.
 
-    Algorithm AS 241 (PPND16) of Wichura, Applied Statistics 37, 1988, accurate to about 1e-16.
+    Algorithm AS 241 (PPND16) of Wichura, Applied Statistics 37, 1988, accurate to about
+    1e-16.
     """
     q = p - 0.5
     central = np.abs(q) <= 0.425
@@ -194,7 +229,8 @@ def normal_quantile(p: FloatArray) -> FloatArray:
     r = 0.180625 - inner * inner
     middle = _rational(_CENTRE, r, q)
     tail = np.sqrt(-log(np.where(central, 0.5, np.minimum(p, 1.0 - p))))
-    near, far = _rational(_NEAR_TAIL, tail - 1.6), _rational(_FAR_TAIL, tail - 5.0)
+    near = _rational(_NEAR_TAIL, tail - 1.6)
+    far = _rational(_FAR_TAIL, tail - 5.0)
     outer: FloatArray = np.where(tail <= 5.0, near, far)
     return np.where(central, middle, np.where(q < 0.0, -outer, outer))
 
@@ -205,30 +241,46 @@ def horner(coefficients: Sequence[float], x: Array) -> Array:
 
 
 def _rational(
-    pairs: Sequence[tuple[float, float]], x: FloatArray, factor: FloatArray | float = 1.0
+    pairs: Sequence[tuple[float, float]],
+    x: FloatArray,
+    factor: FloatArray | float = 1.0,
 ) -> FloatArray:
-    """A factor times a polynomial, divided by another; their coefficients come in pairs."""
+    """A factor times a polynomial, divided by another; their coefficients come in
+    pairs.
+    """
     above, below = zip(*pairs, strict=True)
     return np.asarray(factor * horner(above, x) / horner(below, x))
 
 
-#: For a power of x each, the highest first: the coefficients of numerator and denominator.
+#: For a power of x each, the highest first: the coefficients of numerator and
+#: denominator.
 _CENTRE = (
-    (2509.0809287301227, 5226.495278852854), (33430.57558358813, 28729.085735721943),
-    (67265.7709270087, 39307.89580009271), (45921.95393154987, 21213.794301586597),
-    (13731.69376550946, 5394.196021424751), (1971.5909503065513, 687.1870074920579),
-    (133.14166789178438, 42.31333070160091), (3.3871328727963665, 1.0),
-)  # fmt: skip
+    (2509.0809287301227, 5226.495278852854),
+    (33430.57558358813, 28729.085735721943),
+    (67265.7709270087, 39307.89580009271),
+    (45921.95393154987, 21213.794301586597),
+    (13731.69376550946, 5394.196021424751),
+    (1971.5909503065513, 687.1870074920579),
+    (133.14166789178438, 42.31333070160091),
+    (3.3871328727963665, 1.0),
+)
 _NEAR_TAIL = (
-    (0.0007745450142783414, 1.0507500716444169e-09), (0.022723844989269184, 0.0005475938084995345),
-    (0.2417807251774506, 0.015198666563616457), (1.2704582524523684, 0.14810397642748008),
-    (3.6478483247632045, 0.6897673349851), (5.769497221460691, 1.6763848301838038),
-    (4.630337846156546, 2.053191626637759), (1.4234371107496835, 1.0),
-)  # fmt: skip
+    (0.0007745450142783414, 1.0507500716444169e-09),
+    (0.022723844989269184, 0.0005475938084995345),
+    (0.2417807251774506, 0.015198666563616457),
+    (1.2704582524523684, 0.14810397642748008),
+    (3.6478483247632045, 0.6897673349851),
+    (5.769497221460691, 1.6763848301838038),
+    (4.630337846156546, 2.053191626637759),
+    (1.4234371107496835, 1.0),
+)
 _FAR_TAIL = (
     (2.0103343992922881e-07, 2.0442631033899397e-15),
     (2.7115555687434876e-05, 1.421511758316446e-07),
-    (0.0012426609473880784, 1.8463183175100548e-05), (0.026532189526576124, 0.0007868691311456133),
-    (0.29656057182850487, 0.014875361290850615), (1.7848265399172913, 0.1369298809227358),
-    (5.463784911164114, 0.599832206555888), (6.657904643501103, 1.0),
-)  # fmt: skip
+    (0.0012426609473880784, 1.8463183175100548e-05),
+    (0.026532189526576124, 0.0007868691311456133),
+    (0.29656057182850487, 0.014875361290850615),
+    (1.7848265399172913, 0.1369298809227358),
+    (5.463784911164114, 0.599832206555888),
+    (6.657904643501103, 1.0),
+)

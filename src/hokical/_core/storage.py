@@ -1,9 +1,10 @@
 """JSON documents: readable, versioned, checksummed, written atomically, never code.
 
-A file holds plain numbers and strings, arrays, and records: frozen dataclasses that were declared
-`storable` under a name. Reading looks the name up and calls the class, which validates its fields
-as usual; nothing in the file can name a module or a function. Files are written as a whole or not
-at all, and there are locks between processes.
+A file holds plain numbers and strings, arrays, and records: frozen dataclasses that
+were declared `storable` under a name. Reading looks the name up and calls the class,
+which validates its fields as usual; nothing in the file can name a module or a
+function. Files are written as a whole or not at all, and there are locks between
+processes.
 """
 
 import base64
@@ -32,12 +33,15 @@ StrPath = str | os.PathLike[str]
 
 
 def printable(text: str) -> str:
-    r"""The text with its control characters escaped, for names that a terminal must not obey.
+    r"""The text with its control characters escaped, for names that a terminal must not
+    obey.
 
     >>> print(printable("a\x1b[31m.npz"))
     a\x1b[31m.npz
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def write_text_atomically(path: StrPath, text: str) -> None:
@@ -69,7 +73,9 @@ def replace_file(path: StrPath) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def lock_file(path: StrPath) -> Iterator[None]:
-    """Wait for a lock and hold it; it ends with the process at the latest. The file stays."""
+    """Wait for a lock and hold it; it ends with the process at the latest. The file
+    stays.
+    """
     with open(path, "ab") as stream:
         if fcntl is not None:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -83,12 +89,21 @@ FORMAT_VERSION = 2
 _READABLE_SIZE = 20_000
 #: Errors that invalid stored numbers may cause while they are validated.
 _UNUSABLE = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
     MemoryError,
-)  # fmt: skip
+)
 #: Files that are often taken for calibrators, by how they begin.
-_OTHER_FILES = {b"\x80": "a pickle", b"PK": "a zip archive, as NumPy and PyTorch write them"}
-#: Keys of objects that stand for something else; a user's mapping with one of them is a "$dict".
+_OTHER_FILES = {
+    b"\x80": "a pickle",
+    b"PK": "a zip archive, as NumPy and PyTorch write them",
+}
+#: Keys of objects that stand for something else; a user's mapping with one of them is a
+#: "$dict".
 _TAGS = {"$record", "$array", "$tuple", "$float", "$dict"}
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
@@ -104,13 +119,16 @@ class CalibratorFileError(ValueError):
 def storable(name: str) -> Callable[[Record], Record]:
     """Class decorator: allow instances of a frozen dataclass to be stored under a name.
 
-    Its fields are stored, unless it has `to_stored`, which returns a dict, and a class method
-    `from_stored` that reads it back. Either way its fields must be what their annotations say.
+    Its fields are stored, unless it has `to_stored`, which returns a dict, and a class
+    method `from_stored` that reads it back. Either way its fields must be what their
+    annotations say.
     """
 
     def declare(kind: Record) -> Record:
         if _records.setdefault(name, kind).__qualname__ != kind.__qualname__:
-            raise ValueError(f"{name!r} is stored as {_records[name]!r} already; got {kind!r}.")
+            raise ValueError(
+                f"{name!r} is stored as {_records[name]!r} already; got {kind!r}."
+            )
         _records[name] = kind
         _names[kind] = name
         return kind
@@ -137,11 +155,13 @@ def write_document(path: StrPath, body: dict[str, Any]) -> None:
     write_text_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") -> dict[str, Any]:
+def read_document(
+    path: StrPath, find: Finder = None, kind: str = "calibrator"
+) -> dict[str, Any]:
     """Read what `write_document` wrote, or raise CalibratorFileError with the reason.
 
-    `find(name)` is called for records with an unknown name, and may declare them; `kind` is
-    what the file must hold.
+    `find(name)` is called for records with an unknown name, and may declare them;
+    `kind` is what the file must hold.
     """
     content = Path(path).read_bytes()
     try:
@@ -152,17 +172,18 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
             if content.startswith(first):
                 why = f"but looks like {name}; loading never runs code"
         raise CalibratorFileError(
-            f"{path} is not a hokical {kind} file, which is JSON that `save(path)` writes, "
-            f"{why}. Open it with the library that wrote it, and save the {kind}."
+            f"{path} is not a hokical {kind} file, which is JSON that `save(path)` "
+            f"writes, {why}. Open it with the library that wrote it, and save the "
+            f"{kind}."
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibratorFileError(f"{path} is not a hokical {kind} file.")
     version = document.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibratorFileError(
-            f"{path} has format version {version!r}; this hokical reads version {FORMAT_VERSION}. "
-            "Fit and save it again, or install the version of hokical that wrote it "
-            f"({document.get('library_version', 'unknown')})."
+            f"{path} has format version {version!r}; this hokical reads version "
+            f"{FORMAT_VERSION}. Fit and save it again, or install the version of "
+            f"hokical that wrote it ({document.get('library_version', 'unknown')})."
         )
     stored = document.pop("checksum", None)
     try:
@@ -171,7 +192,8 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
         intact = False
     if not intact:
         raise CalibratorFileError(
-            f"{path} does not match its checksum: it was edited or damaged. Save it again."
+            f"{path} does not match its checksum: it was edited or damaged. Save it "
+            "again."
         )
     found = document.get("kind", "calibrator")
     if found != kind:
@@ -181,7 +203,9 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
     try:
         return dict(_decode(document, find))
     except _UNUSABLE as error:
-        raise CalibratorFileError(f"{path} does not hold a usable {kind}: {error}") from error
+        raise CalibratorFileError(
+            f"{path} does not hold a usable {kind}: {error}"
+        ) from error
 
 
 def fingerprint(body: dict[str, Any]) -> str:
@@ -191,7 +215,9 @@ def fingerprint(body: dict[str, Any]) -> str:
 
 def checksum(document: dict[str, Any]) -> str:
     """That of an encoded document."""
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -209,7 +235,9 @@ def _encode(value: Any) -> Any:
         return {"$array": _encode_array(value)}
     if isinstance(value, dict):
         plain = {str(key): _encode(item) for key, item in value.items()}
-        return plain if _TAGS.isdisjoint(plain) else {"$dict": [*map(list, plain.items())]}
+        return (
+            plain if _TAGS.isdisjoint(plain) else {"$dict": [*map(list, plain.items())]}
+        )
     if isinstance(value, tuple):
         return {"$tuple": [_encode(item) for item in value]}
     if isinstance(value, list):
@@ -250,13 +278,20 @@ def _decode(value: Any, find: Finder = None) -> Any:
         if name not in _records and find is not None:
             find(name)
         kind: Any = record_class(name)
-        given = {key: _decode(item, find) for key, item in value.items() if key != "$record"}
-        made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
-        if is_dataclass(made) and not isinstance(made, Checked):  # which has checked itself
+        given = {
+            key: _decode(item, find) for key, item in value.items() if key != "$record"
+        }
+        made = (
+            kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+        )
+        if is_dataclass(made) and not isinstance(
+            made, Checked
+        ):  # which has checked itself
             Checked.__post_init__(made)  # type: ignore[arg-type]  # a dataclass of any kind
         return made
     if "$array" in value:
-        stored, dtype = value["$array"], np.dtype(value["$array"]["dtype"])
+        stored = value["$array"]
+        dtype = np.dtype(value["$array"]["dtype"])
         if dtype.kind not in "fiub":
             raise ValueError(f"array of dtype {dtype} is not allowed")
         if "values" in stored:
@@ -275,7 +310,9 @@ def _decode(value: Any, find: Finder = None) -> Any:
 
 
 def json_values(value: Any) -> Any:
-    """Values that JSON has: lists of arrays, null for NaN and infinities, text of the rest."""
+    """Values that JSON has: lists of arrays, null for NaN and infinities, text of
+    the rest.
+    """
     if isinstance(value, dict):
         return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -284,4 +321,8 @@ def json_values(value: Any) -> Any:
         return json_values(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return (
+        value
+        if value is None or isinstance(value, (bool, int, float, str))
+        else str(value)
+    )

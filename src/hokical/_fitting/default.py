@@ -1,27 +1,31 @@
-"""The default: one structured rule, whose coefficients are an average, and a row correction.
+"""The default: one structured rule, whose coefficients are an average, and a row
+correction.
 
-Structured scaling is fitted with several ridges, an infinitely large one included, which is
-temperature scaling. Scores are linear in the coefficients, so an average of coefficients is an
-average of scores, and again one rule. The weights of the ridges are those of least held-out log
-loss. Then the rule is moved, first towards temperature scaling and then towards the uncalibrated
-scores, which have the same form, each time by the weight
+Structured scaling is fitted with several ridges, an infinitely large one included,
+which is temperature scaling. Scores are linear in the coefficients, so an average of
+coefficients is an average of scores, and again one rule. The weights of the ridges are
+those of least held-out log loss. Then the rule is moved, first towards temperature
+scaling and then towards the uncalibrated scores, which have the same form, each time by
+the weight
 
     1 / (1 + exp(gain - ERRORS * standard error of the gain))
 
-of the held-out gain in log-likelihood: more than half where nothing speaks for the step, and next
-to nothing where the gain is clear.
+of the held-out gain in log-likelihood: more than half where nothing speaks for the
+step, and next to nothing where the gain is clear.
 
-The row correction is fitted on held-out probabilities, and averaged over ridges and "none". With
-the margins d_k of a row, x_k = a d_k and the label's score b, the log loss of the true class y
-is log(exp(b) + sum of exp(-x_k) over the others) + x_y, or - b if y is the label. It depends on the
-row by two numbers, (log a, b), which are linear in eight features; so a fit has 16 coefficients
-whatever the number of classes. The Hessian is replaced by its expectation (Fisher scoring).
+The row correction is fitted on held-out probabilities, and averaged over ridges and
+"none". With the margins d_k of a row, x_k = a d_k and the label's score b, the log loss
+of the true class y is log(exp(b) + sum of exp(-x_k) over the others) + x_y, or - b if y
+is the label. It depends on the row by two numbers, (log a, b), which are linear in
+eight features; so a fit has 16 coefficients whatever the number of classes. The Hessian
+is replaced by its expectation (Fisher scoring).
 
 Leaving out an example changes its own two numbers, by one Newton step, by
 
     S (I - W S)^-1 g,    S = F H^-1 F',
 
-with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its features.
+with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its
+features.
 """
 
 from __future__ import annotations
@@ -43,12 +47,15 @@ from hokical.rules import scaling
 from hokical.rules.base import LEAST, as_scores, softmax, uncalibrated
 from hokical.rules.scaling import StructuredRule
 
-#: Ridges on standardised coefficients, in examples. Each fit starts from the one before.
+#: Ridges on standardised coefficients, in examples. Each fit starts from the one
+#: before.
 CORRECTION_RIDGES = (300.0, 30.0, 3.0)
-#: A fit ends with a step that is expected to gain no more than this in the sum of all log losses;
-#: Newton squares what is left.
-ROW_TOLERANCE, MAX_ITER = 0.05, 50
-#: No correction is used where "none" has more weight than this, or where no ridge is better.
+#: A fit ends with a step that is expected to gain no more than this in the sum of all
+#: log losses; Newton squares what is left.
+ROW_TOLERANCE = 0.05
+MAX_ITER = 50
+#: No correction is used where "none" has more weight than this, or where no ridge is
+#: better.
 MOST_FOR_NONE = 0.5
 #: Standard errors of the gain are doubled with so many examples.
 FEW_TO_CORRECT = 50.0
@@ -60,12 +67,15 @@ def fit_row_correction(
 ) -> tuple[scaling.RowCorrection | None, FloatArray]:
     """A correction of logits divided by a temperature, or None.
 
-    And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are those of the
-    logits by default; of logits that are held out, they would tell their labels.
+    And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are
+    those of the logits by default; of logits that are held out, they would tell their
+    labels.
     """
     problem = CorrectionProblem(examples, temperature, features)
     point = problem.uncorrected
-    found, left_out, scores = [], [point.raw], [0.0]
+    found = []
+    left_out = [point.raw]
+    scores = [0.0]
     for ridge in CORRECTION_RIDGES:
         point = problem.fit(ridge, point)
         left_out.append(problem.leave_out(point))
@@ -82,9 +92,10 @@ def fit_row_correction(
 
 
 class _Point(NamedTuple):
-    """Every row's (log a, b) by coefficients (16,), not yet clipped, (n, 2); its log loss (n,);
-    and the derivatives of that by the two numbers, (n, 2), and second ones, (n, 2, 2). With a
-    ridge, also the penalised sum of log losses, its gradient (16,) and Hessian (16, 16).
+    """Every row's (log a, b) by coefficients (16,), not yet clipped, (n, 2); its log
+    loss (n,); and the derivatives of that by the two numbers, (n, 2), and second ones,
+    (n, 2, 2). With a ridge, also the penalised sum of log losses, its gradient (16,)
+    and Hessian (16, 16).
     """
 
     coef: FloatArray
@@ -100,11 +111,16 @@ class _Point(NamedTuple):
 class CorrectionProblem:
     """Rows with a `design` of features (n, 8), and what each counts, (n,)."""
 
-    def __init__(self, examples: Examples, temperature: float, features: Any = None) -> None:
-        self.examples, self.temperature = examples, temperature
+    def __init__(
+        self, examples: Examples, temperature: float, features: Any = None
+    ) -> None:
+        self.examples = examples
+        self.temperature = temperature
         share = examples.share
         if features is None:
-            features = per_row(lambda b: scaling.row_features(b, temperature).T, examples.logits)
+            features = per_row(
+                lambda b: scaling.row_features(b, temperature).T, examples.logits
+            )
         self.centre = share @ features
         self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
         self.design = scaling.standardise(features.T, self.centre, self.spread, np).T
@@ -118,56 +134,83 @@ class CorrectionProblem:
             return self.penalise(start if coef is start.coef else self.at(coef), ridge)
 
         def step(point: _Point) -> tuple[FloatArray, bool]:
-            return np.asarray(np.linalg.solve(point.hessian, -point.gradient), np.float64), True
+            return np.asarray(
+                np.linalg.solve(point.hessian, -point.gradient), np.float64
+            ), True
 
-        found = minimize_newton(evaluate, start.coef, step, tol=ROW_TOLERANCE, max_iter=MAX_ITER)
+        found = minimize_newton(
+            evaluate, start.coef, step, tol=ROW_TOLERANCE, max_iter=MAX_ITER
+        )
         return cast(_Point, found.point)
 
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
         """The rows at coefficients (16,), or at (log a, b) (n, 2)."""
         raw = self.design @ coef.reshape(2, -1).T if raw is None else raw
-        logits, pair = self.examples.logits, np.clip(raw, -_LIMITS, _LIMITS)
-        zeroth, first, second = searches.moment_sums(logits, np.exp(pair[:, 0]) / self.temperature)
-        correct, shift, odds = self.examples.correct, pair[:, 1], np.exp(pair[:, 1])
+        logits = self.examples.logits
+        pair = np.clip(raw, -_LIMITS, _LIMITS)
+        zeroth, first, second = searches.moment_sums(
+            logits, np.exp(pair[:, 0]) / self.temperature
+        )
+        correct = self.examples.correct
+        shift = pair[:, 1]
+        odds = np.exp(pair[:, 1])
         true = np.exp(pair[:, 0]) * (self.examples.true_margins / self.temperature)
         total = odds + zeroth - 1.0  # without the label's own
-        label, mean, square = odds / total, first / total, second / total
+        label = odds / total
+        mean = first / total
+        square = second / total
         log_scale_free, shift_free = (np.abs(raw) < _LIMITS).astype(np.float64).T
         curvatures = np.empty((shift.size, 2, 2))
         curvatures[:, 0, 0] = (square - mean * mean) * log_scale_free
-        curvatures[:, 0, 1] = curvatures[:, 1, 0] = label * mean * log_scale_free * shift_free
+        curvatures[:, 0, 1] = curvatures[:, 1, 0] = (
+            label * mean * log_scale_free * shift_free
+        )
         curvatures[:, 1, 1] = label * (1.0 - label) * shift_free
         return _Point(
             coef,
             raw,
             np.log(total) + true - shift * correct,
-            np.stack([(true - mean) * log_scale_free, (label - correct) * shift_free], axis=1),
+            np.stack(
+                [(true - mean) * log_scale_free, (label - correct) * shift_free], axis=1
+            ),
             curvatures,
         )
 
     def penalise(self, rows: _Point, ridge: float) -> _Point:
-        design, counts, coef = self.design, self.counts, rows.coef
+        design = self.design
+        counts = self.counts
+        coef = rows.coef
         hessian = np.empty((2, 2, design.shape[1], design.shape[1]))
         for i, j in np.ndindex(2, 2):
-            hessian[i, j] = design.T @ (design * (rows.curvatures[:, i, j] * counts)[:, None])
+            hessian[i, j] = design.T @ (
+                design * (rows.curvatures[:, i, j] * counts)[:, None]
+            )
         return rows._replace(
             value=float(counts @ rows.losses) + 0.5 * ridge * float(coef @ coef),
-            gradient=((rows.slopes * counts[:, None]).T @ design).ravel() + ridge * coef,
-            hessian=hessian.swapaxes(1, 2).reshape(coef.size, -1) + ridge * np.eye(coef.size),
+            gradient=((rows.slopes * counts[:, None]).T @ design).ravel()
+            + ridge * coef,
+            hessian=hessian.swapaxes(1, 2).reshape(coef.size, -1)
+            + ridge * np.eye(coef.size),
         )
 
     def gain(self, pair: FloatArray) -> tuple[float, float]:
-        """How much (log a, b) (n, 2) lower the mean log loss, and the standard error of that."""
-        share, none = self.examples.share, self.uncorrected
+        """How much (log a, b) (n, 2) lower the mean log loss, and the standard error
+        of that.
+        """
+        share = self.examples.share
+        none = self.uncorrected
         gains = none.losses - self.at(none.coef, pair).losses
         # The variance of each gain if the probabilities without a correction are right.
         change = np.stack([np.exp(pair[:, 0]) - 1.0, pair[:, 1]], axis=1)
         variances = np.einsum("ni,nij,nj->n", change, none.curvatures, change)
-        return float(share @ gains), standard_error(gains, variances, share, FEW_TO_CORRECT)
+        return float(share @ gains), standard_error(
+            gains, variances, share, FEW_TO_CORRECT
+        )
 
     def leave_out(self, point: _Point) -> FloatArray:
         """(log a, b) of each row by a fit without it, (n, 2)."""
-        design, size = self.design, self.design.shape[1]
+        design = self.design
+        size = self.design.shape[1]
         inverse = np.linalg.inv(point.hessian).reshape(2, size, 2, size)
         spread = np.empty_like(point.curvatures)
         for i, j in np.ndindex(2, 2):
@@ -175,7 +218,9 @@ class CorrectionProblem:
         spread *= self.counts[:, None, None]
         (a, b), (c, d) = np.moveaxis(np.eye(2) - point.curvatures @ spread, 0, -1)
         first, second = point.slopes.T
-        solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
+        solved = np.stack([d * first - b * second, a * second - c * first]) / (
+            a * d - b * c
+        )
         away = np.einsum("nij,jn->ni", spread, solved)
         return np.asarray(np.clip(point.raw + away, -_LIMITS, _LIMITS))
 
@@ -183,45 +228,59 @@ class CorrectionProblem:
 def standard_error(
     gains: FloatArray, variances: FloatArray, share: FloatArray, few: float = 0.0
 ) -> float:
-    """Standard error of the mean of gains (n,) in log loss, doubled with `few` examples.
+    """Standard error of the mean of gains (n,) in log loss, doubled with `few`
+    examples.
 
-    It is the larger of two: by the gains themselves, and by the `variances` (n,) that gains have if
-    the probabilities without the change are right, which counts mistakes that are yet to come.
+    It is the larger of two: by the gains themselves, and by the `variances` (n,) that
+    gains have if the probabilities without the change are right, which counts mistakes
+    that are yet to come.
     """
     squares = share * share
-    with np.errstate(over="ignore", invalid="ignore"):  # of logits without any calibration
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # of logits without any calibration
         own = np.sum(squares * (gains - share @ gains) ** 2)
         expected = np.sum(squares * np.maximum(variances, 0.0))
-    return float(np.sqrt(max(own, expected)) * (1.0 + (few / effective_size(share)) ** 2))
+    return float(
+        np.sqrt(max(own, expected)) * (1.0 + (few / effective_size(share)) ** 2)
+    )
 
 
-#: Structured scaling has terms between classes up to this many classes. Of more, each class has a
-#: scale and a bias.
+#: Structured scaling has terms between classes up to this many classes. Of more, each
+#: class has a scale and a bias.
 CROSS_UP_TO = 30
-#: Ridges of few classes, in examples, each of whose fits starts from the one before; and of many.
-RIDGES, CLASS_RIDGE = (10.0, 0.1), 0.3
+#: Ridges of few classes, in examples, each of whose fits starts from the one before;
+#: and of many.
+RIDGES = (10.0, 0.1)
+CLASS_RIDGE = 0.3
 #: Any ridge but the infinite one costs so many nats by class beyond two, and at most.
-FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 0.75, 6.0
-#: How many standard errors the held-out gain is lowered by: over temperature scaling, with two and
-#: with more classes, and over the uncalibrated scores.
-BINARY_ERRORS, CLASS_ERRORS, ERRORS = 0.5, 1.0, 0.6
-#: A search for weights is over when its next step is expected to gain no more than the first; a
-#: weight smaller than the second is left out.
-_GAIN, LEAST_WEIGHT = 5e-14, 0.03
-#: Logits of larger temperatures are not moved back: their coefficients would be too large.
+FOR_TEMPERATURE = 0.75
+MOST_FOR_TEMPERATURE = 6.0
+#: How many standard errors the held-out gain is lowered by: over temperature scaling,
+#: with two and with more classes, and over the uncalibrated scores.
+BINARY_ERRORS = 0.5
+CLASS_ERRORS = 1.0
+ERRORS = 0.6
+#: A search for weights is over when its next step is expected to gain no more than the
+#: first; a weight smaller than the second is left out.
+_GAIN = 5e-14
+LEAST_WEIGHT = 0.03
+#: Logits of larger temperatures are not moved back: their coefficients would be too
+#: large.
 LARGEST_MOVED = 1e50
 ROUNDING = 1e-12
-#: Ridges are weighed, and rows corrected, on rows of at most about this many logits, at least this
-#: many rows: few numbers are chosen, and known well enough by then.
-WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
+#: Ridges are weighed, and rows corrected, on rows of at most about this many logits, at
+#: least this many rows: few numbers are chosen, and known well enough by then.
+WEIGHED_SIZE = 1 << 17
+WEIGHED_ROWS = 2500
 
 
 class DefaultFit(NamedTuple):
     """The base and the row correction of the default, and how they were chosen.
 
-    `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and held-out log
-    `losses` are of what was averaged, by name, and of the "final" scores. The floor is the one of
-    all examples, for which its optimism is in the losses.
+    `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and
+    held-out log `losses` are of what was averaged, by name, and of the "final" scores.
+    The floor is the one of all examples, for which its optimism is in the losses.
     """
 
     base: StructuredRule
@@ -234,18 +293,29 @@ class DefaultFit(NamedTuple):
 
 
 def fit_default(examples: Examples) -> DefaultFit:
-    """Fit a floor, a temperature and structured scaling, their weights, and a row correction."""
+    """Fit a floor, a temperature and structured scaling, their weights, and a row
+    correction.
+    """
     few = examples.n_classes <= CROSS_UP_TO
     base = searches.choose_base(examples, for_noise=few, with_prior=True)
     step = weighing_step(examples.logits)
     fits = fit_ridges(base, RIDGES, step) if few else fit_classes(base, CLASS_RIDGE)
     fitted, held_out, rows, converged = fits
-    some, floored, temperature = examples, base.examples, base.temperature.x
+    some = examples
+    floored = base.examples
+    temperature = base.temperature.x
     if rows.size < examples.n_rows:
-        some, floored = examples.take(rows), floored.take(rows)
-    part, logits = rows.size / examples.n_rows, floored.logits
-    sharper = searches.sharpen_without_each(floored, temperature, part, centre=base.centre)
-    tables = [logits.margins * logits.from_host(-sharper / temperature)[:, None], *held_out]
+        some = examples.take(rows)
+        floored = floored.take(rows)
+    part = rows.size / examples.n_rows
+    logits = floored.logits
+    sharper = searches.sharpen_without_each(
+        floored, temperature, part, centre=base.centre
+    )
+    tables = [
+        logits.margins * logits.from_host(-sharper / temperature)[:, None],
+        *held_out,
+    ]
     weights, away, losses = _weigh(floored, tables, examples.effective_size)
     if (1.0 - away) * weights[1:].sum() < LEAST_WEIGHT:
         weights = np.eye(weights.size)[0]
@@ -258,7 +328,8 @@ def fit_default(examples: Examples) -> DefaultFit:
         scores = (1.0 - away) * scores - away * logits.margins
     shares = {"uncalibrated": away, "temps": (1.0 - away) * float(weights[0])}
     shares["structured"] = 1.0 - sum(shares.values())
-    rule, correction = _average_rules(fitted, weights, away), None
+    rule = _average_rules(fitted, weights, away)
+    correction = None
     unseen = as_scores(scores, logits)
     if examples.n_classes > 2:
         correction, unseen = _correct_rows(rule, some, unseen)
@@ -275,17 +346,27 @@ def _correct_rows(
 ) -> tuple[scaling.RowCorrection | None, Logits]:
     """The row correction, and held-out scores after it.
 
-    Held-out scores depend on their own labels a little, and features of them would leak these where
-    rows are near-duplicates: so the features are those of the whole fit.
+    Held-out scores depend on their own labels a little, and features of them would leak
+    these where rows are near-duplicates: so the features are those of the whole fit.
     """
 
-    def scores(block: Logits, correction: scaling.RowCorrection | None = None) -> Logits:
+    def scores(
+        block: Logits, correction: scaling.RowCorrection | None = None
+    ) -> Logits:
         here = scaling.AutoRule(base, correction, keep_labels=False).on_device_of(block)
         found = as_scores(here.base.scores(block), block)
-        return found if here.correction is None else as_scores(here.correction.scores(found), found)
+        return (
+            found
+            if here.correction is None
+            else as_scores(here.correction.scores(found), found)
+        )
 
-    features = per_row(lambda block: scaling.row_features(scores(block)).T, examples.logits)
-    correction, pairs = fit_row_correction(replace(examples, logits=held_out), features=features)
+    features = per_row(
+        lambda block: scaling.row_features(scores(block)).T, examples.logits
+    )
+    correction, pairs = fit_row_correction(
+        replace(examples, logits=held_out), features=features
+    )
     if correction is None:
         return None, held_out
     log_scale, shift = (held_out.from_host(column) for column in pairs.T)
@@ -294,16 +375,24 @@ def _correct_rows(
     rows = spaced_rows(0, examples.n_rows, max(weighing_step(corrected), 1))
     some = examples.take(rows)
     seen = mean_loss(scores(some.logits, correction), some)
-    if seen > mean_loss(corrected.take(rows), some):  # labels leaked into held-out scores
+    if seen > mean_loss(
+        corrected.take(rows), some
+    ):  # labels leaked into held-out scores
         return None, held_out
     return correction, corrected
 
 
-def _average_rules(fits: list[StructuredRule], weights: FloatArray, away: float) -> StructuredRule:
-    """The rule of averaged coefficients, moved to the uncalibrated scores by the share `away`."""
-    first, size = fits[0], fits[0].n_classes
+def _average_rules(
+    fits: list[StructuredRule], weights: FloatArray, away: float
+) -> StructuredRule:
+    """The rule of averaged coefficients, moved to the uncalibrated scores by the
+    share `away`.
+    """
+    first = fits[0]
+    size = fits[0].n_classes
     own = np.full(size, away * first.temperature)  # of the uncalibrated scores
-    share, even = (1.0 - away) * weights[1:], (1.0 - away) * float(weights[1:].sum()) * first.even
+    share = (1.0 - away) * weights[1:]
+    even = (1.0 - away) * float(weights[1:].sum()) * first.even
     found: dict[str, Any] = {
         name: sum(w * getattr(rule, name) for w, rule in zip(share, fits, strict=True))
         for name in ("shape", "scale", "bias", "cross")
@@ -317,16 +406,19 @@ def _average_rules(fits: list[StructuredRule], weights: FloatArray, away: float)
 def _weigh(
     examples: Examples, tables: list[Array], n_examples: float
 ) -> tuple[FloatArray, float, dict[str, float]]:
-    """Weights of scores (n, classes), that of uncalibrated ones, and held-out log losses.
+    """Weights of scores (n, classes), that of uncalibrated ones, and held-out log
+    losses.
 
     The first scores are those of temperature scaling.
     """
     step = weighing_step(examples.logits)
     if step >= 2:
         rows = spaced_rows(0, examples.n_rows, step)
-        examples, there = examples.take(rows), examples.logits.from_host(rows)
+        there = examples.logits.from_host(rows)
+        examples = examples.take(rows)
         tables = [examples.logits.xp.take(table, there, axis=0) for table in tables]
-    logits, plain = examples.logits, as_scores(tables[0] + 0.0, examples.logits)
+    logits = examples.logits
+    plain = as_scores(tables[0] + 0.0, examples.logits)
     before = {"uncalibrated": logits, "temps": plain}
     losses = {name: mean_loss(each, examples) for name, each in before.items()}
     weights = _best_weights(examples, tables)
@@ -343,14 +435,21 @@ def _weigh(
 
 def _mix(tables: list[Array], weights: FloatArray) -> Array:
     """A weighted sum, a new array."""
-    return sum(float(w) * table for w, table in zip(weights, tables, strict=True) if w > 0.0)
+    return sum(
+        float(w) * table for w, table in zip(weights, tables, strict=True) if w > 0.0
+    )
 
 
 def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
-    """The weights of least held-out log loss of scores (n, classes), the first preferred."""
-    logits, size = examples.logits, len(tables)
-    xp, truth = logits.xp, logits.from_host(examples.labels)[:, None]
-    share, pairs = logits.from_host(examples.share), np.transpose(np.triu_indices(size))
+    """The weights of least held-out log loss of scores (n, classes), the first
+    preferred.
+    """
+    logits = examples.logits
+    size = len(tables)
+    xp = logits.xp
+    truth = logits.from_host(examples.labels)[:, None]
+    share = logits.from_host(examples.share)
+    pairs = np.transpose(np.triu_indices(size))
     own = [xp.take_along_axis(table, truth, axis=1)[:, 0] for table in tables]
     most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
     price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
@@ -359,12 +458,17 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
         proba = softmax(_mix(tables, weights), logits)
         means = [row_dots(proba, table, xp) for table in tables]
         true = xp.take_along_axis(proba, truth, axis=1)[:, 0]
-        value = float(price @ weights) - float(xp.sum(share * xp.log(xp.clip(true, LEAST, None))))
-        weighted, hessian = [proba * table for table in tables], np.empty((size, size))
+        value = float(price @ weights) - float(
+            xp.sum(share * xp.log(xp.clip(true, LEAST, None)))
+        )
+        weighted = [proba * table for table in tables]
+        hessian = np.empty((size, size))
         for i, j in pairs:
             product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
             hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
-        slope = [float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)] + price
+        slope = [
+            float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)
+        ] + price
         # Along the simplex: 0 at the end, where no weight is 0.
         return DensePoint(value, slope - slope @ weights, hessian, weights)
 
@@ -372,16 +476,23 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
         linear = point.gradient - point.hessian @ point.x
         return searches.least_quadratic(linear, point.hessian) - point.x, True
 
-    # The steps start inside: where a weight is 0 and all else fails an example, a log loss is so
-    # steep that Newton's method only doubles the weight in a step.
-    start, units = np.full(size, 1.0 / size), np.ones(size)
-    found = minimize_newton(evaluate, start, step, tol=_GAIN, max_iter=MAX_ITER, units=units).x
+    # The steps start inside: where a weight is 0 and all else fails an example, a log
+    # loss is so steep that Newton's method only doubles the weight in a step.
+    start = np.full(size, 1.0 / size)
+    units = np.ones(size)
+    found = minimize_newton(
+        evaluate, start, step, tol=_GAIN, max_iter=MAX_ITER, units=units
+    ).x
     found = np.where(found < LEAST_WEIGHT, 0.0, found)
     return np.asarray(found / found.sum())
 
 
-def distrust(n_examples: float, gain: float, error: float, errors: float = ERRORS) -> float:
-    """The weight of what a step leaves, by its gain in mean log loss and the standard error."""
+def distrust(
+    n_examples: float, gain: float, error: float, errors: float = ERRORS
+) -> float:
+    """The weight of what a step leaves, by its gain in mean log loss and the
+    standard error.
+    """
     evidence = n_examples * (gain - errors * error)
     if not np.isfinite(evidence):  # of logits so large that squares overflow
         return 0.0
@@ -391,16 +502,21 @@ def distrust(n_examples: float, gain: float, error: float, errors: float = ERROR
 
 def weighing_step(logits: Logits) -> int:
     """One of how many rows each is enough to weigh candidates."""
-    return min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
+    return min(
+        logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS
+    )
 
 
 def gain_of(before: Logits, after: Logits, examples: Examples) -> tuple[float, float]:
     """The gain in mean log loss of other scores, and its standard error."""
-    share, xp = examples.share, before.xp
+    share = examples.share
+    xp = before.xp
     gains = log_losses(before, examples.labels) - log_losses(after, examples.labels)
     # If those before are right, the gain of a row varies by its class.
     proba = uncalibrated(before)
-    gaps = xp.where(before.possible, before.margins - after.margins, xp.zeros_like(proba))
+    gaps = xp.where(
+        before.possible, before.margins - after.margins, xp.zeros_like(proba)
+    )
     mean = row_dots(proba, gaps, xp)
     with ignore_overflow(xp):
         variances = before.to_host(row_dots(proba, gaps * gaps, xp) - mean * mean)

@@ -1,13 +1,15 @@
-"""Calibration examples, in memory or read block by block, and the rows that a method is fitted on.
+"""Calibration examples, in memory or read block by block, and the rows that a method is
+fitted on.
 
-`Partition.reduce(work)` calls `work` on every checked block of rows and adds up the results in the
-order of the blocks, so the same fit runs on arrays in memory, over files and over a cluster. Most
-methods read all rows this way, or a uniform sample of a large number (`read_sample`); Hoki's counts
-are a sum over all rows.
+`Partition.reduce(work)` calls `work` on every checked block of rows and adds up the
+results in the order of the blocks, so the same fit runs on arrays in memory, over files
+and over a cluster. Most methods read all rows this way, or a uniform sample of a large
+number (`read_sample`); Hoki's counts are a sum over all rows.
 
-One pass over the examples checks every row, notes what guarantees need (`ExampleStats`), and keeps
-the rows whose hashed row numbers are smallest. The sample depends on the row numbers alone: it is
-the same for arrays, files, iterators and Dask arrays, for any size of the chunks, without a seed.
+One pass over the examples checks every row, notes what guarantees need
+(`ExampleStats`), and keeps the rows whose hashed row numbers are smallest. The sample
+depends on the row numbers alone: it is the same for arrays, files, iterators and Dask
+arrays, for any size of the chunks, without a seed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from hokical.rules.base import Rule, UncalibratedRule
 _MASKING = "Mask only classes that cannot occur."
 #: Fewer examples than this are a handful, from which nothing can be learned.
 FEWEST_EXAMPLES = 10
-#: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
+#: How far `from_probabilities` puts zeros below the top of their row; nothing is
+#: farther.
 ZEROS_BELOW = (700.0, 745.0)
 
 
@@ -52,16 +55,20 @@ class Partition(ABC):
 
     @abstractmethod
     def reduce(self, work: Callable[[Examples], Any]) -> Any:
-        """What `work` makes of every block, added up in order; it and `work` can be pickled."""
+        """What `work` makes of every block, added up in order; it and `work` can be
+        pickled.
+        """
 
 
 @dataclass(eq=False)
 class Examples(Partition):
-    """Checked rows in memory: `logits`, `labels` (n,), and `weights` (n,) or None for 1 each.
+    """Checked rows in memory: `logits`, `labels` (n,), and `weights` (n,) or None for 1
+    each.
 
-    `first_row` is the number of the first row in the data. If the rows are a sample, `sampled_from`
-    is the number of rows with a weight that it was drawn from. `coding` says which groups the codes
-    of the logits stand for, if there are groups. They are a partition of one block.
+    `first_row` is the number of the first row in the data. If the rows are a sample,
+    `sampled_from` is the number of rows with a weight that it was drawn from. `coding`
+    says which groups the codes of the logits stand for, if there are groups. They are a
+    partition of one block.
     """
 
     logits: Logits
@@ -73,7 +80,8 @@ class Examples(Partition):
     groups: Any = None
 
     def __post_init__(self) -> None:
-        self.n_rows, self.n_classes = self.logits.n_rows, self.logits.n_classes
+        self.n_rows = self.logits.n_rows
+        self.n_classes = self.logits.n_classes
         #: The weight of each row, (n,), or 1; and whether it is above 0.
         self.counts = np.ones(self.n_rows) if self.weights is None else self.weights
         self.counting: BoolArray = self.counts > 0.0
@@ -99,7 +107,9 @@ class Examples(Partition):
     def true_margins(self) -> FloatArray:
         """The margin of the true class below the row's top, (n,), 0 to MAX_MARGIN."""
         with np.errstate(over="ignore"):
-            margins = self.logits.to_host(self.logits.top) - self.logits.of_class(self.labels)
+            margins = self.logits.to_host(self.logits.top) - self.logits.of_class(
+                self.labels
+            )
         return np.asarray(np.minimum(margins, MAX_MARGIN))
 
     @cached_property
@@ -109,8 +119,12 @@ class Examples(Partition):
     def take(self, rows: NDArray[Any] | slice) -> Examples:
         """Some of the rows, by number or by a mask."""
         weights = None if self.weights is None else self.weights[rows]
-        some = Examples(self.logits.take(rows), self.labels[rows], weights, coding=self.coding)
-        if "correct" in self.__dict__:  # on a device it takes a pass and a wait to find it
+        some = Examples(
+            self.logits.take(rows), self.labels[rows], weights, coding=self.coding
+        )
+        if (
+            "correct" in self.__dict__
+        ):  # on a device it takes a pass and a wait to find it
             some.__dict__["correct"] = self.correct[rows]
         return some
 
@@ -124,32 +138,41 @@ class Examples(Partition):
     def learnable(self) -> Examples:
         """The rows that a log-loss fit can learn from, with a warning about the others.
 
-        Where the true class is masked (logit -inf), the log loss is infinite whatever is fitted.
+        Where the true class is masked (logit -inf), the log loss is infinite whatever
+        is fitted.
         """
-        kept, n_masked = self.counting & ~self.masked_truth, int(self.masked_truth.sum())
+        kept = self.counting & ~self.masked_truth
+        n_masked = int(self.masked_truth.sum())
         if not kept.any():
             raise ValueError(
-                "`labels` must name a possible class in at least one example; the logit of the "
-                f"true class is -inf in all {n_masked} that count. Check that `labels` index the "
-                f"columns of `logits`. {_MASKING}"
+                "`labels` must name a possible class in at least one example; the "
+                f"logit of the true class is -inf in all {n_masked} that count. Check "
+                f"that `labels` index the columns of `logits`. {_MASKING}"
             )
         if n_masked:
             what = f"{n_masked} of {self.n_rows} examples are left out of the fit"
-            why = "the logit of their true class is -inf, so that their log loss is infinite"
+            why = (
+                "the logit of their true class is -inf, so that their log loss is "
+                "infinite"
+            )
             warn_user(f"{what}: {why}. {_MASKING}", RuntimeWarning)
         return self if kept.all() else self.take(np.flatnonzero(kept))
 
     def warn_about_masked_truth(self) -> None:
         """For fits other than those of the log loss, which keep such examples."""
         if count := int(self.masked_truth.sum()):
-            what = f"{count} of {self.n_rows} examples have a true class with logit -inf"
+            what = (
+                f"{count} of {self.n_rows} examples have a true class with logit -inf"
+            )
             why = "they only show that the other classes were wrong"
             warn_user(f"{what}; {why}. {_MASKING}", RuntimeWarning)
 
     @cached_property
     def masked_truth(self) -> BoolArray:
         """Rows (n,) of a weight above 0 whose true class is masked."""
-        return np.asarray((self.logits.of_class(self.labels) == -np.inf) & self.counting)
+        return np.asarray(
+            (self.logits.of_class(self.labels) == -np.inf) & self.counting
+        )
 
 
 def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
@@ -157,7 +180,8 @@ def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
 
     A pseudo-random one, as the order of the rows may be periodic.
     """
-    first, last = first_row // step, -(-(first_row + n_rows) // step)
+    first = first_row // step
+    last = -(-(first_row + n_rows) // step)
     within = (row_draws(first, last - first) * step).astype(np.int64)
     places = np.arange(first, last) * step + within - first_row
     return places[(places >= 0) & (places < n_rows)]
@@ -174,8 +198,11 @@ def has_zeros(logits: Logits) -> bool:
     if logits.tail is not None:
         return False
     xp = logits.xp
-    lowest, highest = float(xp.min(logits.values)), float(xp.max(logits.top))
-    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:  # one quick pass tells, as a rule
+    lowest = float(xp.min(logits.values))
+    highest = float(xp.max(logits.top))
+    if (
+        lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]
+    ):  # one quick pass tells, as a rule
         return False
 
     def farthest(block: Logits) -> Array:
@@ -190,7 +217,8 @@ _FIRST_ROWS = 16
 
 
 def probability_scale(logits: Logits, top: FloatArray) -> float:
-    """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like percentages; else 0.
+    """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like
+    percentages; else 0.
 
     `top` (n,) are the row maxima, by which logits are quickly ruled out.
     """
@@ -199,30 +227,39 @@ def probability_scale(logits: Logits, top: FloatArray) -> float:
     scale = 1.0 if top.max() <= 1.0 else 100.0
 
     def work(block: Logits) -> Array:
-        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
+        xp = block.xp
+        values = block.xp.astype(block.values, block.xp.float64)
         near = xp.abs(xp.sum(values, axis=1) - scale) <= SUM_SLACK * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
-    for rows in (logits.take(slice(0, _FIRST_ROWS)), logits):  # a few rule most logits out
+    for rows in (
+        logits.take(slice(0, _FIRST_ROWS)),
+        logits,
+    ):  # a few rule most logits out
         if not per_row(work, rows).all():
             return 0.0
     return scale
 
 
-#: Above this number of logits a sample is used. It has at most as many logits, and at most this
-#: many rows: with 10 classes, 200,000 rows and 1,400,000 rows gave the same log loss to 0.001.
-MOST_LOGITS, MOST_ROWS = 4_000_000, 200_000
+#: Above this number of logits a sample is used. It has at most as many logits, and at
+#: most this many rows: with 10 classes, 200,000 rows and 1,400,000 rows gave the same
+#: log loss to 0.001.
+MOST_LOGITS = 4_000_000
+MOST_ROWS = 200_000
 #: Methods that need so many rows for each class get more logits, up to this number.
 MOST_FOR_CLASSES = 25_000_000
 #: The key of rows of weight 0; those of other rows are below 1.
 _NEVER = 2.0
-#: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its classes.
+#: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its
+#: classes.
 _MOST_COUNTED_CLASSES = 8192
-#: Methods of papers, fitted without a prior, need so many examples of the rarer class for each
-#: number that they learn, or of each class on average.
-_PER_NUMBER, _NUMBERS = 10, {"platt": 2, "beta": 3, "venn_abers": 1}
+#: Methods of papers, fitted without a prior, need so many examples of the rarer class
+#: for each number that they learn, or of each class on average.
+_PER_NUMBER = 10
+_NUMBERS = {"platt": 2, "beta": 3, "venn_abers": 1}
 _BY_CLASS = ("vecs", "structured", "irova_ts")
-#: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
+#: Rows of an array in memory whose statistics are found at once: about 200 bytes for
+#: each.
 _ROWS_AT_A_TIME = 1 << 18
 
 
@@ -231,13 +268,15 @@ def read_sample(
 ) -> tuple[Examples, ExampleStats]:
     """Read all examples once: the sample, and the statistics of all of them.
 
-    The sample has at least `rows_per_class` times as many rows as there are classes, if possible.
-    `refusal` is the message of the error for examples that are too many to use all of them.
+    The sample has at least `rows_per_class` times as many rows as there are classes, if
+    possible. `refusal` is the message of the error for examples that are too many to
+    use all of them.
     """
     keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
     stats: ExampleStats = examples.reduce(partial(with_stats, keep)).checked()
     read: _Kept = stats.found
-    is_whole, kept = read.n_rows <= read.whole, read.sample()
+    is_whole = read.n_rows <= read.whole
+    kept = read.sample()
     block = kept.block
     if examples.groups is not None:
         if isinstance(block.logits, TopK):
@@ -256,10 +295,12 @@ def sample_block(block: Examples) -> Examples:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """How many rows were read, which of them count, and those that can be in the sample, in order.
+    """How many rows were read, which of them count, and those that can be in the
+    sample, in order.
 
-    `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in `block`. All rows
-    are used up to `whole` of them; more are refused with the message `refusal`, if there is one.
+    `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in
+    `block`. All rows are used up to `whole` of them; more are refused with the message
+    `refusal`, if there is one.
     """
 
     n_rows: int
@@ -275,10 +316,14 @@ class _Kept:
         """The rows of both, one below the other."""
         blocks = (self.block, other.block)
         logits = [block.logits for block in blocks]
-        xp, weights = logits[0].xp, [block.weights for block in blocks if block.weights is not None]
+        xp = logits[0].xp
+        weights = [block.weights for block in blocks if block.weights is not None]
         if len(weights) == 1:
-            raise ValueError("`sample_weight` must be in every chunk or in none; some lack it.")
-        values, top = xp.concat([x.values for x in logits]), xp.concat([x.top for x in logits])
+            raise ValueError(
+                "`sample_weight` must be in every chunk or in none; some lack it."
+            )
+        values = xp.concat([x.values for x in logits])
+        top = xp.concat([x.top for x in logits])
         block = Examples(
             Logits(values, top, logits[0].backend),
             np.concatenate([block.labels for block in blocks]),
@@ -298,7 +343,8 @@ class _Kept:
     def sample(self, spare: int = 1) -> _Kept:
         """The rows with a weight whose keys are smallest, as many as are wanted.
 
-        Itself if all rows are used, or if it has no more than `spare` times the rows wanted.
+        Itself if all rows are used, or if it has no more than `spare` times the rows
+        wanted.
         """
         whole = self.whole
         if self.refusal and self.n_rows > whole:
@@ -308,27 +354,35 @@ class _Kept:
             return self
         size = min(wanted, int(np.count_nonzero(self.keys < _NEVER)))
         chosen = np.sort(np.argpartition(self.keys, size - 1)[:size])
-        keys, rows, block = self.keys[chosen], self.rows[chosen], self.block.take(chosen)
+        keys = self.keys[chosen]
+        rows = self.rows[chosen]
+        block = self.block.take(chosen)
         return replace(self, keys=keys, rows=rows, block=block)
 
 
-def _keep_block(block: Examples, rows_per_class: int = 0, refusal: str | None = None) -> _Kept:
-    counting, rows = block.counting, block.first_row + np.arange(block.n_rows)
+def _keep_block(
+    block: Examples, rows_per_class: int = 0, refusal: str | None = None
+) -> _Kept:
+    counting = block.counting
+    rows = block.first_row + np.arange(block.n_rows)
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
     columns = block.logits.n_columns
     more = min(rows_per_class * block.n_classes * columns, MOST_FOR_CLASSES)
     whole = max(1, max(MOST_LOGITS, more) // columns)
     n_counting = int(counting.sum())
-    kept = _Kept(block.n_rows, n_counting, (counting,), keys, rows, block, whole, refusal)
+    kept = _Kept(
+        block.n_rows, n_counting, (counting,), keys, rows, block, whole, refusal
+    )
     return kept.sample(spare=2)
 
 
 @dataclass(frozen=True)
 class ExampleStats:
-    """How many examples count, for how many the classifier is wrong, and what the rows are like.
+    """How many examples count, for how many the classifier is wrong, and what the rows
+    are like.
 
-    `kept` stays with the calibrator; the classifier's scores are counted if all weights are equal.
-    `found` is what else a pass over the rows was for.
+    `kept` stays with the calibrator; the classifier's scores are counted if all weights
+    are equal. `found` is what else a pass over the rows was for.
     """
 
     n_examples: int
@@ -355,40 +409,61 @@ class ExampleStats:
     def checked(self) -> Self:
         """The same, or an error if no example counts."""
         if not self.n_examples:
-            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+            raise ValueError(
+                "`sample_weight` must not be zero everywhere. Give some a weight."
+            )
         return self
 
 
 def with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats:
-    """The statistics of a block's rows, for `Partition.reduce`, with what `work` finds."""
-    parts, step = [block], _ROWS_AT_A_TIME
+    """The statistics of a block's rows, for `Partition.reduce`, with what `work`
+    finds.
+    """
+    parts = [block]
+    step = _ROWS_AT_A_TIME
     if block.logits.is_numpy and block.n_rows > step:
         slices = cut_rows(block.n_rows, step)
-        parts = [replace(block.take(p), first_row=block.first_row + p.start) for p in slices]
+        parts = [
+            replace(block.take(p), first_row=block.first_row + p.start) for p in slices
+        ]
     return replace(reduce(operator.add, map(_stats_of, parts)), found=work(block))
 
 
 def _stats_of(block: Examples) -> ExampleStats:
-    """The statistics of some rows, with a sample of them, chosen by their numbers alone."""
-    counting, top = block.counting, block.logits.to_host(block.logits.top)
-    n_examples, kept = int(counting.sum()), CalibrationData()
+    """The statistics of some rows, with a sample of them, chosen by their numbers
+    alone.
+    """
+    counting = block.counting
+    top = block.logits.to_host(block.logits.top)
+    n_examples = int(counting.sum())
+    kept = CalibrationData()
     if n_examples:
-        hashes, scores, sample = calibration_data.row_hashes(block.logits), None, None
+        hashes = calibration_data.row_hashes(block.logits)
+        scores = None
+        sample = None
         log_odds, cells = calibration_data.shift_features(block.logits)
         # Of weights whose scale would change a guarantee, nothing is counted.
         alike = np.ptp(block.counts[counting]) == 0.0
         if alike:
             level = conservative_levels([log_odds], ~block.correct, top)
-            scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
-        known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_COUNTED_CLASSES
+            scores = ScoreTable.from_examples(
+                level, ~block.correct, counting.astype(np.float64)
+            )
+        known = (
+            not isinstance(block.logits, TopK)
+            or block.n_classes <= _MOST_COUNTED_CLASSES
+        )
         if known and alike:
             key = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
             size = min(calibration_data.SAMPLE_SIZE, key.size)
             rows = np.argpartition(key, size - 1)[:size]
             rows = rows[np.argsort(key[rows])][:n_examples]
-            some, truth = [block.logits.take(rows)], block.labels[rows]
+            some = [block.logits.take(rows)]
+            truth = block.labels[rows]
             found = Conformity.from_rows(UncalibratedRule(), some, truth)
-            sample = replace(found, run=None, key=key[rows])  # ordered sets ask for `certify`
+            sample = replace(
+                found, run=None, key=key[rows]
+            )  # ordered sets ask for `certify`
         given = (cells, block.labels, block.correct, block.counts)
         kept = CalibrationData(
             fit_scores=scores,
@@ -404,42 +479,63 @@ def _stats_of(block: Examples) -> ExampleStats:
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
-    """Warn of what a user should know about the examples that a method fitted the rule on.
+    """Warn of what a user should know about the examples that a method fitted the rule
+    on.
 
     The methods of papers are fitted without a prior.
     """
     if scale := stats.probability_scale:
-        what, remedy = "probabilities", "Convert them"
+        what = "probabilities"
+        remedy = "Convert them"
         if scale > 1.0:
-            what, remedy = "percentages", "Divide them by 100 and convert them"
+            what = "percentages"
+            remedy = "Divide them by 100 and convert them"
         warn_user(
-            f"`logits` look like {what}: all rows lie in [0, {scale:g}] and sum to {scale:g}. "
-            f"{remedy} with `hokical.from_probabilities` (--probabilities), or pass the logits.",
+            f"`logits` look like {what}: all rows lie in [0, {scale:g}] and sum to "
+            f"{scale:g}. {remedy} with `hokical.from_probabilities` (--probabilities), "
+            "or pass the logits.",
             FitDataWarning,
         )
-    n, wrong, core = stats.n_examples, stats.n_wrong, rule.core
-    if method == "uncalibrated" or (method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)):
+    n = stats.n_examples
+    wrong = stats.n_wrong
+    core = rule.core
+    if method == "uncalibrated" or (
+        method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)
+    ):
         return  # it learns nothing; it has priors, or says so
-    rarer, needed = min(stats.n_second, n - stats.n_second), _PER_NUMBER * _NUMBERS.get(method, 0)
+    rarer = min(stats.n_second, n - stats.n_second)
+    needed = _PER_NUMBER * _NUMBERS.get(method, 0)
     remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
-        problem = f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
+        problem = (
+            f"`logits` hold {n} examples, too few to learn from. Use some hundred or "
+            "more."
+        )
     elif wrong == 0:
         problem = (
-            f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
-            "trained on: there is no mistake to learn from. Use examples that it has not seen, or "
-            "`hokical.auto`, which shrinks what few can tell."
+            f"`labels` agree with the classifier on all {n:,} examples, as on data "
+            "that it was trained on: there is no mistake to learn from. Use examples "
+            "that it has not seen, or `hokical.auto`, which shrinks what few can tell."
         )
     elif method == "temps" and wrong < _PER_NUMBER:
-        problem = f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. {remedy}"
+        problem = (
+            f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. "
+            f"{remedy}"
+        )
     elif rarer < needed:
         few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
         problem = f"`labels` hold {few}. {remedy}"
     elif method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
-        few = f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs {_PER_NUMBER}"
+        few = (
+            f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs "
+            f"{_PER_NUMBER}"
+        )
         problem = f"`labels` hold {few} a class. {remedy}"
     elif wrong < core.n_parameters:
-        few = f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that {core.name!r}"
+        few = (
+            f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that "
+            f"{core.name!r}"
+        )
         remedy = "Use more examples, or a simpler method such as 'temps'."
         problem = f"`labels` show {few} learns. {remedy}"
     else:

@@ -1,18 +1,20 @@
-"""Fits of two outcomes: of stated confidences, of labels that do not exclude each other, of two
-classes; and isotonic regression.
+"""Fits of two outcomes: of stated confidences, of labels that do not exclude each
+other, of two classes; and isotonic regression.
 
-Curves of confidence, with or without groups, keep what helps on held-out examples; curves of labels
-are partially pooled, with label = group. Two classes have logistic regression and Venn-Abers.
+Curves of confidence, with or without groups, keep what helps on held-out examples;
+curves of labels are partially pooled, with label = group. Two classes have logistic
+regression and Venn-Abers.
 
 Isotonic regression of "is it this class?" on log-probabilities is SciPy's, on the host.
-Log-probabilities are compared as float32 keys, so that rows that differ only by rounding count as
-the ties they are.
+Log-probabilities are compared as float32 keys, so that rows that differ only by
+rounding count as the ties they are.
 
-Where all targets are 0 or all are 1, so is the regression; but of m entries that came out alike,
-the next could be different, with a probability of 1 / (m + 2) by the rule of succession. The lowest
-values are kept that far from 0 and the highest from 1 (or at their neighbour's, if that is nearer),
-and nothing else is changed. Functions of single classes share one such example: of n, each keeps
-1 / (n + 2) / classes from 0, so that classes without a hit stay equal to each other.
+Where all targets are 0 or all are 1, so is the regression; but of m entries that came
+out alike, the next could be different, with a probability of 1 / (m + 2) by the rule of
+succession. The lowest values are kept that far from 0 and the highest from 1 (or at
+their neighbour's, if that is nearer), and nothing else is changed. Functions of single
+classes share one such example: of n, each keeps 1 / (n + 2) / classes from 0, so that
+classes without a hit stay equal to each other.
 """
 
 from __future__ import annotations
@@ -40,36 +42,59 @@ from hokical.guarantees.control import can_be_counts
 from hokical.rules import confidence as confidence_rules
 from hokical.rules.base import log_norms
 from hokical.rules.binary_isotonic import LARGEST_KEY, as_key, binary_log_odds
-from hokical.rules.confidence import FARTHEST_SCORE, N_OWN, ConfidenceCurve, SignalCombination
+from hokical.rules.confidence import (
+    FARTHEST_SCORE,
+    N_OWN,
+    ConfidenceCurve,
+    SignalCombination,
+)
 
-#: Hinges of the curve, and the share of the examples from which a value has a term of its own.
-_HINGES, _ATOM_SHARE = 10, 0.03
-#: The slope of log-odds that is expected of stated confidences, which are mostly overconfident,
-#: and of a combination that was fitted; ...
-_SLOPE, _FITTED_SLOPE = 0.7, 1.0
-#: ... precisions of that slope and of the coefficient of log p (1 - p); the weight of a right and
-#: of a wrong example at either end of the confidences, so that k of n right at a single value are
-#: (k + 1) / (n + 2), and none is surer than that by a line that is steep; their weight for the term
-#: of a value; and that of the line and of the curve in the average. Chosen on answers of language
-#: models and on calibrated confidences: `paper/studies/answers.py`.
-_RIDGES, _AT_END, _AT_ATOM, _EITHER = np.array([3.0, 0.3]), 1.0, 1.0, 0.5
-#: Groups are used where they gain so many standard errors on held-out examples. Before the fit, two
-#: coefficients of groups and two bends of the curve are known, with these sums of squares.
-_CLEAR, _ALIKE, _BENDS = 0.3, (2.0, 0.05), (2.0, 0.3)
-#: Confidences are cut this close to 0 and 1; or, where a line has less log loss for it by so many
-#: nats, to the second; or to the third over the number of examples, but not beyond the fourth.
-_CLOSEST, _CLOSER, _BY_SIZE, _LEAST, _NATS = 1e-2, 1e-3, 0.1, 1e-6, 1.0
+#: Hinges of the curve, and the share of the examples from which a value has a term of
+#: its own.
+_HINGES = 10
+_ATOM_SHARE = 0.03
+#: The slope of log-odds that is expected of stated confidences, which are mostly
+#: overconfident, and of a combination that was fitted; ...
+_SLOPE = 0.7
+_FITTED_SLOPE = 1.0
+#: ... precisions of that slope and of the coefficient of log p (1 - p); the weight of a
+#: right and of a wrong example at either end of the confidences, so that k of n right
+#: at a single value are (k + 1) / (n + 2), and none is surer than that by a line that
+#: is steep; their weight for the term of a value; and that of the line and of the curve
+#: in the average. Chosen on answers of language models and on calibrated confidences:
+#: `paper/studies/answers.py`.
+_RIDGES = np.array([3.0, 0.3])
+_AT_END = 1.0
+_AT_ATOM = 1.0
+_EITHER = 0.5
+#: Groups are used where they gain so many standard errors on held-out examples. Before
+#: the fit, two coefficients of groups and two bends of the curve are known, with these
+#: sums of squares.
+_CLEAR = 0.3
+_ALIKE = (2.0, 0.05)
+_BENDS = (2.0, 0.3)
+#: Confidences are cut this close to 0 and 1; or, where a line has less log loss for it
+#: by so many nats, to the second; or to the third over the number of examples, but not
+#: beyond the fourth.
+_CLOSEST = 1e-2
+_CLOSER = 1e-3
+_BY_SIZE = 0.1
+_LEAST = 1e-6
+_NATS = 1.0
 #: Signals are cut, and confidences that are kept as they are.
 _KEPT = 1e-3
 #: Most points at which a curve is made non-decreasing.
 _GRID = 200
-#: Halvings of the interval that a share lies in, and how many standard errors a gain is lowered by
-#: before it is weighed against no fit at all.
-_HALVINGS, _CAUTION = 14, 0.1
+#: Halvings of the interval that a share lies in, and how many standard errors a gain is
+#: lowered by before it is weighed against no fit at all.
+_HALVINGS = 14
+_CAUTION = 0.1
 
 
 class _Answers(NamedTuple):
-    """Confidences (n,), whether the answers were right, and their weights, which count examples."""
+    """Confidences (n,), whether the answers were right, and their weights, which
+    count examples.
+    """
 
     confidence: FloatArray
     right: BoolArray
@@ -78,14 +103,19 @@ class _Answers(NamedTuple):
 
 @one_blas_thread()
 def fit_confidence(
-    stated: FloatArray, right: BoolArray, weights: FloatArray,
-    groups: tuple[GroupCoding, IntArray] | None, *, monotone: bool,
-) -> tuple[ConfidenceCurve, dict[str, Any]]:  # fmt: skip
-    """The average of the confidence, a line and a curve, with corrections by group; and a report.
+    stated: FloatArray,
+    right: BoolArray,
+    weights: FloatArray,
+    groups: tuple[GroupCoding, IntArray] | None,
+    *,
+    monotone: bool,
+) -> tuple[ConfidenceCurve, dict[str, Any]]:
+    """The average of the confidence, a line and a curve, with corrections by group; and
+    a report.
 
-    `stated` are confidences (n,) or signals (n, k), which are combined first. All three are
-    functions of log-odds that are linear in their coefficients, which are averaged by held-out log
-    loss. `groups` are their coding and codes (n, columns).
+    `stated` are confidences (n,) or signals (n, k), which are combined first. All three
+    are functions of log-odds that are linear in their coefficients, which are averaged
+    by held-out log loss. `groups` are their coding and codes (n, columns).
     """
     share = weights / weights.sum()
     n_examples = effective_size(share)
@@ -93,43 +123,66 @@ def fit_confidence(
         return _keep_stated(stated)
     if right.all() or not right.any():
         what = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
-        warn_user(f"{what}. Check `right`, and use examples of both outcomes.", FitDataWarning)
+        warn_user(
+            f"{what}. Check `right`, and use examples of both outcomes.", FitDataWarning
+        )
     counts = share * n_examples
     signals = _combine(stated, right, counts) if stated.ndim == 2 else None
     confidence = stated if signals is None else signals.combine(stated)
     answers = _Answers(confidence, right, counts)
     slope = _SLOPE if signals is None else _FITTED_SLOPE
     curve, fit, candidates, words = _fit_average(answers, slope)
-    losses = {name: pooling.binary_losses(each, right) for name, each in candidates.items()}
-    curve, notes, final = replace(curve, signals=signals), "", losses["average"]
+    losses = {
+        name: pooling.binary_losses(each, right) for name, each in candidates.items()
+    }
+    curve = replace(curve, signals=signals)
+    notes = ""
+    final = losses["average"]
     if groups is not None:
         fitted = curve.curve_log_odds(confidence, curve.codes(None, right.size))
         own = curve.features(confidence)[:, :N_OWN]
-        without = pooling.GroupEffects(groups[0], final, shift=candidates["average"] - fitted)
+        without = pooling.GroupEffects(
+            groups[0], final, shift=candidates["average"] - fitted
+        )
         terms = BinaryTerms(own, right, fitted, counts)
-        options: dict[str, Any] = {"common_blocks": [0] * N_OWN, "alike": _ALIKE, "jointly": True}
+        options: dict[str, Any] = {
+            "common_blocks": [0] * N_OWN,
+            "alike": _ALIKE,
+            "jointly": True,
+        }
         level = 1.0 - NormalDist().cdf(_CLEAR)
         found = pooling.learn_groups(terms, groups[1], without, level=level, **options)
         notes = f" Groups: {'; '.join(found.notes)}."
         if found.fit is not None:
             losses["groups"] = final = found.losses
-            fit, words = found.fit, f"{words}, with corrections by group"
+            fit = found.fit
+            words = f"{words}, with corrections by group"
             shared, bends = np.split(curve.coef, [N_OWN])
-            none = {(k,): np.zeros((size, N_OWN)) for k, size in enumerate(found.coding.sizes)}
+            none = {
+                (k,): np.zeros((size, N_OWN))
+                for k, size in enumerate(found.coding.sizes)
+            }
             curve = replace(
                 curve,
                 coef=np.append(shared + fit.common, bends),
                 coding=found.coding,
                 # Columns that did not help have a table of zeros.
                 tables=tuple((none | found.tables()).values()),
-                pairs=tuple((term[0], term[1]) for term in found.terms if len(term) == 2),
+                pairs=tuple(
+                    (term[0], term[1]) for term in found.terms if len(term) == 2
+                ),
             )
     if monotone:
-        before, curve = curve, _with_grid(curve, confidence, weights)
+        before = curve
+        curve = _with_grid(curve, confidence, weights)
         codes = curve.codes(None, right.size) if groups is None else groups[1]
         free, bound = (each.proba(confidence, codes) for each in (before, curve))
-        free, bound = (-np.log(np.where(right, each, 1.0 - each)) for each in (free, bound))
-        final = final + bound - free  # what the constraint costs on the examples themselves
+        free, bound = (
+            -np.log(np.where(right, each, 1.0 - each)) for each in (free, bound)
+        )
+        final = (
+            final + bound - free
+        )  # what the constraint costs on the examples themselves
         losses["average" if "groups" not in losses else "groups"] = final
     if signals is not None:
         words = f"{signals.rise.size} signals were combined to one confidence; {words}"
@@ -141,25 +194,37 @@ def fit_confidence(
 def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
     """The stated confidence, or the mean of signals, cut where no count allows more."""
     why = f"{len(stated)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
-    warn_user(f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning)
-    none, each = np.zeros(0), np.zeros(stated.shape[1:])
+    warn_user(
+        f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning
+    )
+    none = np.zeros(0)
+    each = np.zeros(stated.shape[1:])
     signals = SignalCombination(0.0, each, each, _KEPT) if stated.ndim == 2 else None
-    curve = ConfidenceCurve(np.zeros(N_OWN), np.zeros(2), none, none, _KEPT, signals=signals)
+    curve = ConfidenceCurve(
+        np.zeros(N_OWN), np.zeros(2), none, none, _KEPT, signals=signals
+    )
     nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
     return curve, {"reason": f"the stated confidence was kept: {why}.", **nothing}
 
 
 def uncalibrated_share(
-    own: FloatArray, fitted: FloatArray, hits: BoolArray, weights: FloatArray, row: IntArray
+    own: FloatArray,
+    fitted: FloatArray,
+    hits: BoolArray,
+    weights: FloatArray,
+    row: IntArray,
 ) -> float:
-    """The share 1 / (1 + exp(g - c s)) of the log-odds before the fit in an average with it.
+    """The share 1 / (1 + exp(g - c s)) of the log-odds before the fit in an average
+    with it.
 
-    `own` and the held-out `fitted` are log-odds (m,), `row` (m,) says which go together. The gain g
-    is summed over the rows, as is its standard error s: the larger of the observed one and of the
-    one that log-odds `own` would have if they were calibrated.
+    `own` and the held-out `fitted` are log-odds (m,), `row` (m,) says which go
+    together. The gain g is summed over the rows, as is its standard error s: the larger
+    of the observed one and of the one that log-odds `own` would have if they were
+    calibrated.
     """
     gains = pooling.binary_losses(own, hits) - pooling.binary_losses(fitted, hits)
-    total, count = np.bincount(row, weights * gains), np.bincount(row, weights) > 0.0
+    total = np.bincount(row, weights * gains)
+    count = np.bincount(row, weights) > 0.0
     observed = float(np.sum((total - total.sum() / count.sum())[count] ** 2))
     proba: FloatArray = expit(own, np)
     expected = float(np.sum(weights * proba * (1.0 - proba) * (fitted - own) ** 2))
@@ -170,7 +235,9 @@ def uncalibrated_share(
 def _fit_average(
     answers: _Answers, slope: float
 ) -> tuple[ConfidenceCurve, PooledFit, dict[str, FloatArray], str]:
-    """The averaged curve, the fit of the flexible one, held-out log-odds (n,), and words."""
+    """The averaged curve, the fit of the flexible one, held-out log-odds (n,), and
+    words.
+    """
     (confidence, right, counts), trials = answers, []
     for price, closest in _cuts(counts):
         blank = _shape_curve(answers, closest)
@@ -179,10 +246,15 @@ def _fit_average(
         trials.append((loss, blank, fit.common, scores))
     _, blank, line, scores = min(trials, key=lambda trial: trial[0])
     odds = blank.log_odds(confidence)
-    bends = [-1] * N_OWN + [0] * (blank.coef.size - N_OWN)  # hinges and atoms share a precision
+    bends = [-1] * N_OWN + [0] * (
+        blank.coef.size - N_OWN
+    )  # hinges and atoms share a precision
     fit, flexible = _fit_curve(blank, answers, slope, common_blocks=bends, alike=_BENDS)
-    # The share of the curve of least log loss, which is convex in it. The prior keeps it inside.
-    low, high, gap = 0.0, 1.0, flexible - scores
+    # The share of the curve of least log loss, which is convex in it. The prior keeps
+    # it inside.
+    low = 0.0
+    high = 1.0
+    gap = flexible - scores
     for _ in range(_HALVINGS):
         second = 0.5 * (low + high)
         rise = (counts * (expit(scores + second * gap, np) - right)) @ gap
@@ -193,17 +265,28 @@ def _fit_average(
     stated = uncalibrated_share(odds, averaged, right, counts, np.arange(odds.size))
     coef = second * fit.common
     coef[:2] += (1.0 - second) * line
-    coef[0] += (slope - 1.0) * blank.centre[0]  # the coefficients are added to a slope of 1
+    coef[0] += (slope - 1.0) * blank.centre[
+        0
+    ]  # the coefficients are added to a slope of 1
     coef[1] += slope - 1.0
     shares = stated, (1.0 - stated) * (1.0 - second), (1.0 - stated) * second
     words = "log-odds were averaged: {:.0%} as stated, {:.0%} a line, {:.0%} a curve"
     candidates = {"as stated": odds, "line": scores, "curve": flexible}
     candidates["average"] = averaged + stated * (odds - averaged)
-    return replace(blank, coef=(1.0 - stated) * coef), fit, candidates, words.format(*shares)
+    return (
+        replace(blank, coef=(1.0 - stated) * coef),
+        fit,
+        candidates,
+        words.format(*shares),
+    )
 
 
 def _fit_curve(
-    blank: ConfidenceCurve, answers: _Answers, slope: float, width: int = 0, **options: Any
+    blank: ConfidenceCurve,
+    answers: _Answers,
+    slope: float,
+    width: int = 0,
+    **options: Any,
 ) -> tuple[PooledFit, FloatArray]:
     """A fit of the curve's features, or of its first, and held-out log-odds (n,)."""
     width, n_atoms = (width, 0) if width else (blank.coef.size, blank.atoms.size)
@@ -218,13 +301,20 @@ def _fit_curve(
 
 
 def _with_prior(
-    terms: BinaryTerms, ends: FloatArray, offset: FloatArray, at_end: float, n_atoms: int = 0
+    terms: BinaryTerms,
+    ends: FloatArray,
+    offset: FloatArray,
+    at_end: float,
+    n_atoms: int = 0,
 ) -> BinaryTerms:
-    """What is known before the fit, as examples: at the ends, of the slope and the tilt, which are
-    the second and the third feature, and of the last features, those of atoms.
+    """What is known before the fit, as examples: at the ends, of the slope and the
+    tilt, which are the second and the third feature, and of the last features, those of
+    atoms.
     """
     eye = np.eye(terms.n_features)
-    own = eye[1:3] * np.sqrt(2.0 * _RIDGES[: len(eye) - 1])[:, None]  # two examples bend by 1/2
+    own = (
+        eye[1:3] * np.sqrt(2.0 * _RIDGES[: len(eye) - 1])[:, None]
+    )  # two examples bend by 1/2
     return terms.with_prior(
         np.vstack([ends, own, eye[len(eye) - n_atoms :]]),
         np.append(offset, np.zeros(len(own) + n_atoms)),
@@ -232,12 +322,17 @@ def _with_prior(
     )
 
 
-def _combine(signals: FloatArray, right: BoolArray, counts: FloatArray) -> SignalCombination:
-    """How the signals (n, k) make the confidence under which the answers are most likely.
+def _combine(
+    signals: FloatArray, right: BoolArray, counts: FloatArray
+) -> SignalCombination:
+    """How the signals (n, k) make the confidence under which the answers are most
+    likely.
 
-    The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
+    The coefficients are shrunk towards the mean of the log-odds, as far as the examples
+    allow.
     """
-    ends, trials = np.unique([signals.min(axis=0), signals.max(axis=0)], axis=0), []
+    ends = np.unique([signals.min(axis=0), signals.max(axis=0)], axis=0)
+    trials = []
     for price, closest in _cuts(counts):
         features, odds = _read_signals(signals, closest)
         terms = BinaryTerms(features, right, odds, counts)
@@ -261,7 +356,8 @@ def _read_signals(signals: FloatArray, closest: float) -> tuple[FloatArray, Floa
 
 
 def _cuts(counts: FloatArray) -> list[tuple[float, float]]:
-    """How close to 0 and 1 confidences may be cut, after what log loss has to fall by for it.
+    """How close to 0 and 1 confidences may be cut, after what log loss has to fall by
+    for it.
 
     The coarsest is 1 / (n + 2): n of n right are (n + 1) / (n + 2).
     """
@@ -285,89 +381,134 @@ def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:
     keys = confidence_rules.confidence_keys(answers.confidence)
     values, place = np.unique(keys, return_inverse=True)
     atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
-    return ConfidenceCurve(np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms, closest)
+    return ConfidenceCurve(
+        np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms, closest
+    )
 
 
-def _with_grid(curve: ConfidenceCurve, stated: FloatArray, weights: FloatArray) -> ConfidenceCurve:
+def _with_grid(
+    curve: ConfidenceCurve, stated: FloatArray, weights: FloatArray
+) -> ConfidenceCurve:
     """The same, non-decreasing: at values of the fit, spread evenly among them."""
-    values, place = np.unique(confidence_rules.confidence_keys(stated), return_inverse=True)
+    values, place = np.unique(
+        confidence_rules.confidence_keys(stated), return_inverse=True
+    )
     counts = sum_by(place, weights, values.size)
     step = np.cumsum(counts) * (_GRID - 1) // counts.sum()
     first = np.append(True, np.diff(step) > 0) | np.isin(values, curve.atoms)
     first[-1] = True
     part = np.cumsum(first) - 1
-    return replace(curve, grid=values[first], counts=sum_by(part, counts, int(part[-1]) + 1))
+    return replace(
+        curve, grid=values[first], counts=sum_by(part, counts, int(part[-1]) + 1)
+    )
 
 
-#: Without a pile of scores, odds are believed up to so many times the number of examples.
+#: Without a pile of scores, odds are believed up to so many times the number of
+#: examples.
 _BORNE_OUT = 10.0
-#: Before the fit: the weight of a hit and of a miss at either end of the scores, shared by the
-#: labels; and two labels that differ so little. Slope and tilt have the precisions of above.
-_AT_ENDS, _LABELS_ALIKE = 0.5, (2.0, 0.01)
+#: Before the fit: the weight of a hit and of a miss at either end of the scores, shared
+#: by the labels; and two labels that differ so little. Slope and tilt have the
+#: precisions of above.
+_AT_ENDS = 0.5
+_LABELS_ALIKE = (2.0, 0.01)
 
 
 @one_blas_thread()
 def fit_multilabel(
     scores: FloatArray, labels: FloatArray, weights: FloatArray
 ) -> tuple[confidence_rules.MultilabelCurves, dict[str, Any]]:
-    """Curves of scores (n, labels) for labels of 0, 1 and NaN (n, labels), and a report.
+    """Curves of scores (n, labels) for labels of 0, 1 and NaN (n, labels), and a
+    report.
 
-    Log-odds of the curves and of the scores are averaged by held-out log loss. Weights (n,) are of
-    rows; so is the standard error, as labels of a row go together.
+    Log-odds of the curves and of the scores are averaged by held-out log loss. Weights
+    (n,) are of rows; so is the standard error, as labels of a row go together.
     """
     n_labels = scores.shape[1]
     row, label = np.nonzero(~np.isnan(labels) & (weights > 0.0)[:, None])
     if not row.size:
         raise ValueError("`labels` must have known entries; got NaN everywhere.")
     share = weights / weights.sum()
-    hits, counts = labels[row, label] == 1.0, share[row] * effective_size(share)
+    hits = labels[row, label] == 1.0
+    counts = share[row] * effective_size(share)
     edges, ends = _find_piles(scores[row, label], hits, counts)
-    odds, spread, *piled = confidence_rules.score_features(scores[row, label], NUMPY, edges, ends)
-    # Where examples tell most, so that what is known of the shift and of the slope is independent.
-    centre = np.average(np.stack([odds, spread]), axis=1, weights=share[row] * np.exp(spread))
+    odds, spread, *piled = confidence_rules.score_features(
+        scores[row, label], NUMPY, edges, ends
+    )
+    # Where examples tell most, so that what is known of the shift and of the slope is
+    # independent.
+    centre = np.average(
+        np.stack([odds, spread]), axis=1, weights=share[row] * np.exp(spread)
+    )
     piles = [k for k, part in enumerate(piled) if part.any()]
-    columns = [np.ones(row.size), odds - centre[0], spread - centre[1], *(piled[k] for k in piles)]
+    columns = [
+        np.ones(row.size),
+        odds - centre[0],
+        spread - centre[1],
+        *(piled[k] for k in piles),
+    ]
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
     places = np.unique([np.argmin(odds), np.argmax(odds)])
-    prior = _with_prior(terms, terms.features[places], odds[places], _AT_ENDS / n_labels)
+    prior = _with_prior(
+        terms, terms.features[places], odds[places], _AT_ENDS / n_labels
+    )
     codes = np.append(label, np.full(prior.offset.size - label.size, -1))[:, None]
     blocks = [-1] * 3 + [0] * len(piles)
-    found = fit_pooled(prior, codes, (n_labels,), common_blocks=blocks, alike=_LABELS_ALIKE)
+    found = fit_pooled(
+        prior, codes, (n_labels,), common_blocks=blocks, alike=_LABELS_ALIKE
+    )
     held_out = found.scores_left_out()[: odds.size]
     kept = uncalibrated_share(odds, held_out, hits, counts, row)
-    words = f"log-odds were averaged: {kept:.0%} uncalibrated, {1.0 - kept:.0%} curves of labels"
-    why = f"all {hits.size} labels are {int(hits[0])}" if hits.all() or not hits.any() else ""
+    words = (
+        f"log-odds were averaged: {kept:.0%} uncalibrated, {1.0 - kept:.0%} curves of "
+        "labels"
+    )
+    why = (
+        f"all {hits.size} labels are {int(hits[0])}"
+        if hits.all() or not hits.any()
+        else ""
+    )
     if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
-        why = f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
+        why = (
+            f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
+        )
     if why:
-        kept, words = 1.0, f"the probabilities were kept as they are: {why}"
+        kept = 1.0
+        words = f"the probabilities were kept as they are: {why}"
         what = f"`labels` teach nothing: {why}; the probabilities are kept"
         remedy = "Check `labels`, and use more examples, with labels of 0 and 1"
         warn_user(f"{what}. {remedy}.", FitDataWarning)
     averaged = held_out + kept * (odds - held_out)
     several = {"uncalibrated": odds, "pooled": held_out, "average": averaged}
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
-    losses = {k: sum_by(row, terms.losses(each), len(share)) / known for k, each in several.items()}
+    losses = {
+        k: sum_by(row, terms.losses(each), len(share)) / known
+        for k, each in several.items()
+    }
     _, error = mean_and_error(losses["uncalibrated"] - losses["average"], share)
     report = found.report(words, losses, share, error)
     coef = (1.0 - kept) * (found.common + found.groups[0])
     shift = coef[:, 0] - coef[:, 1:3] @ centre
     jumps = np.zeros((2, n_labels))
     jumps[piles] = coef[:, 3:].T
-    slope, tilt = 1.0 + coef[:, 1], coef[:, 2].copy()
-    return confidence_rules.MultilabelCurves(shift, slope, tilt, edges, ends, jumps), report
+    slope = 1.0 + coef[:, 1]
+    tilt = coef[:, 2].copy()
+    return confidence_rules.MultilabelCurves(
+        shift, slope, tilt, edges, ends, jumps
+    ), report
 
 
 def _find_piles(
     scores: FloatArray, hits: BoolArray, counts: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Edges beyond which scores (m,) pile up, and the log-odds (2,) that they are cut to.
+    """Edges beyond which scores (m,) pile up, and the log-odds (2,) that they are cut
+    to.
 
-    A largest or least score that comes more than once, as probabilities rounded to 0 and 1 do,
-    shows no more than how often its labels are there. Without such a pile, scores are as
-    extreme as any of the fit, or as the number of examples supports.
+    A largest or least score that comes more than once, as probabilities rounded to 0
+    and 1 do, shows no more than how often its labels are there. Without such a pile,
+    scores are as extreme as any of the fit, or as the number of examples supports.
     """
-    edges, ends = np.array([-FARTHEST_SCORE, FARTHEST_SCORE]), np.empty(2)
+    edges = np.array([-FARTHEST_SCORE, FARTHEST_SCORE])
+    ends = np.empty(2)
     cut = np.clip(scores, -FARTHEST_SCORE, FARTHEST_SCORE)
     keys = cut.astype(np.float32)
     values = np.unique(keys).astype(np.float64)
@@ -386,7 +527,8 @@ def _find_piles(
     return edges, np.sort(ends)
 
 
-#: Decides between coefficients that the examples cannot distinguish, and is too small to shrink.
+#: Decides between coefficients that the examples cannot distinguish, and is too small
+#: to shrink.
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.
 _LEAST_SPREAD = 1e-90
@@ -400,26 +542,33 @@ def with_both_classes(examples: Examples) -> Examples:
     keep = some.logits.to_host(some.logits.possible_counts) > 1.0
     if not keep.any():
         rule = "`logits` must have rows in which both classes are possible"
-        raise ValueError(f"{rule}; got one class at -inf in every row: nothing to calibrate.")
+        raise ValueError(
+            f"{rule}; got one class at -inf in every row: nothing to calibrate."
+        )
     return some.take(keep)
 
 
 def fit_logistic(
     examples: Examples, features: FloatArray
 ) -> tuple[FloatArray, Solution[FloatArray]]:
-    """Coefficients of features (n, k) and, last, the intercept, by least log loss on the targets.
+    """Coefficients of features (n, k) and, last, the intercept, by least log loss on
+    the targets.
 
-    Those of several features are not negative: of the best fits with some of the features, it is
-    the best one that has no negative coefficient.
+    Those of several features are not negative: of the best fits with some of the
+    features, it is the best one that has no negative coefficient.
     """
     centre = examples.share @ features
     spread = np.sqrt(examples.share @ (features - centre) ** 2)
-    varies = spread > np.maximum(_LEAST_SPREAD, _ROUNDING_SPREAD * np.abs(features).max(axis=0))
+    varies = spread > np.maximum(
+        _LEAST_SPREAD, _ROUNDING_SPREAD * np.abs(features).max(axis=0)
+    )
     useful = np.flatnonzero(varies).tolist()
     for size in range(len(useful), -1, -1):
         fits = []
         for chosen in map(list, combinations(useful, size)):
-            found = _minimize(examples, (features[:, chosen] - centre[chosen]) / spread[chosen])
+            found = _minimize(
+                examples, (features[:, chosen] - centre[chosen]) / spread[chosen]
+            )
             if centre.size == 1 or (found.x[:-1] >= 0.0).all():
                 coef = np.zeros(centre.size + 1)
                 coef[chosen] = found.x[:-1] / spread[chosen]
@@ -435,11 +584,15 @@ def _minimize(examples: Examples, columns: FloatArray) -> Solution[FloatArray]:
 
     Each example is one of class 1 and one of class 0, with weights by its target.
     """
-    size, hits, counts = examples.n_rows, examples.labels == 1, examples.counts
+    size = examples.n_rows
+    hits = examples.labels == 1
+    counts = examples.counts
     ones, zeros = (float(counts[rows].sum()) for rows in (hits, ~hits))
     targets = np.where(hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
     table = np.tile(np.column_stack([columns, np.ones(size)]), (2, 1))
-    weights = np.concatenate([examples.share * targets, examples.share * (1.0 - targets)])
+    weights = np.concatenate(
+        [examples.share * targets, examples.share * (1.0 - targets)]
+    )
     terms = BinaryTerms(table, np.arange(2 * size) < size, np.zeros(2 * size), weights)
     with one_blas_thread():
         start = np.zeros(table.shape[1])
@@ -447,15 +600,21 @@ def _minimize(examples: Examples, columns: FloatArray) -> Solution[FloatArray]:
 
 
 def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The numbers of a `VennAbersRule`: knots, lower, upper. Takes n log n operations."""
+    """The numbers of a `VennAbersRule`: knots, lower, upper. Takes n log n
+    operations.
+    """
     odds = per_row(binary_log_odds, examples.logits)
     keys = np.clip(odds, -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
     knots, group = np.unique(keys.astype(np.float64), return_inverse=True)
     counts = sum_by(group, examples.counts, knots.size)
     ones = sum_by(group, examples.counts * (examples.labels == 1), knots.size)
     upper = np.append(added_example(counts, ones), 1.0)
-    lower = 1.0 - np.append(added_example(counts[::-1], (counts - ones)[::-1]), 1.0)[::-1]
-    upper = np.clip(upper, 1e-300, 1.0)  # so many examples that one more is rounded away
+    lower = (
+        1.0 - np.append(added_example(counts[::-1], (counts - ones)[::-1]), 1.0)[::-1]
+    )
+    upper = np.clip(
+        upper, 1e-300, 1.0
+    )  # so many examples that one more is rounded away
     lower = np.clip(lower, 0.0, np.minimum(np.append(1.0, upper[:-1]), 1.0 - 2.0**-53))
     steps = (np.diff(lower) > 0.0) | (np.diff(upper) > 0.0)
     steps[0] |= not steps.any()
@@ -464,11 +623,13 @@ def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
-    """Isotonic regression (k,) at an example of class 1 that is added to each group in turn.
+    """Isotonic regression (k,) at an example of class 1 that is added to each group in
+    turn.
 
-    The regression is the slope of the greatest convex minorant of the cumulative sums. Its corners
-    to the right of the added example are kept on a stack while the example moves from group to
-    group, as in algorithms 1 and 2 of Vovk, Petej and Fedorova, 2015.
+    The regression is the slope of the greatest convex minorant of the cumulative sums.
+    Its corners to the right of the added example are kept on a stack while the example
+    moves from group to group, as in algorithms 1 and 2 of Vovk, Petej and Fedorova,
+    2015.
     """
     x = [-1.0, 0.0, *np.cumsum(counts).tolist()]
     y = [-1.0, 0.0, *np.cumsum(ones).tolist()]
@@ -479,15 +640,20 @@ def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
     for i in range(1, len(x) - 1):
         (left, low), (right, high) = corners[-1], corners[-2]
         found.append((high - low) / (right - left))
-        x[i], y[i] = x[i - 1] + x[i + 1] - x[i], y[i - 1] + y[i + 1] - y[i]
-        if (y[i] - low) * (right - left) < (high - low) * (x[i] - left):  # below the minorant
+        x[i] = x[i - 1] + x[i + 1] - x[i]
+        y[i] = y[i - 1] + y[i + 1] - y[i]
+        if (y[i] - low) * (right - left) < (high - low) * (
+            x[i] - left
+        ):  # below the minorant
             corners.pop()
             _add_corner(corners, (x[i], y[i]))
     return np.maximum.accumulate(np.array(found))
 
 
 def _add_corner(corners: list[tuple[float, float]], point: Any) -> None:
-    """Put a point to the left of a convex chain, without the corners that are now above it."""
+    """Put a point to the left of a convex chain, without the corners that are now
+    above it.
+    """
     while len(corners) > 1:
         (x1, y1), (x2, y2) = corners[-1], corners[-2]
         if (y1 - point[1]) * (x2 - point[0]) < (y2 - point[1]) * (x1 - point[0]):
@@ -500,21 +666,25 @@ def _add_corner(corners: list[tuple[float, float]], point: Any) -> None:
 _ROUNDING = 1e-12
 
 
-#: A rising function of the log-probability: knots (k,) and values (k,), k >= 1. Linear from the end
-#: of one step to the start of the next (the data say nothing in between), and constant outside the
-#: data.
+#: A rising function of the log-probability: knots (k,) and values (k,), k >= 1. Linear
+#: from the end of one step to the start of the next (the data say nothing in between),
+#: and constant outside the data.
 StepCurve = tuple[FloatArray, FloatArray]
 
 
 def fit_pooled_isotonic(examples: Examples) -> StepCurve:
-    """One curve for the log-probabilities of all classes, pooled, of rows with a weight."""
+    """One curve for the log-probabilities of all classes, pooled, of rows with a
+    weight.
+    """
     keys, counts = _keys_and_counts(examples, 1.0)
     hits = np.arange(examples.n_classes) == examples.labels[:, None]
     return _fit_steps(keys.ravel(), hits.ravel(), np.repeat(counts, examples.n_classes))
 
 
 def fit_classwise(examples: Examples, temperature: float) -> list[StepCurve]:
-    """One curve per class, for the scaled log-probabilities of that class, of such rows."""
+    """One curve per class, for the scaled log-probabilities of that class, of such
+    rows.
+    """
     keys, counts = _keys_and_counts(examples, temperature)
     least = 1.0 / ((float(counts.sum()) + 2.0) * examples.n_classes)
     return [
@@ -526,8 +696,8 @@ def fit_classwise(examples: Examples, temperature: float) -> list[StepCurve]:
 def _keys_and_counts(
     examples: Examples, temperature: float
 ) -> tuple[NDArray[np.float32], FloatArray]:
-    """Log-probabilities (n, classes), as they are compared; and the weights (n,) of the rows,
-    scaled to their number unless they are counts.
+    """Log-probabilities (n, classes), as they are compared; and the weights (n,) of the
+    rows, scaled to their number unless they are counts.
     """
 
     def work(block: Logits) -> Array:
@@ -540,14 +710,21 @@ def _keys_and_counts(
 
 
 def _fit_steps(
-    keys: NDArray[np.float32], hits: BoolArray, counts: FloatArray, least: float | None = None
+    keys: NDArray[np.float32],
+    hits: BoolArray,
+    counts: FloatArray,
+    least: float | None = None,
 ) -> StepCurve:
-    """The isotonic regression, from `least` up; by default that follows from the zeros."""
+    """The isotonic regression, from `least` up; by default that follows from the
+    zeros.
+    """
     from scipy.optimize import isotonic_regression
 
     possible = keys > -np.inf
     if not possible.all():
-        keys, hits, counts = keys[possible], hits[possible], counts[possible]
+        keys = keys[possible]
+        hits = hits[possible]
+        counts = counts[possible]
     knots, place = np.unique(keys, return_inverse=True)
     mass = sum_by(place, counts, knots.size)
     ones = sum_by(place[hits], counts[hits], knots.size)
@@ -556,14 +733,23 @@ def _fit_steps(
         least = 1.0 / (float(mass[:first_hit].sum()) + 2.0)
     if first_hit == knots.size:
         return np.zeros(1), np.full(1, least)
-    zeros = knots[:first_hit][-1:].astype(np.float64)  # the last of them ends the lowest step
-    knots, mass, ones = knots[first_hit:], mass[first_hit:], ones[first_hit:]
+    zeros = knots[:first_hit][-1:].astype(
+        np.float64
+    )  # the last of them ends the lowest step
+    knots = knots[first_hit:]
+    mass = mass[first_hit:]
+    ones = ones[first_hit:]
     blocks = isotonic_regression(ones / mass, weights=mass).blocks
-    starts, ends = blocks[:-1], blocks[1:] - 1
+    starts = blocks[:-1]
+    ends = blocks[1:] - 1
     totals = np.add.reduceat(mass, starts)
-    levels = np.minimum(np.maximum.accumulate(np.add.reduceat(ones, starts) / totals), 1.0)
+    levels = np.minimum(
+        np.maximum.accumulate(np.add.reduceat(ones, starts) / totals), 1.0
+    )
     below = int(np.searchsorted(levels, 1.0 - _ROUNDING))
-    levels[below:] = max([1.0 - 1.0 / (totals[below:].sum() + 2.0), *levels[:below][-1:]])
+    levels[below:] = max(
+        [1.0 - 1.0 / (totals[below:].sum() + 2.0), *levels[:below][-1:]]
+    )
     pairs = np.stack([knots[starts], knots[ends]], axis=1).astype(np.float64)
     kept = np.stack([np.ones(starts.size, np.bool_), ends > starts], axis=1)
     values = np.broadcast_to(levels[:, None], pairs.shape)[kept]

@@ -1,36 +1,39 @@
-"""Partial pooling: coefficients that differ by group, shrunk as much as the groups are alike.
+"""Partial pooling: coefficients that differ by group, shrunk as much as the groups are
+alike.
 
-The coefficients of group g are w + v_g, with v_g ~ N(0, 1/tau_f) for feature f. Newton's method on
-all of (w, v) alternates with MacKay's rule for the marginal likelihood,
-tau_f = sum_g (1 - tau_f V_gf) / sum_g v_gf^2, where V is the diagonal of the inverse Hessian. A
-group with few examples gets the common coefficients, one with many its own. Blocks of common terms
-can have a precision in the same way.
+The coefficients of group g are w + v_g, with v_g ~ N(0, 1/tau_f) for feature f.
+Newton's method on all of (w, v) alternates with MacKay's rule for the marginal
+likelihood, tau_f = sum_g (1 - tau_f V_gf) / sum_g v_gf^2, where V is the diagonal of
+the inverse Hessian. A group with few examples gets the common coefficients, one with
+many its own. Blocks of common terms can have a precision in the same way.
 
     terms = BinaryTerms(features, hits, offset, weights)        # or SoftmaxTerms(...)
-    found = fit_pooled(terms, codes, sizes)                     # codes (n, columns), -1: no group
-    found.common, found.groups[0]                               # w (c,) and v (groups, c)
-    found.scores_left_out()                                     # of each example, as if left out
+    found = fit_pooled(terms, codes, sizes)                     # codes (n, columns),
+    -1: no group found.common, found.groups[0]                               # w (c,)
+    and v (groups, c) found.scores_left_out()                                     # of
+    each example, as if left out
 
-Several columns of groups add up; they are fitted jointly. Likelihoods are summed by *cells*, the
-combinations of groups that occur: with their second derivatives C, the Hessian has, for two
-groups, the sum of C over the cells of both. It is inverted by elimination. If the groups of the
-last column are the cells, as those of one column or of a pair are, and T is their precision, the
-cells act on the others as if C were C (C + T)^-1 T. Of what is left, the groups of the largest
-column do not meet, and have a small block each, so that the cost is linear in their number; those
-of the others, and the common terms, have a dense block, the Schur complement.
+Several columns of groups add up; they are fitted jointly. Likelihoods are summed by
+*cells*, the combinations of groups that occur: with their second derivatives C, the
+Hessian has, for two groups, the sum of C over the cells of both. It is inverted by
+elimination. If the groups of the last column are the cells, as those of one column or
+of a pair are, and T is their precision, the cells act on the others as if C were C (C +
+T)^-1 T. Of what is left, the groups of the largest column do not meet, and have a small
+block each, so that the cost is linear in their number; those of the others, and the
+common terms, have a dense block, the Schur complement.
 
-`learn_groups` finds the columns that help: columns, and then pairs of columns, are added one at a
-time, if that clearly lowers the held-out log loss.
+`learn_groups` finds the columns that help: columns, and then pairs of columns, are
+added one at a time, if that clearly lowers the held-out log loss.
 
 Scores are linear in the coefficients of each example's cell. Each likelihood has
 
-- `evaluate(coef, sums)`: the loss for coefficients (n, features) or (1, features), its gradient
-  (cells, features), and a state that the others need; `sums` (cells, n) is a sparse matrix that
-  sums examples, which are sorted by cell;
+- `evaluate(coef, sums)`: the loss for coefficients (n, features) or (1, features), its
+  gradient (cells, features), and a state that the others need; `sums` (cells, n) is a
+  sparse matrix that sums examples, which are sorted by cell;
 - `curvature(state, sums)`: the Hessian (cells, features, features);
-- `leave_out(state, rows, spreads, cell)`: scores of some rows by one Newton step of the fit without
-  each; `spreads` (cells, features, features) are the covariances of the coefficients in the cells
-  (rows,).
+- `leave_out(state, rows, spreads, cell)`: scores of some rows by one Newton step of the
+  fit without each; `spreads` (cells, features, features) are the covariances of the
+  coefficients in the cells (rows,).
 """
 
 from __future__ import annotations
@@ -54,27 +57,39 @@ from hokical._fitting.searches import Solution, StopReason, minimize_newton
 
 #: Cells of fewer rows than this on average are summed all at once.
 _FEW_ROWS = 20
-#: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
-LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
+#: Precisions lie within these bounds; the lower is that of terms which are not shrunk,
+#: too.
+LEAST_PRECISION = 1e-2
+MOST_PRECISION = 1e6
 #: Precisions of common terms start at the first, those of groups between the others.
-_START, _STARTS = 10.0, (0.3, 1000.0)
-#: Rounds of the precisions, which have converged where none moves by more than this factor, and
-#: the steepest slope from which they are extrapolated, by no more than the last factor; ...
-_ROUNDS, _STILL, _STEEPEST, _LONGEST = 30, 1.25, 0.9, 30.0
-#: ... what is expected of the next round, and of Newton's last step, at most, per example.
-_LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-8, 100
+_START = 10.0
+_STARTS = (0.3, 1000.0)
+#: Rounds of the precisions, which have converged where none moves by more than this
+#: factor, and the steepest slope from which they are extrapolated, by no more than the
+#: last factor; ...
+_ROUNDS = 30
+_STILL = 1.25
+_STEEPEST = 0.9
+_LONGEST = 30.0
+#: ... what is expected of the next round, and of Newton's last step, at most, per
+#: example.
+_LOOSE = 1e-4
+_TIGHT = 1e-8
+_MAX_ITER = 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
-#: Coefficients of the groups of all columns but the largest, whose Hessian is made whole: at most
-#: so many; and with pairs of columns.
-MOST_DENSE, _MOST_WITH_PAIRS = 2000, 300
+#: Coefficients of the groups of all columns but the largest, whose Hessian is made
+#: whole: at most so many; and with pairs of columns.
+MOST_DENSE = 2000
+_MOST_WITH_PAIRS = 300
 #: Examples for each combination of groups that a pair has on average at least.
 _LEAST_EXAMPLES = 4
 #: Numbers of covariances of rows that are held at a time.
 _HELD = 1 << 20
-#: Matrices up to this size are inverted side by side, so many at a time that they stay in a cache:
-#: calls of LAPACK would be mostly overhead.
-_SMALL, _AT_A_TIME = 12, 512
+#: Matrices up to this size are inverted side by side, so many at a time that they stay
+#: in a cache: calls of LAPACK would be mostly overhead.
+_SMALL = 12
+_AT_A_TIME = 512
 
 
 def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
@@ -83,8 +98,12 @@ def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
 
 
 def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
-    """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
-    if len(left) < _FEW_ROWS * sums.shape[0]:  # a product per cell would be mostly overhead
+    """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by
+    cell.
+    """
+    if (
+        len(left) < _FEW_ROWS * sums.shape[0]
+    ):  # a product per cell would be mostly overhead
         outer = left[:, :, None] * right[:, None, :]
         found = sums @ outer.reshape(len(left), -1)
         return np.asarray(found.reshape(-1, *outer.shape[1:]))
@@ -110,11 +129,15 @@ class BinaryTerms:
         return binary_losses(scores, self.hits)
 
     def with_prior(self, rows: Any, offset: Any, weights: Any) -> BinaryTerms:
-        """The same, with two more examples for each of the `rows` (m, c): a hit and a miss.
+        """The same, with two more examples for each of the `rows` (m, c): a hit and a
+        miss.
 
-        They come last. A row of features whose scores are known to be near the offset is a prior.
+        They come last. A row of features whose scores are known to be near the offset
+        is a prior.
         """
-        more, known, counts = (np.repeat(each, 2, axis=0) for each in (rows, offset, weights))
+        more, known, counts = (
+            np.repeat(each, 2, axis=0) for each in (rows, offset, weights)
+        )
         return BinaryTerms(
             np.vstack([self.features, more]),
             np.append(self.hits, np.arange(known.size) % 2 == 0),
@@ -133,8 +156,12 @@ class BinaryTerms:
         bent = self.features * (self.weights * proba * (1.0 - proba))[:, None]
         return _sum_products(bent, self.features, sums)
 
-    def leave_out(self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray) -> FloatArray:
-        eta, proba, features = state[rows], expit(state[rows], np), self.features[rows]
+    def leave_out(
+        self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray
+    ) -> FloatArray:
+        eta = state[rows]
+        proba = expit(state[rows], np)
+        features = self.features[rows]
         if len(spreads) == 1:
             spread = features @ spreads[0]
         else:
@@ -143,10 +170,17 @@ class BinaryTerms:
         rest = np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
         return np.asarray(eta + lever * (proba - self.hits[rows]) / rest)
 
-    def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
-        """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
+    def ridge(
+        self, coef: FloatArray, penalty: float
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Without groups: the loss with a penalty per unit of weight, gradient and
+        Hessian.
+        """
         sums = _indicators(np.zeros((self.hits.size, 1), np.int64), 1)
-        (loss, (slope,), state), total = self.evaluate(coef[None], sums), float(self.weights.sum())
+        (loss, (slope,), state), total = (
+            self.evaluate(coef[None], sums),
+            float(self.weights.sum()),
+        )
         value = loss + 0.5 * penalty * float(coef @ coef)
         hessian = self.curvature(state, sums)[0] + penalty * np.eye(coef.size)
         return value / total, (slope + penalty * coef) / total, hessian / total
@@ -154,10 +188,11 @@ class BinaryTerms:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxTerms:
-    """Scores `offset` (n, K) + scale * `log_proba` (n, K) + bias (K,) of the classes `labels` (n,).
+    """Scores `offset` (n, K) + scale * `log_proba` (n, K) + bias (K,) of the classes
+    `labels` (n,).
 
-    The coefficients are the scale and, if `biased`, the biases. A masked class has an offset of
-    -inf, and 0 in `log_proba`.
+    The coefficients are the scale and, if `biased`, the biases. A masked class has an
+    offset of -inf, and 0 in `log_proba`.
     """
 
     log_proba: FloatArray
@@ -184,22 +219,29 @@ class SoftmaxTerms:
 
     def curvature(self, state: Any, sums: Any) -> FloatArray:
         _, proba = state
-        mean, drawn = self._sum_features(proba), proba * self.weights[:, None]
+        mean = self._sum_features(proba)
+        drawn = proba * self.weights[:, None]
         found = -_sum_products(mean * self.weights[:, None], mean, sums)
         scaled = drawn * self.log_proba
         found[:, 0, 0] += sums @ (scaled * self.log_proba).sum(axis=1)
         if self.biased:
-            k, across = np.arange(1, self.n_features), sums @ scaled
+            k = np.arange(1, self.n_features)
+            across = sums @ scaled
             found[:, 0, 1:] += across
             found[:, 1:, 0] += across
             found[:, k, k] += sums @ drawn
         return found
 
-    def leave_out(self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray) -> FloatArray:
-        # In terms of the scores: with their covariance M and the second derivatives W of a row's
-        # loss by them, a step is M (I - W M)^-1 times its first derivatives.
-        scores, proba, logs = state[0][rows], state[1][rows], self.log_proba[rows]
-        spread, weights = spreads[cell], self.weights[rows, None, None]
+    def leave_out(
+        self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray
+    ) -> FloatArray:
+        # In terms of the scores: with their covariance M and the second derivatives W
+        # of a row's loss by them, a step is M (I - W M)^-1 times its first derivatives.
+        scores = state[0][rows]
+        proba = state[1][rows]
+        logs = self.log_proba[rows]
+        spread = spreads[cell]
+        weights = self.weights[rows, None, None]
         residual = self._residuals(proba, rows)
         if not self.biased:
             along = (weights * spread)[:, 0, 0]
@@ -225,10 +267,14 @@ class SoftmaxTerms:
 
     def _residuals(self, proba: FloatArray, rows: Any = slice(None)) -> FloatArray:
         """Probabilities (n, K) of some rows less their truth."""
-        return np.asarray(proba - (np.arange(proba.shape[1]) == self.labels[rows, None]))
+        return np.asarray(
+            proba - (np.arange(proba.shape[1]) == self.labels[rows, None])
+        )
 
     def _sum_features(self, by_class: FloatArray) -> FloatArray:
-        """Sums (n, features) of what multiplies the coefficients, times (n, K), over classes."""
+        """Sums (n, features) of what multiplies the coefficients, times (n, K), over
+        classes.
+        """
         scale = (by_class * self.log_proba).sum(axis=1, keepdims=True)
         return np.hstack([scale, by_class]) if self.biased else scale
 
@@ -243,8 +289,8 @@ class TooManyGroupsError(ValueError):
 class PooledFit(NamedTuple):
     """The result of `fit_pooled`.
 
-    `common` (c,); `groups`, a table (groups, c) for each column, to be added to it; and the
-    `precisions` (1 + columns, c) of the common terms and of those of each column.
+    `common` (c,); `groups`, a table (groups, c) for each column, to be added to it; and
+    the `precisions` (1 + columns, c) of the common terms and of those of each column.
     """
 
     common: FloatArray
@@ -253,25 +299,31 @@ class PooledFit(NamedTuple):
     solution: Solution[FloatArray]
 
     def scores_left_out(self) -> FloatArray:
-        """Scores (n, ...) of each example, approximately as if it had been left out of the fit.
+        """Scores (n, ...) of each example, approximately as if it had been left out of
+        the fit.
 
         The precisions stay those of the whole. See `structured` for the formula.
         """
         point: _Point = self.solution.point
-        problem, width = point.problem, self.common.size
+        problem = point.problem
+        width = self.common.size
         found: FloatArray = np.empty_like(problem.terms.offset)
         held = width * width * max(1, problem.n_dense)
         for part in cut_rows(problem.cell.size, max(1, _HELD // held)):
             cell = problem.cell[part]
             covariances = point.inverse.covariances(np.arange(cell[0], cell[-1] + 1))
-            own = problem.terms.leave_out(point.state, part, covariances, cell - cell[0])
+            own = problem.terms.leave_out(
+                point.state, part, covariances, cell - cell[0]
+            )
             found[problem.places[part]] = own
         return found
 
     def report(
         self, words: str, losses: dict[str, FloatArray], share: FloatArray, error: float
     ) -> dict[str, Any]:
-        """What was fitted, in words, held-out losses (n,) of the candidates, and how it ended."""
+        """What was fitted, in words, held-out losses (n,) of the candidates, and how
+        it ended.
+        """
         means = {name: float(share @ each) for name, each in losses.items()}
         text = ", ".join(f"{name} {loss:.5f}" for name, loss in means.items())
         return {
@@ -284,38 +336,51 @@ class PooledFit(NamedTuple):
 
 
 def fit_pooled(
-    terms: PooledTerms, codes: IntArray | None = None, sizes: Sequence[int] = (), *,
-    own_blocks: Sequence[int] | None = None, common_blocks: Sequence[int] | None = None,
-    start: PooledFit | None = None, alike: tuple[float, float] = (0.0, 0.0),
+    terms: PooledTerms,
+    codes: IntArray | None = None,
+    sizes: Sequence[int] = (),
+    *,
+    own_blocks: Sequence[int] | None = None,
+    common_blocks: Sequence[int] | None = None,
+    start: PooledFit | None = None,
+    alike: tuple[float, float] = (0.0, 0.0),
     most_dense: int = MOST_DENSE,
-) -> PooledFit:  # fmt: skip
-    """Fit common coefficients and those of groups, with precisions by marginal likelihood.
+) -> PooledFit:
+    """Fit common coefficients and those of groups, with precisions by marginal
+    likelihood.
 
     Parameters
     ----------
     terms : the likelihood, with one row per example
-        Everything is shrunk towards coefficients of 0: put what is known before the fit into the
-        offset. Weights count examples; divide relative ones first.
+        Everything is shrunk towards coefficients of 0: put what is known before the fit
+        into the offset. Weights count examples; divide relative ones first.
     codes : (n, columns), optional
-        The group of each example in each column, from 0; -1 where it is not known. Without them,
-        the common terms alone are fitted.
+        The group of each example in each column, from 0; -1 where it is not known.
+        Without them, the common terms alone are fitted.
     sizes : the number of groups of each column
     own_blocks : (features,), optional
-        Features with the same number share a precision, in each column; by default each has its
-        own.
+        Features with the same number share a precision, in each column; by default each
+        has its own.
     common_blocks : (features,), optional
-        The same for the common terms; those with -1, by default all, keep the least precision.
+        The same for the common terms; those with -1, by default all, keep the least
+        precision.
     start : a fit with the first of the columns, optional
         Its coefficients and precisions are where the search starts.
     alike : (float, float)
-        How many groups are known before the fit, and the sum of their squared coefficients, in each
-        block: a gamma prior of the precisions.
+        How many groups are known before the fit, and the sum of their squared
+        coefficients, in each block: a gamma prior of the precisions.
     most_dense : the most numbers that the dense block may have
     """
-    problem, width = _Problem(terms, codes, sizes), terms.n_features
+    problem = _Problem(terms, codes, sizes)
+    width = terms.n_features
     if problem.n_dense * width > most_dense:
-        rule = f"`groups` may have one column of very many groups; got columns of {list(sizes)}"
-        remedy = f"Merge the rare groups of all but one, to {most_dense // width} in all"
+        rule = (
+            "`groups` may have one column of very many groups; got columns of "
+            f"{list(sizes)}"
+        )
+        remedy = (
+            f"Merge the rare groups of all but one, to {most_dense // width} in all"
+        )
         raise TooManyGroupsError(f"{rule}. {remedy}.")
     own = np.arange(width) if own_blocks is None else np.array(own_blocks)
     first = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
@@ -327,16 +392,20 @@ def fit_pooled(
     tables = [np.zeros((size, width)) for size in (1, *sizes)]
     known = [] if start is None else [start.common[None], *start.groups]
     if start is not None:
-        tables[: len(known)], tau[blocks[: len(known)]] = known, start.precisions
+        tables[: len(known)] = known
+        tau[blocks[: len(known)]] = start.precisions
     x = np.vstack([tables[k] for k in problem.order]).ravel()
     point = problem.evaluate(x, np.zeros(x.size))
     by_row = np.repeat(blocks[problem.order], problem.sizes, axis=0).ravel()
-    # The precisions of what is new are those with which slopes at 0 are as large as they are.
+    # The precisions of what is new are those with which slopes at 0 are as large as
+    # they are.
     new = np.unique(blocks[max(1, len(known)) :])
     bent = (problem.members @ np.diagonal(point.blocks, axis1=1, axis2=2)).ravel()
     excess = np.maximum(np.bincount(by_row, point.slope**2 - bent, tau.size), 1e-100)
     tau[new] = np.clip((np.bincount(by_row, bent**2, tau.size) / excess)[new], *_STARTS)
-    found, tau = _alternate(point, tau, by_row, np.outer(alike, np.arange(free + 1) < free))
+    found, tau = _alternate(
+        point, tau, by_row, np.outer(alike, np.arange(free + 1) < free)
+    )
     parts = np.split(found.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1])
     common, *groups = (parts[k] for k in np.argsort(problem.order))
     return PooledFit(common[0], tuple(groups), tau[blocks], found)
@@ -345,33 +414,58 @@ def fit_pooled(
 def _alternate(
     point: _Point, tau: FloatArray, blocks: IntArray, prior: FloatArray
 ) -> tuple[Solution[FloatArray], FloatArray]:
-    """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed.
+    """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is
+    fixed.
 
-    By MacKay's rule: what the data decide of a block, over the sum of squares there, to both of
-    which the `prior` (2, blocks) is added. Where groups do not differ, that alone creeps towards
-    infinity; so the next precisions are where a secant through two rounds meets the fixed point.
+    By MacKay's rule: what the data decide of a block, over the sum of squares there, to
+    both of which the `prior` (2, blocks) is added. Where groups do not differ, that
+    alone creeps towards infinity; so the next precisions are where a secant through two
+    rounds meets the fixed point.
     """
-    still, before, then, rounds = tau.size == 1, np.log(tau), np.log(tau), 0
+    still = tau.size == 1
+    before = np.log(tau)
+    then = np.log(tau)
+    rounds = 0
     while not still and rounds < _ROUNDS:
         point = replace(point, precision=tau[blocks])
-        found, variance = point.minimize(tol=10.0 * _LOOSE, max_iter=1), point.inverse.diagonal()
-        decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
-        decided, squares = decided + prior[0], np.bincount(blocks, found.x**2, tau.size) + prior[1]
+        found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
+        variance = point.inverse.diagonal()
+        decided = np.bincount(
+            blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size
+        )
+        decided = decided + prior[0]
+        squares = np.bincount(blocks, found.x**2, tau.size) + prior[1]
         with np.errstate(divide="ignore", invalid="ignore"):
             wanted = np.where(decided > _NOTHING, decided / squares, np.inf)
-        wanted = np.append(np.clip(wanted[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
-        now, updated = np.log(tau), np.log(wanted)
+        wanted = np.append(
+            np.clip(wanted[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1]
+        )
+        now = np.log(tau)
+        updated = np.log(wanted)
         moved = np.where(now == before, 1.0, now - before)
-        secant = np.clip(np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST)
+        secant = np.clip(
+            np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST
+        )
         longest = np.maximum(np.log(_LONGEST), np.abs(updated - now))
-        following = tau * np.exp(np.clip((updated - now) / (1.0 - secant), -longest, longest))
-        slope = 0.5 * (decided - tau * squares)  # of the log marginal likelihood, by log tau
-        before, then, point, rounds = now, updated, found.point, rounds + 1
+        following = tau * np.exp(
+            np.clip((updated - now) / (1.0 - secant), -longest, longest)
+        )
+        slope = 0.5 * (
+            decided - tau * squares
+        )  # of the log marginal likelihood, by log tau
+        before = now
+        then = updated
+        point = found.point
+        rounds = rounds + 1
         tau = np.clip(following, LEAST_PRECISION, MOST_PRECISION)
         expected = np.abs(slope * (np.log(tau) - now)).sum()
-        still = bool((np.abs(updated - now) <= np.log(_STILL)).all()) and found.converged
+        still = (
+            bool((np.abs(updated - now) <= np.log(_STILL)).all()) and found.converged
+        )
         still &= bool(expected <= _LOOSE * point.problem.total)
-    found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
+    found = replace(point, precision=tau[blocks]).minimize(
+        tol=_TIGHT, max_iter=_MAX_ITER
+    )
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
     return replace(found, n_iter=rounds + found.n_iter, reason=reason), tau
 
@@ -379,31 +473,41 @@ def _alternate(
 class _Problem:
     """The likelihood as a function of a vector: a row of coefficients for each group.
 
-    The rows are those of one column after the other, by ascending size, the common terms first, as
-    those of a column of one group; `sizes` are their numbers, and `order` the columns. `rows`
-    (cells, columns) are those of each cell's groups, one past the last for none, and `cell` (n,) is
-    the cell of each example; examples are sorted by it, and `places` (n,) are theirs among those
-    given.
+    The rows are those of one column after the other, by ascending size, the common
+    terms first, as those of a column of one group; `sizes` are their numbers, and
+    `order` the columns. `rows` (cells, columns) are those of each cell's groups, one
+    past the last for none, and `cell` (n,) is the cell of each example; examples are
+    sorted by it, and `places` (n,) are theirs among those given.
     """
 
-    def __init__(self, terms: PooledTerms, codes: IntArray | None, sizes: Sequence[int]) -> None:
-        counts, common = np.array([1, *sizes]), np.zeros((terms.weights.size, 1), np.int64)
+    def __init__(
+        self, terms: PooledTerms, codes: IntArray | None, sizes: Sequence[int]
+    ) -> None:
+        counts = np.array([1, *sizes])
+        common = np.zeros((terms.weights.size, 1), np.int64)
         self.order = np.argsort(counts, kind="stable")
         codes = (common if codes is None else np.hstack([common, codes]))[:, self.order]
-        self.places, self.sizes = np.lexsort(codes.T), counts[self.order]
+        self.places = np.lexsort(codes.T)
+        self.sizes = counts[self.order]
         codes = codes[self.places]
         first = np.append(True, (codes[1:] != codes[:-1]).any(axis=1))
-        self.n_rows, self.cell = int(counts.sum()), np.cumsum(first) - 1
+        self.n_rows = int(counts.sum())
+        self.cell = np.cumsum(first) - 1
         starts = np.cumsum(self.sizes) - self.sizes
         self.rows = np.where(codes < 0, self.n_rows, starts + codes)[first]
-        parts = (each[self.places] if np.ndim(each) else each for each in vars(terms).values())
+        parts = (
+            each[self.places] if np.ndim(each) else each
+            for each in vars(terms).values()
+        )
         self.terms: PooledTerms = type(terms)(*parts)
         self.total = float(self.terms.weights.sum())
-        # Cells that have a row of the last column for themselves; none if some share one.
+        # Cells that have a row of the last column for themselves; none if some share
+        # one.
         last = self.rows[:, -1]
         alone = np.bincount(last, minlength=self.n_rows)[: self.n_rows].max() <= 1
         self.own = np.flatnonzero((last < self.n_rows) & alone & (self.sizes.size > 1))
-        # The rows (cells, columns) of the other columns, and how many these have but for the last.
+        # The rows (cells, columns) of the other columns, and how many these have but
+        # for the last.
         self.shared = self.rows[:, :-1] if self.own.size else self.rows
         self.n_dense = int(self.sizes[: self.shared.shape[1] - 1].sum())
         # Sparse matrices that sum examples by cell, and cells by group.
@@ -412,11 +516,19 @@ class _Problem:
 
     @cached_property
     def meetings(self) -> tuple[Any, Any, Any]:
-        """The same by rows of the last shared column, by these and dense ones, by two of them."""
-        size, dense = self.n_dense, self.shared[:, :-1]
-        last, n_last = self.shared[:, -1:] - size, int(self.sizes[self.shared.shape[1] - 1])
+        """The same by rows of the last shared column, by these and dense ones, by
+        two of them.
+        """
+        size = self.n_dense
+        dense = self.shared[:, :-1]
+        last = self.shared[:, -1:] - size
+        n_last = int(self.sizes[self.shared.shape[1] - 1])
         borders, pairs = (
-            np.where(dense[:, None] < size, left[:, :, None] * size + dense[:, None], n * size)
+            np.where(
+                dense[:, None] < size,
+                left[:, :, None] * size + dense[:, None],
+                n * size,
+            )
             for left, n in ((last, n_last), (dense, size))
         )
         return (
@@ -430,15 +542,21 @@ class _Problem:
         coef = coef if len(coef) == 1 else np.take(coef, self.cell, axis=0)
         loss, slope, state = self.terms.evaluate(coef, self.sums)
         blocks = self.terms.curvature(state, self.sums)
-        return _Point(self, x, loss, (self.members @ slope).ravel(), state, blocks, precision)
+        return _Point(
+            self, x, loss, (self.members @ slope).ravel(), state, blocks, precision
+        )
 
 
 def _indicators(places: IntArray, size: int) -> Any:
-    """A sparse matrix (size, n) with 1 at those of the places (n, k) that are below the size."""
+    """A sparse matrix (size, n) with 1 at those of the places (n, k) that are below
+    the size.
+    """
     from scipy.sparse import csr_array
 
     column, k = np.nonzero(places < size)
-    return csr_array((np.ones(column.size), (places[column, k], column)), (size, len(places)))
+    return csr_array(
+        (np.ones(column.size), (places[column, k], column)), (size, len(places))
+    )
 
 
 def _sum_rows(table: FloatArray, rows: IntArray) -> FloatArray:
@@ -464,7 +582,9 @@ class _Point:
 
     @property
     def value(self) -> float:
-        return (self.loss + 0.5 * float(self.precision @ self.x**2)) / self.problem.total
+        return (
+            self.loss + 0.5 * float(self.precision @ self.x**2)
+        ) / self.problem.total
 
     @property
     def gradient(self) -> FloatArray:
@@ -473,7 +593,9 @@ class _Point:
     @cached_property
     def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        return _Inverse(self.problem, self.blocks, self.precision.reshape(self.problem.n_rows, -1))
+        return _Inverse(
+            self.problem, self.blocks, self.precision.reshape(self.problem.n_rows, -1)
+        )
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""
@@ -488,17 +610,23 @@ class _Point:
 
 
 def _invert(blocks: FloatArray) -> FloatArray:
-    """The inverses of positive definite matrices (m, c, c); many small ones side by side."""
-    size, inverse = blocks.shape[1], np.empty_like(blocks)
+    """The inverses of positive definite matrices (m, c, c); many small ones side by
+    side.
+    """
+    size = blocks.shape[1]
+    inverse = np.empty_like(blocks)
     if size > _SMALL:
         return np.asarray(np.linalg.inv(blocks), np.float64)
     for part in cut_rows(len(blocks), _AT_A_TIME):
         found = np.moveaxis(blocks[part], 0, 2).copy()
         product = np.empty_like(found)
         for k in range(size):  # Gauss and Jordan, in place
-            pivot, column = 1.0 / found[k, k], found[:, k].copy()
+            pivot = 1.0 / found[k, k]
+            column = found[:, k].copy()
             row = found[k] * pivot
-            row[k], column[k], found[:, k] = pivot, 0.0, 0.0
+            row[k] = pivot
+            column[k] = 0.0
+            found[:, k] = 0.0
             found -= np.multiply(column[:, None], row, out=product)
             found[k] = row
         inverse[part] = np.moveaxis(found, 2, 0)
@@ -506,46 +634,65 @@ def _invert(blocks: FloatArray) -> FloatArray:
 
 
 class _Inverse:
-    """The inverse Hessian: cells' own rows are eliminated, then those of the last shared column.
+    """The inverse Hessian: cells' own rows are eliminated, then those of the last
+    shared column.
 
-    It is made from the second derivatives (cells, c, c) and the precisions (rows, c). Given the
-    coefficients w of a cell in the shared columns, those in all are `kept` w on average, with the
-    covariance `own`, where it has a row for itself. Given those x of the dense rows, those of the
-    last shared column are -`carried` x, with the covariance `last`; `dense` is that of x.
+    It is made from the second derivatives (cells, c, c) and the precisions (rows, c).
+    Given the coefficients w of a cell in the shared columns, those in all are `kept` w
+    on average, with the covariance `own`, where it has a row for itself. Given those x
+    of the dense rows, those of the last shared column are -`carried` x, with the
+    covariance `last`; `dense` is that of x.
     """
 
-    def __init__(self, problem: _Problem, blocks: FloatArray, precision: FloatArray) -> None:
-        self.problem, self.precision = problem, precision
-        size, width = problem.n_dense, precision.shape[1]
-        self.own_rows, eye = problem.rows[problem.own, -1], np.eye(width)
-        tau, mine = precision[self.own_rows, None], blocks[problem.own]
+    def __init__(
+        self, problem: _Problem, blocks: FloatArray, precision: FloatArray
+    ) -> None:
+        self.problem = problem
+        self.precision = precision
+        size = problem.n_dense
+        width = precision.shape[1]
+        self.own_rows = problem.rows[problem.own, -1]
+        eye = np.eye(width)
+        tau = precision[self.own_rows, None]
+        mine = blocks[problem.own]
         self.own = _invert(mine + eye * tau)
         self.kept = self.own * tau
         if problem.own.size:
             blocks = blocks.copy()
             blocks[problem.own] = mine @ self.kept
-        flat, n_last = blocks.reshape(len(blocks), -1), problem.meetings[0].shape[0]
+        flat = blocks.reshape(len(blocks), -1)
+        n_last = problem.meetings[0].shape[0]
         block, border, dense = (
-            (each @ flat).reshape(m, n, width, width).swapaxes(1, 2).reshape(m, width, n * width)
+            (each @ flat)
+            .reshape(m, n, width, width)
+            .swapaxes(1, 2)
+            .reshape(m, width, n * width)
             for each, m, n in zip(
                 problem.meetings, (n_last, n_last, size), (1, size, size), strict=True
             )
         )
         self.last = _invert(block + eye * precision[size : size + n_last, None])
         self.carried = self.last @ border
-        complement = dense.reshape(size * width, size * width) + np.diag(precision[:size].ravel())
+        complement = dense.reshape(size * width, size * width) + np.diag(
+            precision[:size].ravel()
+        )
         complement -= np.tensordot(border, self.carried, ([0, 1], [0, 1]))
         self.dense = np.asarray(np.linalg.inv(complement))
 
     def solve(self, vector: FloatArray) -> FloatArray:
         """The inverse times a vector (parameters,)."""
-        problem, size, width = self.problem, self.problem.n_dense, self.precision.shape[1]
+        problem = self.problem
+        size = self.problem.n_dense
+        width = self.precision.shape[1]
         table = vector.reshape(-1, width)
-        own, moved = table[self.own_rows][:, :, None], np.zeros((len(problem.rows), width))
+        own = table[self.own_rows][:, :, None]
+        moved = np.zeros((len(problem.rows), width))
         moved[problem.own] = (own - self.kept.swapaxes(1, 2) @ own)[:, :, 0]
         table = table - problem.members @ moved
         last = table[size : size + len(self.last)]
-        first = self.dense @ (table[:size].ravel() - np.tensordot(last, self.carried, 2))
+        first = self.dense @ (
+            table[:size].ravel() - np.tensordot(last, self.carried, 2)
+        )
         last = (self.last @ last[..., None])[..., 0] - self.carried @ first
         found = np.zeros(self.precision.shape)
         found[: size + len(last)] = np.append(first, last).reshape(-1, width)
@@ -555,10 +702,15 @@ class _Inverse:
 
     def diagonal(self) -> FloatArray:
         """Variances of the parameters."""
-        size, found = self.problem.n_dense, 1.0 / self.precision
+        size = self.problem.n_dense
+        found = 1.0 / self.precision
         found[:size] = np.diagonal(self.dense).reshape(found[:size].shape)
-        passed = np.einsum("gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried)
-        found[size : size + len(passed)] = np.diagonal(self.last, axis1=1, axis2=2) + passed
+        passed = np.einsum(
+            "gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried
+        )
+        found[size : size + len(passed)] = (
+            np.diagonal(self.last, axis1=1, axis2=2) + passed
+        )
         moved = self.kept - np.eye(self.precision.shape[1])
         passed = np.einsum("gab,gab->ga", moved @ self._shared(self.problem.own), moved)
         found[self.own_rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
@@ -566,7 +718,8 @@ class _Inverse:
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
-        found, some = self._shared(cells), np.isin(cells, self.problem.own)
+        found = self._shared(cells)
+        some = np.isin(cells, self.problem.own)
         place = np.searchsorted(self.problem.own, cells[some])
         kept = self.kept[place]
         found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + self.own[place]
@@ -574,13 +727,15 @@ class _Inverse:
 
     def _shared(self, cells: IntArray) -> FloatArray:
         """The same for the shared columns."""
-        size, width = self.problem.n_dense, self.precision.shape[1]
+        size = self.problem.n_dense
+        width = self.precision.shape[1]
         *dense, last = self.problem.shared[cells].T
         places = np.zeros((len(cells), size + 1, width, width))
         for rows in dense:
             places[np.arange(len(cells)), np.minimum(rows, size)] = np.eye(width)
         spread = places[:, :-1].swapaxes(1, 2).reshape(len(cells), width, size * width)
-        known, group = last < self.problem.n_rows, last - size
+        known = last < self.problem.n_rows
+        group = last - size
         spread[known] -= self.carried[group[known]]
         found = np.tensordot(spread, self.dense, 1) @ spread.swapaxes(1, 2)
         found[known] += self.last[group[known]]
@@ -606,9 +761,13 @@ class GroupEffects:
     notes: tuple[str, ...] = ()
 
     def tables(self) -> dict[Term, FloatArray]:
-        """Corrections (groups, features), with a row for unknown groups in each column."""
+        """Corrections (groups, features), with a row for unknown groups in each
+        column.
+        """
         found = {}
-        for term, table in zip(self.terms, self.fit.groups if self.fit else (), strict=True):
+        for term, table in zip(
+            self.terms, self.fit.groups if self.fit else (), strict=True
+        ):
             known = table.reshape(*self.sizes(term), -1)
             whole = np.pad(known, [*[(0, 1) for _ in term], (0, 0)])
             found[term] = whole.reshape(-1, table.shape[1])
@@ -629,17 +788,25 @@ class GroupEffects:
 
 
 def learn_groups(
-    terms: PooledTerms, codes: IntArray, without: GroupEffects, *, level: float,
-    jointly: bool = False, **options: Any,
-) -> GroupEffects:  # fmt: skip
-    """Add columns, the most helpful first, as long as one clearly helps; then pairs of columns.
+    terms: PooledTerms,
+    codes: IntArray,
+    without: GroupEffects,
+    *,
+    level: float,
+    jointly: bool = False,
+    **options: Any,
+) -> GroupEffects:
+    """Add columns, the most helpful first, as long as one clearly helps; then pairs of
+    columns.
 
-    `codes` (n, columns) are of groups by the coding of what is known `without` groups: held-out
-    losses, and a fit if there is one. A gain has to exceed so many standard errors that a gain of
-    none would reach them with the probability `level`, shared by the candidates. Columns are used
-    one by one, or `jointly`. The `options` are those of `fit_pooled`.
+    `codes` (n, columns) are of groups by the coding of what is known `without` groups:
+    held-out losses, and a fit if there is one. A gain has to exceed so many standard
+    errors that a gain of none would reach them with the probability `level`, shared by
+    the candidates. Columns are used one by one, or `jointly`. The `options` are those
+    of `fit_pooled`.
     """
-    found, share = without, terms.weights / terms.weights.sum()
+    found = without
+    share = terms.weights / terms.weights.sum()
     notes = [
         f"{name!r} has {'one' if size == 2 else 'no'} group"
         for name, size in zip(without.coding.columns, without.coding.sizes, strict=True)
@@ -653,7 +820,9 @@ def learn_groups(
         while waiting:
             trials = []
             for new in list(waiting):
-                with_new = _fit(replace(found, terms=(*found.terms, *new)), terms, codes, options)
+                with_new = _fit(
+                    replace(found, terms=(*found.terms, *new)), terms, codes, options
+                )
                 if with_new is None:
                     notes.append(f"{waiting.pop(new)} has too many combinations")
                 else:
@@ -663,9 +832,9 @@ def learn_groups(
             for gain, error, new, with_new in trials:
                 clear = gain > caution * error
                 notes.append(
-                    f"{waiting.pop(new)} was {'used' if clear else 'left out'} (held-out log loss "
-                    f"{'lower' if gain > 0.0 else 'higher'} by {abs(gain):.4f}, standard error "
-                    f"{error:.4f})"
+                    f"{waiting.pop(new)} was {'used' if clear else 'left out'} "
+                    f"(held-out log loss {'lower' if gain > 0.0 else 'higher'} by "
+                    f"{abs(gain):.4f}, standard error {error:.4f})"
                 )
                 if clear:  # the others are tried again, beside it
                     found = with_new
@@ -676,22 +845,31 @@ def learn_groups(
 def _fit(
     wanted: GroupEffects, terms: PooledTerms, codes: IntArray, options: dict[str, Any]
 ) -> GroupEffects | None:
-    """The terms that are wanted with their fit; None if the last is a pair of too many groups."""
+    """The terms that are wanted with their fit; None if the last is a pair of too
+    many groups.
+    """
     several = [wanted.sizes(term) for term in wanted.terms]
-    sizes, is_pair = [math.prod(each) for each in several], len(wanted.terms[-1]) > 1
+    sizes = [math.prod(each) for each in several]
+    is_pair = len(wanted.terms[-1]) > 1
     if is_pair and sizes[-1] * _LEAST_EXAMPLES > len(codes):
         return None
     columns = []
-    for term, each in zip(wanted.terms, several, strict=True):  # -1 where a group is not known
+    for term, each in zip(
+        wanted.terms, several, strict=True
+    ):  # -1 where a group is not known
         known = (codes[:, term] < np.array(each)).all(axis=1)
         combined = np.ravel_multi_index(codes[:, term].T, each, mode="clip")
         columns.append(np.where(known, combined, -1))
     most = _MOST_WITH_PAIRS if is_pair else MOST_DENSE
     try:
         groups = np.stack(columns, axis=1)
-        fit = fit_pooled(terms, groups, sizes, start=wanted.fit, most_dense=most, **options)
+        fit = fit_pooled(
+            terms, groups, sizes, start=wanted.fit, most_dense=most, **options
+        )
     except TooManyGroupsError:
         if is_pair:
             return None
         raise
-    return replace(wanted, fit=fit, losses=terms.losses(fit.scores_left_out() + wanted.shift))
+    return replace(
+        wanted, fit=fit, losses=terms.losses(fit.scores_left_out() + wanted.shift)
+    )

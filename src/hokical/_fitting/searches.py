@@ -1,23 +1,28 @@
-"""Searches: Newton's method with safeguards, for convex functions of many numbers, temperatures.
+"""Searches: Newton's method with safeguards, for convex functions of many numbers,
+temperatures.
 
-Of many numbers, a step is solved from the whole Hessian (`dense_step`) or by conjugate gradients
-(`cg_steps`), or leads to the least quadratic on the simplex, where the weights of an average lie
-(`least_quadratic`); and then it is shortened until the value falls enough.
+Of many numbers, a step is solved from the whole Hessian (`dense_step`) or by conjugate
+gradients (`cg_steps`), or leads to the least quadratic on the simplex, where the
+weights of an average lie (`least_quadratic`); and then it is shortened until the value
+falls enough.
 
-A temperature is fitted alone, with a floor for probabilities, or in an ensemble. With margins
-d_i = top - z_i, the log loss is stationary in beta = 1/T where the mean margin of the true class
-equals the mean margin that the softmax of beta z expects. The expected one falls with beta, so
-there is one solution and its side is always known. Newton's method runs on the log of both sides as
-a function of log beta, which is close to a straight line.
+A temperature is fitted alone, with a floor for probabilities, or in an ensemble. With
+margins d_i = top - z_i, the log loss is stationary in beta = 1/T where the mean margin
+of the true class equals the mean margin that the softmax of beta z expects. The
+expected one falls with beta, so there is one solution and its side is always known.
+Newton's method runs on the log of both sides as a function of log beta, which is close
+to a straight line.
 
-Sums over classes are written once, for arrays of any library, and stay on the device of the logits;
-sums over rows are made on the host, so that the number of threads changes no result.
+Sums over classes are written once, for arrays of any library, and stay on the device of
+the logits; sums over rows are made on the host, so that the number of threads changes
+no result.
 
-Ensemble temperature scaling has its authors' two steps: the temperature, then the weights. The
-average is w_1 softmax(z / T) + w_2 softmax(z) + w_3 uniform. T minimises the mean squared error of
-a = softmax(z / T) alone, |a - y|^2 = |a|^2 - 2 a_y + 1; that of the average is then convex in the
-weights. With Z(b) = sum_k exp(-b d_k) over the margins d_k of a row, a_k is exp(-d_k / T) over Z(1
-/ T), and the product of the softmaxes at b and c = 1 / T is Z(b + c) / (Z(b) Z(c)).
+Ensemble temperature scaling has its authors' two steps: the temperature, then the
+weights. The average is w_1 softmax(z / T) + w_2 softmax(z) + w_3 uniform. T minimises
+the mean squared error of a = softmax(z / T) alone, |a - y|^2 = |a|^2 - 2 a_y + 1; that
+of the average is then convex in the weights. With Z(b) = sum_k exp(-b d_k) over the
+margins d_k of a row, a_k is exp(-d_k / T) over Z(1 / T), and the product of the
+softmaxes at b and c = 1 / T is Z(b + c) / (Z(b) Z(c)).
 """
 
 from __future__ import annotations
@@ -44,54 +49,64 @@ Product = Callable[[FloatArray], FloatArray]
 #: The step from a point, and whether it is Newton's own.
 NewtonStep = Callable[[Any], tuple[FloatArray, bool]]
 
-#: The drop that is expected of the last step of a dense search. What is left is its square.
+#: The drop that is expected of the last step of a dense search. What is left is its
+#: square.
 TIGHT = 5e-13
-#: Largest slope at a minimum: near a kink the curvature is so high that even a steep way down
-#: is expected to gain nothing.
+#: Largest slope at a minimum: near a kink the curvature is so high that even a steep
+#: way down is expected to gain nothing.
 _FLAT = 1e-4
 _ENOUGH_DROP = 1e-4
 _MAX_HALVINGS = 40
-#: What rounding may add to the value, relative: in any step, and in one that is not shortened.
-_RISE, _WHOLE_RISE = 1e-14, 1e-12
-#: What is added to a Hessian of unit diagonal until it is positive (Levenberg, Marquardt).
-#: Up to the second, it makes up for rounding.
-_DAMPINGS, _ROUNDING = (0.0, *(10.0**k for k in range(-14, 3, 2))), 1e-12
-#: Most conjugate-gradient steps for one Newton step; a preconditioner is used for the next Newton
-#: step too, unless it took more products than the second.
-_MAX_CG_STEPS, _STALE = 1000, 10
+#: What rounding may add to the value, relative: in any step, and in one that is not
+#: shortened.
+_RISE = 1e-14
+_WHOLE_RISE = 1e-12
+#: What is added to a Hessian of unit diagonal until it is positive (Levenberg,
+#: Marquardt). Up to the second, it makes up for rounding.
+_DAMPINGS = (0.0, *(10.0**k for k in range(-14, 3, 2)))
+_ROUNDING = 1e-12
+#: Most conjugate-gradient steps for one Newton step; a preconditioner is used for the
+#: next Newton step too, unless it took more products than the second.
+_MAX_CG_STEPS = 1000
+_STALE = 10
 
 
 class StopReason(Enum):
-    """Why a search ended, in words that may name the answer `x` and the iterations `n_iter`."""
+    """Why a search ended, in words that may name the answer `x` and the iterations
+    `n_iter`.
+    """
 
     CONVERGED = "converged"
     MAX_ITER = "no answer in {n_iter} iterations. Check the logits for outliers."
     ROUNDING = (
-        "rounding errors hide the optimum. Look for examples with extreme logits or hardly any "
-        "differences between them."
+        "rounding errors hide the optimum. Look for examples with extreme logits or "
+        "hardly any differences between them."
     )
     LARGEST_TEMPERATURE = (
-        "the loss still falls at the largest temperature allowed, {x:g}: the labels are hardly "
-        "better than chance, or the logits are very large. Check that `labels` index the columns "
-        "of `logits`."
+        "the loss still falls at the largest temperature allowed, {x:g}: the labels "
+        "are hardly better than chance, or the logits are very large. Check that "
+        "`labels` index the columns of `logits`."
     )
     SMALLEST_TEMPERATURE = (
-        "the loss still falls at the smallest temperature allowed, {x:g}: mistakes have tiny "
-        "margins, or the logits are very small. Multiply them by a constant."
+        "the loss still falls at the smallest temperature allowed, {x:g}: mistakes "
+        "have tiny margins, or the logits are very small. Multiply them by a constant."
     )
     NO_MISTAKES = (
-        "every label has the top logit, so the log loss falls down to temperature 0; the smallest "
-        "allowed, {x:g}, was taken. Use more examples, some of which are wrong."
+        "every label has the top logit, so the log loss falls down to temperature 0; "
+        "the smallest allowed, {x:g}, was taken. Use more examples, some of which are "
+        "wrong."
     )
     EQUAL_LOGITS = (
-        "the possible classes of each example have equal logits, so every temperature fits equally "
-        "well and 1 was taken. Use examples on which the logits differ."
+        "the possible classes of each example have equal logits, so every temperature "
+        "fits equally well and 1 was taken. Use examples on which the logits differ."
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Solution(Generic[X]):
-    """The minimiser `x`, the objective there, and why the search ended; `point` is its last one."""
+    """The minimiser `x`, the objective there, and why the search ended; `point` is
+    its last one.
+    """
 
     x: X
     value: float
@@ -104,28 +119,39 @@ class Solution(Generic[X]):
         return self.reason is StopReason.CONVERGED
 
     def report(self, problem: str = "") -> dict[str, Any]:
-        """How it ended, as entries of a fit's report; with a `problem`, it has not converged.
+        """How it ended, as entries of a fit's report; with a `problem`, it has not
+        converged.
 
         The message has a remedy if it has not.
         """
         message = problem or self.reason.value.format(x=self.x, n_iter=self.n_iter)
-        return {"n_iter": self.n_iter, "converged": message == "converged", "message": message}
+        return {
+            "n_iter": self.n_iter,
+            "converged": message == "converged",
+            "message": message,
+        }
 
 
 def minimize_newton(
-    evaluate: Callable[[FloatArray], Any], start: FloatArray, newton_step: NewtonStep, *,
-    tol: float, max_iter: int, units: FloatArray | None = None,
-) -> Solution[FloatArray]:  # fmt: skip
+    evaluate: Callable[[FloatArray], Any],
+    start: FloatArray,
+    newton_step: NewtonStep,
+    *,
+    tol: float,
+    max_iter: int,
+    units: FloatArray | None = None,
+) -> Solution[FloatArray]:
     """The minimum from `start`; every value is one that was evaluated.
 
     `evaluate` makes a point of a place x, with the `value` and the `gradient` there.
 
-    It has converged where a Newton step is expected to give a drop of at most `tol`; it is still
-    taken. Given `units` in which parameters mean something, it must also end where all is flat in
-    them, and a step that is expected to gain nothing may not raise the value: a real rise shows
-    that all is rounding.
+    It has converged where a Newton step is expected to give a drop of at most `tol`; it
+    is still taken. Given `units` in which parameters mean something, it must also end
+    where all is flat in them, and a step that is expected to gain nothing may not raise
+    the value: a real rise shows that all is rounding.
     """
-    x, point = start, evaluate(start)
+    x = start
+    point = evaluate(start)
     for iteration in range(1, max_iter + 1):
         step, exact = newton_step(point)
         expected = -0.5 * float(np.vdot(point.gradient, step))
@@ -133,7 +159,9 @@ def minimize_newton(
             return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
         if expected > 0.0 or not exact:
             whole = units is not None and expected <= TIGHT
-            limit = point.value + (_WHOLE_RISE if whole else _RISE) * max(1.0, abs(point.value))
+            limit = point.value + (_WHOLE_RISE if whole else _RISE) * max(
+                1.0, abs(point.value)
+            )
             for halvings in range(1 if whole else _MAX_HALVINGS):
                 length = 0.5**halvings
                 found = evaluate(x + length * step)
@@ -142,7 +170,8 @@ def minimize_newton(
                 del found  # before the next is there
             else:
                 return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
-            x, point = x + length * step, found
+            x = x + length * step
+            point = found
         if expected <= (tol if exact else min(tol, TIGHT)):
             flat = units is None or bool(np.abs(units * point.gradient).max() <= _FLAT)
             reason = StopReason.CONVERGED if exact and flat else StopReason.ROUNDING
@@ -151,10 +180,12 @@ def minimize_newton(
 
 
 def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, bool]:
-    """The step (p,) from a Hessian (p, p), which is overwritten; and whether it is positive.
+    """The step (p,) from a Hessian (p, p), which is overwritten; and whether it is
+    positive.
 
-    Parameters are measured in units in which the Hessian's diagonal is 1: their curvatures can
-    differ by more than floats can hold. The step is nan where that diagonal is not positive.
+    Parameters are measured in units in which the Hessian's diagonal is 1: their
+    curvatures can differ by more than floats can hold. The step is nan where that
+    diagonal is not positive.
     """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -201,16 +232,21 @@ def minimize_dense(
 
 
 def cg_steps(
-    make_preconditioner: Callable[[Any], Product], *, tol: float, rough_start: bool = False
+    make_preconditioner: Callable[[Any], Product],
+    *,
+    tol: float,
+    rough_start: bool = False,
 ) -> NewtonStep:
-    """Newton steps by conjugate gradients, roughly at first and more exactly as the slope falls.
+    """Newton steps by conjugate gradients, roughly at first and more exactly as the
+    slope falls.
 
-    Points have a method `curvature_along`, the Hessian times a direction. A preconditioner is about
-    the inverse Hessian, symmetric and positive. That of a `rough_start` is used for the first step
-    alone. The accuracy asked for is no more than a fit to `tol` can use.
+    Points have a method `curvature_along`, the Hessian times a direction. A
+    preconditioner is about the inverse Hessian, symmetric and positive. That of a
+    `rough_start` is used for the first step alone. The accuracy asked for is no more
+    than a fit to `tol` can use.
 
-    A step ends where the squared error, measured by the preconditioner as large and small penalties
-    may stand side by side, has fallen far enough.
+    A step ends where the squared error, measured by the preconditioner as large and
+    small penalties may stand side by side, has fallen far enough.
     """
     known: Product | None = None
 
@@ -218,7 +254,8 @@ def cg_steps(
         nonlocal known, rough_start
         precondition = known or make_preconditioner(point)
         residual = -point.gradient
-        direction, search = np.zeros_like(residual), precondition(residual)
+        direction = np.zeros_like(residual)
+        search = precondition(residual)
         size = max(float(np.vdot(residual, search)), 0.0)
         wanted = max(min(0.25, size**0.5) * size, 0.01 * tol)
         products = 0
@@ -228,7 +265,8 @@ def cg_steps(
             direction += length * search
             residual = residual - length * product
             scaled = precondition(residual)
-            size, before = float(np.vdot(residual, scaled)), size
+            before = size
+            size = float(np.vdot(residual, scaled))
             search = scaled + (size / before) * search
             products += 1
         known = None if products > _STALE or rough_start else precondition
@@ -239,33 +277,44 @@ def cg_steps(
 
 
 def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2: every face is tried."""
+    """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2: every face
+    is tried.
+    """
     size = linear.size
-    best, least = np.zeros(size), np.inf
+    best = np.zeros(size)
+    least = np.inf
     for n_parts in range(1, size + 1):
         for face in map(list, combinations(range(size), n_parts)):
             system = np.ones((n_parts + 1, n_parts + 1))
-            system[:-1, :-1], system[-1, -1] = hessian[np.ix_(face, face)], 0.0
-            found = np.linalg.lstsq(system, np.append(-linear[face], 1.0), rcond=1e-14)[0][:-1]
+            system[:-1, :-1] = hessian[np.ix_(face, face)]
+            system[-1, -1] = 0.0
+            found = np.linalg.lstsq(system, np.append(-linear[face], 1.0), rcond=1e-14)[
+                0
+            ][:-1]
             if (found < 0.0).any():
                 continue
             weights = np.zeros(size)
             weights[face] = found / found.sum()
             value = float(linear @ weights + 0.5 * weights @ hessian @ weights)
             if value < least:
-                best, least = weights, value
+                best = weights
+                least = value
     return best
 
 
-#: Temperatures are sought between these two unless others are given; those that fits of more
-#: parameters start from, within these multiples of the spread of the logits, or of 1.
+#: Temperatures are sought between these two unless others are given; those that fits of
+#: more parameters start from, within these multiples of the spread of the logits, or of
+#: 1.
 BOUNDS = (1e-5, 1e5)
 #: Most passes over the examples, of which a handful is enough as a rule.
 MAX_ITER = 200
-#: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
+#: The last step's relative length. Newton squares the error, so what is left is about
+#: 1e-13.
 TEMPERATURE_TOLERANCE = 1e-6
-#: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
-_COARSE_ROWS, _COARSE_SIZE = 500, 10_000
+#: Large fits start from the answer for evenly spaced rows, at least this many rows and
+#: logits.
+_COARSE_ROWS = 500
+_COARSE_SIZE = 10_000
 #: A mean margin of the true class from which logits are huge.
 _HUGE = 100.0
 #: Longest step in log temperature: far from the solution the slope is no guide.
@@ -275,20 +324,40 @@ _BARELY_HALF = 0.5 - 1e-9
 
 
 #: What may be added to probabilities where some are 0, largest first.
-ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60)
-#: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.
+ZERO_FLOORS = (
+    1e-2,
+    3e-3,
+    1e-3,
+    1e-4,
+    1e-5,
+    1e-6,
+    1e-8,
+    1e-10,
+    1e-12,
+    1e-15,
+    1e-20,
+    1e-30,
+    1e-60,
+)
+#: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 -
+#: s) / k.
 FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
-#: How much likelier, in log-likelihood, such a floor must make all labels: few agree at random.
+#: How much likelier, in log-likelihood, such a floor must make all labels: few agree at
+#: random.
 NOISE_EVIDENCE = 2.0
-#: Where there are zeros, the largest floor within this of the least log loss is taken, as more may
-#: turn up; elsewhere none, if that is as good, as it saves an exponential and a logarithm a class.
+#: Where there are zeros, the largest floor within this of the least log loss is taken,
+#: as more may turn up; elsewhere none, if that is as good, as it saves an exponential
+#: and a logarithm a class.
 LOSS_TOLERANCE = 1e-9
-#: A floor that changes the log loss by no more than this is as good as any below it: where there
-#: are zeros, and elsewhere.
-UNCHANGED, HARDLY_CHANGED = 1e-11, 1e-6
+#: A floor that changes the log loss by no more than this is as good as any below it:
+#: where there are zeros, and elsewhere.
+UNCHANGED = 1e-11
+HARDLY_CHANGED = 1e-6
 #: Floors are compared on a part of the rows, at least this many rows or logits.
-COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
-#: Log losses need not be exact to be compared: the last step of each floor's temperature.
+COMPARED_ROWS = 1000
+COMPARED_SIZE = 1 << 16
+#: Log losses need not be exact to be compared: the last step of each floor's
+#: temperature.
 ROUGH_TOLERANCE = 3e-2
 #: The precision of the prior of log T for temperatures above 1, and below 1.
 PRIOR = (1.0, 8.0)
@@ -307,40 +376,55 @@ def best_temperature(
     tol: float = TEMPERATURE_TOLERANCE,
     start: float | None = None,
 ) -> Solution[float]:
-    """The temperature of least log loss (nats); a search that did not converge is returned as such.
+    """The temperature of least log loss (nats); a search that did not converge is
+    returned as such.
 
-    The last step is at most `tol` long, relative to the temperature; as Newton's method squares
-    the error, about a tenth of its square is left. The search begins at the temperature `start`;
-    without one, at that of evenly spaced examples if there are many, else at 1.
+    The last step is at most `tol` long, relative to the temperature; as Newton's method
+    squares the error, about a tenth of its square is left. The search begins at the
+    temperature `start`; without one, at that of evenly spaced examples if there are
+    many, else at 1.
     """
     if examples.mean_true_margin == 0.0:  # every label has the top logit
-        temperature, reason = bounds[0], StopReason.NO_MISTAKES
+        temperature = bounds[0]
+        reason = StopReason.NO_MISTAKES
         if not (per_row(_differ, examples.logits) & examples.counting).any():
-            temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
-        return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)
+            temperature = min(max(1.0, bounds[0]), bounds[1])
+            reason = StopReason.EQUAL_LOGITS
+        return Solution(
+            temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason
+        )
     if start is None:
         size = examples.n_rows * examples.logits.n_columns
-        start, step = 1.0, min(examples.n_rows // _COARSE_ROWS, size // _COARSE_SIZE)
-        some = examples.take(spaced_rows(0, examples.n_rows, step)) if step >= 4 else examples
+        start = 1.0
+        step = min(examples.n_rows // _COARSE_ROWS, size // _COARSE_SIZE)
+        some = (
+            examples.take(spaced_rows(0, examples.n_rows, step))
+            if step >= 4
+            else examples
+        )
         if some is not examples and some.counting.any() and some.mean_true_margin > 0.0:
             start = _search(some, start, bounds, tol).x
     found = _search(examples, start, bounds, tol)
     scale = examples.mean_true_margin
     if found.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
         return found
-    # Not degenerate labels, as a rule, but huge logits: the bound goes with their scale.
+    # Not degenerate labels, as a rule, but huge logits: the bound goes with their
+    # scale.
     wide = bounds[0], min(bounds[1] * scale, LARGEST_TEMPERATURE)
     return _search(examples, found.x, wide, tol)
 
 
 def base_temperature(
-    examples: Examples, spread: float, bounds: tuple[float, float], start: float | None = None
+    examples: Examples,
+    spread: float,
+    bounds: tuple[float, float],
+    start: float | None = None,
 ) -> Solution[float]:
     """Where fits of more parameters start from and shrink to.
 
-    Where the log loss falls down to temperature 0, as when every label has the top logit, it is 1,
-    kept within a factor of 1000 of the `spread`, the typical difference of logits, and has not
-    converged.
+    Where the log loss falls down to temperature 0, as when every label has the top
+    logit, it is 1, kept within a factor of 1000 of the `spread`, the typical difference
+    of logits, and has not converged.
     """
     found = best_temperature(examples, bounds=bounds, start=start)
     if found.converged or found.x == bounds[1]:
@@ -352,20 +436,36 @@ def base_temperature(
 def _search(
     examples: Examples, start: float, bounds: tuple[float, float], tol: float
 ) -> Solution[float]:
-    """Newton's steps in s = log(1 / temperature) inside a bracket, which every step narrows."""
-    lowest, highest = -math.log(bounds[1]), -math.log(bounds[0])
-    low, high = -math.inf, math.inf
+    """Newton's steps in s = log(1 / temperature) inside a bracket, which every step
+    narrows.
+    """
+    lowest = -math.log(bounds[1])
+    highest = -math.log(bounds[0])
+    low = -math.inf
+    high = math.inf
     at = following = min(max(-math.log(start), lowest), highest)
     value = math.inf
     for iteration in range(1, MAX_ITER + 1):
-        at, beta = following, math.exp(following)
+        at = following
+        beta = math.exp(following)
         log_sum, expected, variance = softmax_moments(examples, beta)
         observed = beta * examples.mean_true_margin
-        value, step = log_sum + observed, math.inf  # much too flat if all has underflowed
+        value, step = (
+            log_sum + observed,
+            math.inf,
+        )  # much too flat if all has underflowed
         if observed > 0.0:  # their ratio might underflow
-            ahead = math.log(expected) - math.log(observed) if expected > 0.0 else -math.inf
-            known = expected > 0.0 and variance > 0.0  # else rounding has left the side alone
-            step = ahead * (expected / variance) if known else math.copysign(math.inf, ahead)
+            ahead = (
+                math.log(expected) - math.log(observed) if expected > 0.0 else -math.inf
+            )
+            known = (
+                expected > 0.0 and variance > 0.0
+            )  # else rounding has left the side alone
+            step = (
+                ahead * (expected / variance)
+                if known
+                else math.copysign(math.inf, ahead)
+            )
         step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
         if abs(step) <= tol:  # its effect is known to the third order
             slope = observed - expected
@@ -373,7 +473,9 @@ def _search(
             temperature = min(max(math.exp(-at - step), bounds[0]), bounds[1])
             return Solution(temperature, value, iteration, StopReason.CONVERGED)
         if step > 0.0 and at == highest:
-            return Solution(bounds[0], value, iteration, StopReason.SMALLEST_TEMPERATURE)
+            return Solution(
+                bounds[0], value, iteration, StopReason.SMALLEST_TEMPERATURE
+            )
         if step < 0.0 and at == lowest:
             return Solution(bounds[1], value, iteration, StopReason.LARGEST_TEMPERATURE)
         low, high = (at, high) if step > 0.0 else (low, at)
@@ -386,15 +488,18 @@ def _search(
 def sharpen_without_each(
     examples: Examples, temperature: float, part: float = 1.0, *, centre: float
 ) -> FloatArray:
-    """What sharpens logits at the temperature of `shrink_temperature` to that without each, (n,).
+    """What sharpens logits at the temperature of `shrink_temperature` to that without
+    each, (n,).
 
-    One Newton step in log(1 / temperature). If the rows are only a `part` of those fitted, each
-    weighs that much less. The `centre` is that of the prior.
+    One Newton step in log(1 / temperature). If the rows are only a `part` of those
+    fitted, each weighs that much less. The `centre` is that of the prior.
     """
     beta = 1.0 / temperature
     zeroth, first, second = moment_sums(examples.logits, beta)
     mean = first / zeroth
-    moments = np.stack([mean, examples.true_margins * beta, second / zeroth - mean * mean])
+    moments = np.stack(
+        [mean, examples.true_margins * beta, second / zeroth - mean * mean]
+    )
     weighted = examples.share * moments
     others = weighted.sum(axis=1, keepdims=True) - part * weighted
     expected, observed, variance = np.maximum(others, 0.0)
@@ -411,28 +516,33 @@ def _differ(logits: Logits) -> Array:
 
 
 def typical_spread(examples: Examples) -> float:
-    """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
+    """Weighted median over examples of the mean margin of the possible classes, or 1 if
+    all are 0.
 
     A median, so that a few examples with extreme logits do not set the units for all.
     """
 
     def mean_margins(block: Logits) -> Array:
         possible = block.xp.astype(block.possible, block.xp.float64)
-        return row_dots(possible, block.margins, block.xp) / row_sums(possible, block.xp)
+        return row_dots(possible, block.margins, block.xp) / row_sums(
+            possible, block.xp
+        )
 
     found = per_row(mean_margins, examples.logits)
     rows = (found > 0.0) & examples.counting
     if not rows.any():
         return 1.0
     weights = examples.share[rows]
-    return float(np.quantile(found[rows], _BARELY_HALF, weights=weights, method="inverted_cdf"))
+    return float(
+        np.quantile(found[rows], _BARELY_HALF, weights=weights, method="inverted_cdf")
+    )
 
 
 def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, float]:
     """Weighted means of three numbers per row, for the softmax of beta z.
 
-    With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
-    variance of x under the softmax.
+    With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean
+    and the variance of x under the softmax.
     """
     zeroth, first, second = moment_sums(examples.logits, beta)
     mean = first / zeroth
@@ -442,31 +552,40 @@ def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, floa
 
 
 def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
-    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, (3, n) on the host, columns and tail.
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, (3, n) on the host, columns
+    and tail.
 
     x_i are the margins times `beta`, a number or one for each row (n,).
     """
 
     def work(rows: slice, block: Logits) -> FloatArray:
-        xp, tail = block.xp, block.tail
+        xp = block.xp
+        tail = block.tail
         own: Any = beta if isinstance(beta, float) else block.from_host(beta[rows])
         by_row = own if isinstance(beta, float) else own[:, None]
-        minus_x = block.margins * -by_row  # finite, and so is its product with exp(-x) = 0
+        minus_x = (
+            block.margins * -by_row
+        )  # finite, and so is its product with exp(-x) = 0
         term = xp.exp(minus_x)
         zeroth = row_sums(term, xp)
         term *= minus_x
-        first, second = -row_sums(term, xp), row_dots(term, minus_x, xp)
+        first = -row_sums(term, xp)
+        second = row_dots(term, minus_x, xp)
         if tail is not None:
             x = xp.clip(tail.margin * own, None, FAR)
             term = tail.count * xp.exp(-x)
-            zeroth, first, second = zeroth + term, first + x * term, second + x * x * term
+            zeroth = zeroth + term
+            first = first + x * term
+            second = second + x * x * term
         return np.asarray(block.to_host(xp.stack([zeroth, first, second])))
 
     return np.concatenate(map_blocks(work, logits), axis=1)
 
 
 def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
-    """Mean log loss of scores, mixed with a share `even` of the uniform distribution."""
+    """Mean log loss of scores, mixed with a share `even` of the uniform
+    distribution.
+    """
     losses = log_losses(logits, examples.labels)
     if even > 0.0:
         uniform = even / logits.to_host(logits.possible_counts)
@@ -477,11 +596,15 @@ def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
 def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
     sums = moment_sums(logits, 1.0)[0]
-    return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))
+    return np.asarray(
+        np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels)
+    )
 
 
 def choose_floor(examples: Examples) -> float:
-    """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
+    """The floor for zeros of least log loss; 0 if no label is below the top of its
+    row.
+    """
     some = _sample(examples)
     if some.mean_true_margin <= 0.0:
         return 0.0
@@ -493,7 +616,8 @@ def choose_floor_alone(examples: Examples) -> float:
 
     Its prior is a part of an example whose true class has the probability 0.
     """
-    some, losses = _sample(examples), []
+    some = _sample(examples)
+    losses = []
     for floor in ZERO_FLOORS:
         floored = with_floor(some, floor)
         loss = softmax_moments(floored, 1.0)[0] + floored.mean_true_margin
@@ -510,8 +634,8 @@ def _floor_price(floor: float, examples: Examples) -> float:
 class Base(NamedTuple):
     """A floor and its temperature, and the examples with that floor in their logits.
 
-    `optimism` is what the mean log loss would rise by if each example had no say in the floor, and
-    `centre` that of the prior of log T.
+    `optimism` is what the mean log loss would rise by if each example had no say in the
+    floor, and `centre` that of the prior of log T.
     """
 
     floor: float
@@ -521,21 +645,30 @@ class Base(NamedTuple):
     centre: float = 0.0
 
 
-def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool = False) -> Base:
+def choose_base(
+    examples: Examples, *, for_noise: bool = True, with_prior: bool = False
+) -> Base:
     """The floor and its temperature of least log loss.
 
-    Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong. Both
-    can have the priors of `shrink_temperature` and of `choose_floor_alone`.
+    Floors are meant for zeros and, unless `for_noise` is False, for labels that can be
+    wrong. Both can have the priors of `shrink_temperature` and of `choose_floor_alone`.
     """
-    some, zeros = _sample(examples), has_zeros(examples.logits)
+    some = _sample(examples)
+    zeros = has_zeros(examples.logits)
     spread, low, high = _find_bounds(some)
-    floor, start, optimism = 0.0, None, 0.0
+    floor = 0.0
+    start = None
+    optimism = 0.0
     if (zeros and with_prior) or (some.mean_true_margin > 0.0 and (zeros or for_noise)):
-        floor, start, optimism = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
+        floor, start, optimism = _choose_floor(
+            some, (low, high), FLOORS, zeros and with_prior
+        )
     floored = with_floor(examples, floor)
     if with_prior:
         centre = _prior_centre(spread)
-        return Base(floor, shrink_temperature(floored, start, centre), floored, optimism, centre)
+        return Base(
+            floor, shrink_temperature(floored, start, centre), floored, optimism, centre
+        )
     return Base(floor, base_temperature(floored, spread, (low, high), start), floored)
 
 
@@ -550,25 +683,35 @@ def shrink_temperature(
 ) -> Solution[float]:
     """The temperature of least log loss, with a normal prior of log T about a centre.
 
-    From the temperature without a prior, if there is one: by Fisher scoring in s = -log T, within a
-    bracket. The centre follows from the spread of the logits by default.
+    From the temperature without a prior, if there is one: by Fisher scoring in s = -log
+    T, within a bracket. The centre follows from the spread of the logits by default.
     """
     centre = _prior_centre(typical_spread(examples)) if centre is None else centre
-    found, n_examples = best_temperature(examples, start=start), examples.effective_size
+    found = best_temperature(examples, start=start)
+    n_examples = examples.effective_size
     at = -math.log(found.x) if found.converged else -centre
-    low, high = -math.log(LARGEST_TEMPERATURE), -math.log(LEAST_TEMPERATURE)
-    n_iter, step = found.n_iter, math.inf
+    low = -math.log(LARGEST_TEMPERATURE)
+    high = -math.log(LEAST_TEMPERATURE)
+    n_iter = found.n_iter
+    step = math.inf
     while abs(step) > SHRUNK_TOLERANCE and n_iter < found.n_iter + MAX_ITER:
         n_iter += 1
         log_sum, expected, variance = softmax_moments(examples, math.exp(at))
-        observed, away = math.exp(at) * examples.mean_true_margin, at + centre
+        observed = math.exp(at) * examples.mean_true_margin
+        away = at + centre
         pull = PRIOR[int(away > 0.0)] / n_examples
-        value, slope = log_sum + observed, observed - expected + pull * away
+        value = log_sum + observed
+        slope = observed - expected + pull * away
         low, high = (low, at) if slope > 0.0 else (at, high)
-        step = min(max(-slope / (max(variance, 0.0) + pull), -_LONGEST_STEP), _LONGEST_STEP)
+        step = min(
+            max(-slope / (max(variance, 0.0) + pull), -_LONGEST_STEP), _LONGEST_STEP
+        )
         following = at + step if low < at + step < high else 0.5 * (low + high)
-        step, at = following - at, following
-    reason = StopReason.CONVERGED if abs(step) <= SHRUNK_TOLERANCE else StopReason.MAX_ITER
+        step = following - at
+        at = following
+    reason = (
+        StopReason.CONVERGED if abs(step) <= SHRUNK_TOLERANCE else StopReason.MAX_ITER
+    )
     temperature = min(max(math.exp(-at), LEAST_TEMPERATURE), LARGEST_TEMPERATURE)
     return Solution(temperature, value, n_iter, reason)
 
@@ -576,12 +719,15 @@ def shrink_temperature(
 def _find_bounds(examples: Examples) -> tuple[float, float, float]:
     """The spread of the logits, and the least and the greatest temperature."""
     spread = typical_spread(examples)
-    low, high = BOUNDS[0] * min(spread, 1.0), BOUNDS[1] * max(spread, 1.0)
+    low = BOUNDS[0] * min(spread, 1.0)
+    high = BOUNDS[1] * max(spread, 1.0)
     return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
 
 
 class _Floor(NamedTuple):
-    """A floor that was tried: mean log loss with what it costs, temperature, losses (n,)."""
+    """A floor that was tried: mean log loss with what it costs, temperature, losses
+    (n,).
+    """
 
     floor: float
     loss: float
@@ -590,23 +736,34 @@ class _Floor(NamedTuple):
 
 
 def _choose_floor(
-    some: Examples, bounds: tuple[float, float], floors: tuple[float, ...], with_prior: bool
+    some: Examples,
+    bounds: tuple[float, float],
+    floors: tuple[float, ...],
+    with_prior: bool,
 ) -> tuple[float, float, float]:
     """The floor, about its temperature, and its optimism where it has a prior.
 
-    0 is tried first, and then floors as long as they change something; each temperature is sought
-    from the one before.
+    0 is tried first, and then floors as long as they change something; each temperature
+    is sought from the one before.
     """
-    logits, n_examples = some.logits, some.effective_size
-    xp, possible, zeros = logits.xp, logits.possible, has_zeros(logits)
+    logits = some.logits
+    n_examples = some.effective_size
+    xp = logits.xp
+    possible = logits.possible
+    zeros = has_zeros(logits)
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
 
     tried = list[_Floor]()
-    start, none = 1.0, _Floor(0.0, math.inf, 1.0, np.zeros(0))
+    start = 1.0
+    none = _Floor(0.0, math.inf, 1.0, np.zeros(0))
     for floor in (0.0, *floors):
-        values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
-        floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
+        values = xp.where(
+            possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf
+        )
+        floored = replace(
+            some, logits=Logits(values, xp.max(values, axis=1), logits.backend)
+        )
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
         price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
         rows = np.zeros(0)
@@ -616,8 +773,11 @@ def _choose_floor(
             rows += floored.true_margins / found.x
             price += _floor_price(floor, some)
         else:
-            found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        start, here = found.x, _Floor(floor, found.value + price, found.x, rows)
+            found = best_temperature(
+                floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start
+            )
+        start = found.x
+        here = _Floor(floor, found.value + price, found.x, rows)
         if floor == 0.0:
             none = here
             continue
@@ -635,12 +795,16 @@ def _choose_floor(
     if with_prior:
         rows = np.array([each.rows for each in tried])
         others = np.argmin(losses[:, None] - some.share * rows, axis=0)
-        optimism = float(some.share @ (rows[others, np.arange(some.n_rows)] - best.rows))
+        optimism = float(
+            some.share @ (rows[others, np.arange(some.n_rows)] - best.rows)
+        )
     return best.floor, best.temperature, optimism
 
 
 def _sample(examples: Examples) -> Examples:
-    """Evenly spaced rows, and all whose true class has a probability of 0: those are expensive."""
+    """Evenly spaced rows, and all whose true class has a probability of 0: those are
+    expensive.
+    """
     n_rows = examples.logits.n_rows
     step = min(n_rows // COMPARED_ROWS, n_rows * examples.n_classes // COMPARED_SIZE)
     if step < 2:
@@ -654,23 +818,33 @@ def _sample(examples: Examples) -> Examples:
 
 
 def with_floor(examples: Examples, floor: float) -> Examples:
-    """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
-    return examples if floor == 0.0 else replace(examples, logits=add_floor(examples.logits, floor))
+    """The same examples with log(p + floor) for logits; themselves where the floor
+    is 0.
+    """
+    return (
+        examples
+        if floor == 0.0
+        else replace(examples, logits=add_floor(examples.logits, floor))
+    )
 
 
-#: Distances, in log temperature, from that of least log loss at which the squared error is looked
-#: at until its nearest minimum is bracketed; and the width of differences that give its slope.
-_DISTANCES, _WIDTH = (0.1, 0.3, 1.0, 3.0), 1e-4
+#: Distances, in log temperature, from that of least log loss at which the squared error
+#: is looked at until its nearest minimum is bracketed; and the width of differences
+#: that give its slope.
+_DISTANCES = (0.1, 0.3, 1.0, 3.0)
+_WIDTH = 1e-4
 
 
 def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
-    """The temperature, with the squared error of the average as its value, and the weights (3,)."""
+    """The temperature, with the squared error of the average as its value, and the
+    weights (3,).
+    """
     from scipy.optimize import brentq
 
     found = best_temperature(examples)
-    # The squared error may have a minimum next to it; if it falls for long, that of least log loss
-    # is kept. `_slope` has arguments, not a closure: SciPy's wrapper of a function is freed only
-    # by collection.
+    # The squared error may have a minimum next to it; if it falls for long, that of
+    # least log loss is kept. `_slope` has arguments, not a closure: SciPy's wrapper of
+    # a function is freed only by collection.
     options = {"args": (examples,), "xtol": 1e-10, "full_output": True}
     start = math.log(found.x)
     here = _slope(start, examples) if found.converged else 0.0
@@ -678,28 +852,37 @@ def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
         end = start - math.copysign(distance, here)
         if here != 0.0 and _slope(end, examples) * here < 0.0:
             root, report = brentq(_slope, start, end, **options)
-            found = replace(found, x=math.exp(root), n_iter=found.n_iter + report.function_calls)
+            found = replace(
+                found, x=math.exp(root), n_iter=found.n_iter + report.function_calls
+            )
             break
-    # The scaled, the plain and the uniform distribution: their probabilities of the true classes
-    # (n, 3), and their mean inner products (3, 3).
-    margins, beta = examples.true_margins, 1.0 / found.x
+    # The scaled, the plain and the uniform distribution: their probabilities of the
+    # true classes (n, 3), and their mean inner products (3, 3).
+    margins = examples.true_margins
+    beta = 1.0 / found.x
     betas = (beta, 1.0, 2.0 * beta, beta + 1.0, 2.0)
     a, b, aa, ab, bb = (moment_sums(examples.logits, each)[0] for each in betas)
     even = 1.0 / per_row(lambda block: block.possible_counts, examples.logits)
     true = np.stack([np.exp(-margins * beta) / a, np.exp(-margins) / b, even], axis=1)
     rows = (aa / a**2, ab / (a * b), bb / b**2, even)
     first, mixed, second, uniform = (float(examples.share @ row) for row in rows)
-    # Any distribution over the possible classes has the same product with the uniform one.
+    # Any distribution over the possible classes has the same product with the uniform
+    # one.
     gram = np.array([[first, mixed, uniform], [mixed, second, uniform], [uniform] * 3])
-    mean, weights = examples.share @ np.maximum(true, LEAST), np.eye(3)[0]
-    if examples.mean_true_margin > 0.0:  # without a mistake, the sharpest softmax is best
+    mean = examples.share @ np.maximum(true, LEAST)
+    weights = np.eye(3)[0]
+    if (
+        examples.mean_true_margin > 0.0
+    ):  # without a mistake, the sharpest softmax is best
         weights = least_quadratic(-2.0 * mean, 2.0 * gram)
     value = float(1.0 + weights @ gram @ weights - 2.0 * mean @ weights)
     return replace(found, value=value), weights
 
 
 def _slope(log_temperature: float, examples: Examples) -> float:
-    """The difference of the softmax's mean squared errors at two temperatures close by."""
+    """The difference of the softmax's mean squared errors at two temperatures close
+    by.
+    """
     errors = []
     for step in (_WIDTH, -_WIDTH):
         beta = math.exp(-(log_temperature + step))

@@ -1,42 +1,46 @@
-"""Structured scaling (shape terms, class scales, biases, cross terms), and vector scaling.
+"""Structured scaling (shape terms, class scales, biases, cross terms), and vector
+scaling.
 
 Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the two shape terms x_i are
 `shape_features`. With n examples and K classes the objective is
 
     mean log loss + strength / (2 n) * (|w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2).
 
-v_k and M_kk multiply the same z_k, so their sum is fitted: with the penalty K - 1 that is left when
-it is divided at the least price, 1/K to M_kk.
+v_k and M_kk multiply the same z_k, so their sum is fitted: with the penalty K - 1 that
+is left when it is divided at the least price, 1/K to M_kk.
 
-The scores of every example as if it had been left out need no other fit. With H the Hessian of the
-whole fit, A the (classes, p) matrix that an example multiplies the coefficients with, w its weight,
-r = p - y and W = diag(p) - p p', one Newton step without the example changes its own scores by
+The scores of every example as if it had been left out need no other fit. With H the
+Hessian of the whole fit, A the (classes, p) matrix that an example multiplies the
+coefficients with, w its weight, r = p - y and W = diag(p) - p p', one Newton step
+without the example changes its own scores by
 
     w S (I - w W S)^-1 r,    S = A H^-1 A'.
 
-One step takes the slope of the others for a straight line. Left out, an example that matters
-changes what the others say, and the step is too short: with 200 examples of ten classes the log
-loss looks better by about 0.02 than it is. So long steps of few examples are repeated, each time
-with the slope of the others where the last one led, and with the same Hessian, from which
-Woodbury's formula takes the example.
+One step takes the slope of the others for a straight line. Left out, an example that
+matters changes what the others say, and the step is too short: with 200 examples of ten
+classes the log loss looks better by about 0.02 than it is. So long steps of few
+examples are repeated, each time with the slope of the others where the last one led,
+and with the same Hessian, from which Woodbury's formula takes the example.
 
-Vector scaling has a scale and a bias for each class's log-probability, and a tiny ridge. Its
-features are log-probabilities at the base temperature T, so the objective's v and b are
-scale = (1 + v) / T and bias = b. The ridge is on unit (scale - 1 / T) and on the biases.
+Vector scaling has a scale and a bias for each class's log-probability, and a tiny
+ridge. Its features are log-probabilities at the base temperature T, so the objective's
+v and b are scale = (1 + v) / T and bias = b. The ridge is on unit (scale - 1 / T) and
+on the biases.
 
-All of them minimise the penalised log loss of scores that are linear in their coefficients.
-With features z (n, K) of K classes and further shape terms x_i (n, K), class k has the score
+All of them minimise the penalised log loss of scores that are linear in their
+coefficients. With features z (n, K) of K classes and further shape terms x_i (n, K),
+class k has the score
 
     z_k + sum_i w_i x_ik + v_k z_k + b_k,
     z_k + sum_i w_i x_ik + sum_j M_kj z_j + b_k    with cross terms,
 
-and the objective is mean log loss + sum(penalty * coefficients^2) / 2. It is convex in one vector:
-w, and for each class (v_k, b_k) or its row of M and b_k. Structured, vector and class scaling
-minimise it; they differ in their features and penalties.
+and the objective is mean log loss + sum(penalty * coefficients^2) / 2. It is convex in
+one vector: w, and for each class (v_k, b_k) or its row of M and b_k. Structured, vector
+and class scaling minimise it; they differ in their features and penalties.
 
-Features, scores and probabilities stay in the library and on the device of the logits; sums come to
-the host. NumPy's blocks of rows run on our threads and are added in order, so that the number of
-threads changes no result; a device has one block.
+Features, scores and probabilities stay in the library and on the device of the logits;
+sums come to the host. NumPy's blocks of rows run on our threads and are added in order,
+so that the number of threads changes no result; a device has one block.
 """
 
 from __future__ import annotations
@@ -56,13 +60,20 @@ from hokical._core.runtime import cut_rows, map_slices, one_blas_thread
 from hokical._core.special import row_dots, row_sums
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.searches import Base, Product, Solution, mean_loss, minimize_newton
+from hokical._fitting.searches import (
+    Base,
+    Product,
+    Solution,
+    mean_loss,
+    minimize_newton,
+)
 from hokical.rules.base import LEAST_SCALE, as_scores, log_probabilities
 from hokical.rules.scaling import N_SHAPES, StructuredRule, VectorRule, shape_features
 
-#: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks, as each has
-#: a (classes, classes) sum.
-BLOCK_SIZE, MAX_CROSS_BLOCKS = 1 << 16, 8
+#: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks,
+#: as each has a (classes, classes) sum.
+BLOCK_SIZE = 1 << 16
+MAX_CROSS_BLOCKS = 8
 #: A Hessian with cross terms is made by about so many rows.
 _HESSIAN_ROWS = 2000
 
@@ -71,9 +82,9 @@ _HESSIAN_ROWS = 2000
 class FeatureBlock:
     """Some rows, all of one library.
 
-    `inputs` (rows, classes) are z; with cross terms there is a last column of ones. `shapes` are
-    (shape terms, rows * classes), `possible` (rows, classes) or None if no class is masked,
-    `labels` (rows,) and `weights` (rows, 1).
+    `inputs` (rows, classes) are z; with cross terms there is a last column of ones.
+    `shapes` are (shape terms, rows * classes), `possible` (rows, classes) or None if no
+    class is masked, `labels` (rows,) and `weights` (rows, 1).
     """
 
     inputs: Array
@@ -91,7 +102,11 @@ class FeatureBlock:
         self.n_shapes = int(self.shapes.shape[0])
 
     def from_host(self, array: Any) -> Array:
-        return array if self.backend is NUMPY else self.backend.from_host(array, self.inputs)
+        return (
+            array
+            if self.backend is NUMPY
+            else self.backend.from_host(array, self.inputs)
+        )
 
     def replace_true(self, table: Array, others: Array | float) -> Array:
         """A table (rows, classes) with `others` at the label."""
@@ -105,24 +120,37 @@ class FeatureBlock:
 
     def change(self, direction: Array) -> Array:
         """What a change of the coefficients changes in the scores, (rows, classes)."""
-        xp, shaped = self.xp, self.n_shapes
+        xp = self.xp
+        shaped = self.n_shapes
         rows = xp.reshape(direction[shaped:], (self.z.shape[1], -1))
-        found = self.inputs @ rows.T if self.cross_terms else self.z * rows[:, 0] + rows[:, 1]
+        found = (
+            self.inputs @ rows.T
+            if self.cross_terms
+            else self.z * rows[:, 0] + rows[:, 1]
+        )
         if shaped:
             found += xp.reshape(direction[:shaped] @ self.shapes, self.z.shape)
         return found
 
     def transpose_product(self, table: Array, inputs: Array = None) -> Array:
-        """Sums of a table (rows, classes) times what the coefficients are multiplied with.
+        """Sums of a table (rows, classes) times what the coefficients are multiplied
+        with.
 
         Other `inputs`, such as their squares, can take the place of the block's own.
         """
-        xp, inputs = self.xp, self.inputs if inputs is None else inputs
-        shaped = self.shapes @ xp.reshape(table, (-1,)) if self.n_shapes else self.shapes[:, 0]
+        xp = self.xp
+        inputs = self.inputs if inputs is None else inputs
+        shaped = (
+            self.shapes @ xp.reshape(table, (-1,))
+            if self.n_shapes
+            else self.shapes[:, 0]
+        )
         if self.cross_terms:
             sums = table.T @ inputs
         else:
-            sums = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
+            sums = xp.stack(
+                [xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1
+            )
         return xp.concat([shaped, xp.reshape(sums, (-1,))])
 
     def probabilities(self, coef: Array) -> tuple[Array, Array]:
@@ -156,24 +184,33 @@ class FeatureBlock:
         return self.transpose_product(change)
 
     def moments(self, proba: Array) -> Array:
-        """The Hessian's diagonal for w; each class's variance times inputs, and their squares."""
+        """The Hessian's diagonal for w; each class's variance times inputs, and
+        their squares.
+        """
         xp = self.xp
         variance = proba * (1.0 - proba) * self.weights
         shapes = xp.reshape(self.shapes, (self.n_shapes, *proba.shape))
         away = shapes - xp.sum(proba * shapes, axis=2, keepdims=True)
         shaped = xp.sum(proba * self.weights * shapes * away, axis=(1, 2))
         powers = (self.inputs, self.inputs * self.inputs)
-        sums = [self.transpose_product(variance, power)[self.n_shapes :] for power in powers]
+        sums = [
+            self.transpose_product(variance, power)[self.n_shapes :] for power in powers
+        ]
         return xp.concat([shaped, *sums])
 
     def class_hessian(self, proba: Array) -> FloatArray:
         """The Hessian (2 classes, 2 classes) without shape and cross terms."""
-        xp, to_host, size = self.xp, self.backend.to_host, proba.shape[1]
+        xp = self.xp
+        to_host = self.backend.to_host
+        size = proba.shape[1]
         joined = xp.concat([proba * self.z, proba], axis=1)
         weights = self.weights[:, 0]
-        first, second = to_host(weights @ joined), to_host(weights @ (joined[:, :size] * self.z))
+        first = to_host(weights @ joined)
+        second = to_host(weights @ (joined[:, :size] * self.z))
         joined *= xp.sqrt(self.weights)
-        found = -to_host(joined.T @ joined).reshape(2, size, 2, size).transpose(1, 0, 3, 2)
+        found = (
+            -to_host(joined.T @ joined).reshape(2, size, 2, size).transpose(1, 0, 3, 2)
+        )
         k = np.arange(size)
         found[k, 0, k, 0] += second
         found[k, 0, k, 1] += first[:size]
@@ -182,10 +219,13 @@ class FeatureBlock:
         return np.asarray(found.reshape(2 * size, 2 * size))
 
     def cross_hessian(self, proba: Array, rows: IntArray) -> FloatArray:
-        """The sum (p, p) over some rows of what each adds to the Hessian, with cross terms: the
-        mean outer product of what multiplies the coefficients, less that of its mean.
+        """The sum (p, p) over some rows of what each adds to the Hessian, with cross
+        terms: the mean outer product of what multiplies the coefficients, less that of
+        its mean.
         """
-        xp, to_host, shaped = self.xp, self.backend.to_host, self.n_shapes
+        xp = self.xp
+        to_host = self.backend.to_host
+        shaped = self.n_shapes
         given = (self.inputs, proba, self.weights)
         there = self.from_host(rows)
         inputs, proba, weights = (xp.take(array, there, axis=0) for array in given)
@@ -193,12 +233,16 @@ class FeatureBlock:
         shapes = xp.take(xp.reshape(self.shapes, (shaped, -1, size)), there, axis=1)
         heavy = proba * weights
         drawn = shapes * heavy
-        inner = xp.matmul(xp.reshape(shapes, (shaped, -1)), xp.reshape(drawn, (shaped, -1)).T)
+        inner = xp.matmul(
+            xp.reshape(shapes, (shaped, -1)), xp.reshape(drawn, (shaped, -1)).T
+        )
         border = xp.matmul(xp.permute_dims(drawn, (0, 2, 1)), inputs)
         squares = xp.reshape(inputs[:, :, None] * inputs[:, None, :], (n_rows, -1))
         own = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
         each = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
-        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(weights)
+        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(
+            weights
+        )
         found = -to_host(xp.matmul(mean.T, mean))
         found[:shaped, :shaped] += to_host(inner)
         found[:shaped, shaped:] += to_host(border).reshape(shaped, -1)
@@ -210,12 +254,17 @@ class FeatureBlock:
 
 
 def make_blocks(
-    examples: Examples, features: Callable[[Logits], tuple[Array, ...]], cross_terms: bool = False
+    examples: Examples,
+    features: Callable[[Logits], tuple[Array, ...]],
+    cross_terms: bool = False,
 ) -> list[FeatureBlock]:
     """The features of examples, z and shape terms (n, classes), in blocks of rows."""
-    logits, n_rows = examples.logits, examples.n_rows
+    logits = examples.logits
+    n_rows = examples.n_rows
     step = n_rows
-    if logits.is_numpy:  # with cross terms few blocks, as matrix products like many rows
+    if (
+        logits.is_numpy
+    ):  # with cross terms few blocks, as matrix products like many rows
         step = max(1, BLOCK_SIZE // logits.n_classes)
         step = max(step, -(-n_rows // MAX_CROSS_BLOCKS)) if cross_terms else step
     every = bool(logits.xp.min(logits.values) > -logits.xp.inf)
@@ -223,7 +272,9 @@ def make_blocks(
     def make(rows: slice) -> FeatureBlock:
         block = logits.take(rows)
         xp, (z, *shapes) = block.xp, features(block)
-        if not (every or cross_terms):  # a masked class has no part in sums over the others
+        if not (
+            every or cross_terms
+        ):  # a masked class has no part in sums over the others
             z = xp.where(block.possible, z, xp.zeros_like(z))
         flat = [xp.reshape(shape, (-1,)) for shape in shapes]
         return FeatureBlock(
@@ -253,7 +304,8 @@ class SoftmaxObjective:
     def evaluate(self, coef: FloatArray) -> SoftmaxPoint:
         there = self.blocks[0].from_host(coef)
         found = self.map(lambda block: block.probabilities(there))
-        loss, pull = sum(float(loss) for _, loss in found), self.penalty * coef
+        loss = sum(float(loss) for _, loss in found)
+        pull = self.penalty * coef
         value = loss + 0.5 * float(np.vdot(pull, coef))
         return SoftmaxPoint(self, value, loss, [proba for proba, _ in found], pull)
 
@@ -261,7 +313,9 @@ class SoftmaxObjective:
         """`work(block, ...)` of every block and what goes with it."""
         items = list(zip(self.blocks, *columns, strict=True))
         numpy = self.blocks[0].backend is NUMPY
-        return map_slices(lambda place: work(*items[place.start]), len(items), 1, threads=numpy)
+        return map_slices(
+            lambda place: work(*items[place.start]), len(items), 1, threads=numpy
+        )
 
 
 def _total(parts: Sequence[Array]) -> FloatArray:
@@ -271,7 +325,9 @@ def _total(parts: Sequence[Array]) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxPoint:
-    """The objective at one place: value, log loss, probabilities by blocks, penalty's gradient."""
+    """The objective at one place: value, log loss, probabilities by blocks,
+    penalty's gradient.
+    """
 
     objective: SoftmaxObjective
     value: float
@@ -282,14 +338,17 @@ class SoftmaxPoint:
     @cached_property
     def gradient(self) -> FloatArray:
         slopes = self.objective.map(
-            lambda b, part: b.transpose_product(b.residual(part) * b.weights), self.proba
+            lambda b, part: b.transpose_product(b.residual(part) * b.weights),
+            self.proba,
         )
         return _total(slopes) + self.penalty_gradient
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction (p,)."""
         there = self.objective.blocks[0].from_host(direction)
-        products = self.objective.map(lambda b, part: b.curvature(part, there), self.proba)
+        products = self.objective.map(
+            lambda b, part: b.curvature(part, there), self.proba
+        )
         return _total(products) + self.objective.penalty * direction
 
     def hessian(self) -> FloatArray:
@@ -299,7 +358,9 @@ class SoftmaxPoint:
             step = max(1, objective.n_rows // _HESSIAN_ROWS)
             ends = np.cumsum([0] + [part.shape[0] for part in self.proba]).tolist()
             rows = [spaced_rows(a, b - a, step) for a, b in pairwise(ends)]
-            found = step * _total(objective.map(FeatureBlock.cross_hessian, self.proba, rows))
+            found = step * _total(
+                objective.map(FeatureBlock.cross_hessian, self.proba, rows)
+            )
         else:
             found = _total(objective.map(FeatureBlock.class_hessian, self.proba))
         found.flat[:: len(found) + 1] += objective.penalty
@@ -307,24 +368,30 @@ class SoftmaxPoint:
 
 
 class ClassBlocks:
-    """A stand-in for the Hessian at a point: for each class a diagonal plus one outer product.
+    """A stand-in for the Hessian at a point: for each class a diagonal plus one outer
+    product.
 
-    The examples that matter to a class look alike, so their mean carries most of the curvature of
-    its coefficients, and the diagonal is left with the variance about it. Without cross terms the
-    two coefficients of a class make it exact.
+    The examples that matter to a class look alike, so their mean carries most of the
+    curvature of its coefficients, and the diagonal is left with the variance about it.
+    Without cross terms the two coefficients of a class make it exact.
 
-    `first` (classes, ...) are the sums of each class's variance times inputs, and `second` those by
-    their squares with the penalty: without cross terms, (b, v) and (v, v), (b, b) of the Hessian.
+    `first` (classes, ...) are the sums of each class's variance times inputs, and
+    `second` those by their squares with the penalty: without cross terms, (b, v) and
+    (v, v), (b, b) of the Hessian.
     """
 
     def __init__(self, point: SoftmaxPoint) -> None:
-        objective, penalty = point.objective, point.objective.penalty
+        objective = point.objective
+        penalty = point.objective.penalty
         sums = _total(objective.map(FeatureBlock.moments, point.proba))
         shaped = objective.blocks[0].n_shapes
         self.first, second = sums[shaped:].reshape(2, objective.n_classes, -1)
-        mean = self.first / np.sqrt(np.maximum(self.first[:, -1:], np.finfo(np.float64).tiny))
+        mean = self.first / np.sqrt(
+            np.maximum(self.first[:, -1:], np.finfo(np.float64).tiny)
+        )
         own = penalty[shaped:].reshape(second.shape)
-        self.second, self._diagonal = second + own, np.maximum(second - mean * mean, 0.0) + own
+        self.second = second + own
+        self._diagonal = np.maximum(second - mean * mean, 0.0) + own
         self._shapes = np.maximum(sums[:shaped], 0.0) + penalty[:shaped]
         self._mean = mean / self._diagonal
         self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
@@ -340,65 +407,95 @@ class ClassBlocks:
 
 #: Strength of the penalty, in examples.
 STRENGTH = 0.3
-#: Fits of several ridges end with a Newton step that is expected to gain no more than this in mean
-#: log loss; less where that is below the second, down to 1 %. About a hundredth of it is left. No
-#: fit takes more steps than the third.
-RIDGE_TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
+#: Fits of several ridges end with a Newton step that is expected to gain no more than
+#: this in mean log loss; less where that is below the second, down to 1 %. About a
+#: hundredth of it is left. No fit takes more steps than the third.
+RIDGE_TOLERANCE = 1e-4
+SMALL_LOSS = 0.1
+MAX_ITER = 200
 #: A fit of one ridge alone ends where no more than this is expected.
 ALONE_TOLERANCE = 1e-8
 #: The same for a scale and a bias of each class.
-CLASS_TOLERANCE, MAX_CLASS_ITER = 3e-4, 20
+CLASS_TOLERANCE = 3e-4
+MAX_CLASS_ITER = 20
 #: Cross terms are used up to this many classes.
 MAX_CROSS_CLASSES = 100
 #: Up to this many coefficients the Hessian is inverted for the solver.
 _MOST_DENSE = 300
 #: Numbers of the (classes, classes) matrices that are held at a time.
 _HELD_SIZE = 1 << 18
-#: Long steps are repeated with at most so many logits: beyond, no example counts for much.
+#: Long steps are repeated with at most so many logits: beyond, no example counts for
+#: much.
 FEW_LOGITS = 1 << 14
-#: They are repeated so often, for examples whose scores one step changes by more than this.
-REPEATS, LONG_STEP = 4, 0.5
-#: An example whose true class is missing no more than this, or so much per example, has no effect
-#: on its own scores to speak of.
-_SURE, _SURE_BY_EXAMPLE = 1e-2, 1e-6
+#: They are repeated so often, for examples whose scores one step changes by more than
+#: this.
+REPEATS = 4
+LONG_STEP = 0.5
+#: An example whose true class is missing no more than this, or so much per example, has
+#: no effect on its own scores to speak of.
+_SURE = 1e-2
+_SURE_BY_EXAMPLE = 1e-6
 
-#: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows, classes, 2).
+#: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows,
+#: classes, 2).
 Spread = Callable[[FeatureBlock, Array, Array], Array]
 
 
 @one_blas_thread()
 def fit_structured(
-    base: Base, *, cross_terms: bool, strength: float = STRENGTH, tol: float = ALONE_TOLERANCE
+    base: Base,
+    *,
+    cross_terms: bool,
+    strength: float = STRENGTH,
+    tol: float = ALONE_TOLERANCE,
 ) -> tuple[StructuredRule, float, Solution[FloatArray]]:
-    """Structured scaling on top of a floor and a temperature: the rule, its mean log loss with the
-    share of the uniform distribution, and the minimum.
+    """Structured scaling on top of a floor and a temperature: the rule, its mean log
+    loss with the share of the uniform distribution, and the minimum.
     """
-    floored, logits = base.examples, base.examples.logits
+    floored = base.examples
+    logits = base.examples.logits
     objective = _objective(base, floored, cross_terms, strength)
     found = _minimize(objective, np.zeros(objective.penalty.size), tol)
-    rule, there = _rule(base, found.x, objective), objective.blocks[0].from_host(found.x)
-    scores = logits.xp.concat(objective.map(lambda block: block.z + block.change(there)), axis=0)
+    rule = _rule(base, found.x, objective)
+    there = objective.blocks[0].from_host(found.x)
+    scores = logits.xp.concat(
+        objective.map(lambda block: block.z + block.change(there)), axis=0
+    )
     return rule, mean_loss(as_scores(scores, logits), floored, rule.even), found
 
 
-def _objective(base: Base, examples: Examples, crossed: bool, strength: float) -> SoftmaxObjective:
-    """The objective of all or some of the base's examples; `crossed` with terms between classes."""
-    size, each = examples.n_classes, strength / base.examples.effective_size
+def _objective(
+    base: Base, examples: Examples, crossed: bool, strength: float
+) -> SoftmaxObjective:
+    """The objective of all or some of the base's examples; `crossed` with terms
+    between classes.
+    """
+    size = examples.n_classes
+    each = strength / base.examples.effective_size
     rows = np.full((size, size + 1 if crossed else 2), float(size))
     if crossed:
         rows[:, :-1] = size * (size - 1.0)
         np.fill_diagonal(rows, size - 1.0)
 
     blocks = make_blocks(
-        examples, lambda block: shape_features(block.margins, block, base.temperature.x), crossed
+        examples,
+        lambda block: shape_features(block.margins, block, base.temperature.x),
+        crossed,
     )
-    return SoftmaxObjective(blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
+    return SoftmaxObjective(
+        blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()])
+    )
 
 
 def _minimize(
-    objective: SoftmaxObjective, start: FloatArray, tol: float, inverse: FloatArray | None = None
+    objective: SoftmaxObjective,
+    start: FloatArray,
+    tol: float,
+    inverse: FloatArray | None = None,
 ) -> Solution[FloatArray]:
-    """The minimum from a start, near which an `inverse` (p, p) of the Hessian may be known."""
+    """The minimum from a start, near which an `inverse` (p, p) of the Hessian may be
+    known.
+    """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     small = objective.blocks[0].cross_terms and objective.penalty.size <= _MOST_DENSE
@@ -407,10 +504,14 @@ def _minimize(
     def precondition(point: SoftmaxPoint) -> Product:
         if known:
             return known.pop()
-        if small and point.penalty_gradient.any():  # not at the start, too far from the end
+        if (
+            small and point.penalty_gradient.any()
+        ):  # not at the start, too far from the end
             hessian = point.hessian()
             try:
-                factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+                factor = cho_factor(
+                    hessian, lower=True, overwrite_a=True, check_finite=False
+                )
                 whole = cho_solve(factor, np.eye(len(hessian)), check_finite=False)
                 return partial(np.matmul, whole)
             except LinAlgError:  # a penalty too small to be seen
@@ -423,9 +524,13 @@ def _minimize(
 
 def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> StructuredRule:
     """With w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
-    size, even = objective.n_classes, 1.0 / (base.examples.effective_size + 1.0)
-    w, rows = coef[:N_SHAPES], coef[N_SHAPES:].reshape(size, -1)
-    scale, bias, cross = 1.0 + rows[:, 0], rows[:, -1].copy(), np.zeros((0, 0))
+    size = objective.n_classes
+    even = 1.0 / (base.examples.effective_size + 1.0)
+    w = coef[:N_SHAPES]
+    rows = coef[N_SHAPES:].reshape(size, -1)
+    scale = 1.0 + rows[:, 0]
+    bias = rows[:, -1].copy()
+    cross = np.zeros((0, 0))
     if objective.blocks[0].cross_terms:
         cross = rows[:, :-1].copy()
         own = np.diagonal(cross) / size
@@ -434,8 +539,8 @@ def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> Structur
     return StructuredRule(base.floor, base.temperature.x, w, scale, bias, cross, even)
 
 
-#: Rules by ridge; the scores (rows, classes) of some rows by each fit without them; their numbers
-#: (rows,); and whether all fits have converged.
+#: Rules by ridge; the scores (rows, classes) of some rows by each fit without them;
+#: their numbers (rows,); and whether all fits have converged.
 RidgeFits = tuple[list[StructuredRule], list[Array], IntArray, bool]
 
 
@@ -443,10 +548,14 @@ RidgeFits = tuple[list[StructuredRule], list[Array], IntArray, bool]
 def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
     """Structured scaling with cross terms at falling ridges, in examples.
 
-    Of `step` rows, one is held out; where only some are, their curvature is taken for that of all.
-    The floor, and the temperature inside structured scaling, stay those of the whole.
+    Of `step` rows, one is held out; where only some are, their curvature is taken for
+    that of all. The floor, and the temperature inside structured scaling, stay those of
+    the whole.
     """
-    every, rules, held_out, converged = base.examples, [], [], True
+    every = base.examples
+    rules = []
+    held_out = []
+    converged = True
     tol = RIDGE_TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
     rows = spaced_rows(0, every.n_rows, max(step, 1))
     whole = sampled = _objective(base, every, True, 1.0)
@@ -456,13 +565,18 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
     hessian: Any = None
     for ridge in ridges:
         penalty = ridge * whole.penalty
-        start: Any = None if hessian is None else np.linalg.inv(hessian + np.diag(penalty))
+        start: Any = (
+            None if hessian is None else np.linalg.inv(hessian + np.diag(penalty))
+        )
         found = _minimize(replace(whole, penalty=penalty), coef, tol, start)
-        point, coef = found.point, found.x
+        point = found.point
+        coef = found.x
         if step >= 2:
             point = replace(sampled, penalty=penalty).evaluate(coef)
         hessian = point.hessian()
-        scores = scores_left_out(point, coef, rows.size / every.n_rows, np.linalg.inv(hessian))
+        scores = scores_left_out(
+            point, coef, rows.size / every.n_rows, np.linalg.inv(hessian)
+        )
         hessian.flat[:: coef.size + 1] -= penalty
         rules.append(_rule(base, coef, whole))
         held_out.append(every.logits.xp.concat(scores, axis=0))
@@ -474,46 +588,63 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
 def fit_classes(base: Base, ridge: float, tol: float = CLASS_TOLERANCE) -> RidgeFits:
     """A scale and a bias for each of many classes, with a ridge, in examples.
 
-    With x = margins / temperature, the scores are -x (1 + v) + b. Newton steps have one (2, 2)
-    block of the Hessian per class: what ties classes together fades as they become many. The same
-    blocks give the scores of each example by a fit without it.
+    With x = margins / temperature, the scores are -x (1 + v) + b. Newton steps have one
+    (2, 2) block of the Hessian per class: what ties classes together fades as they
+    become many. The same blocks give the scores of each example by a fit without it.
     """
-    examples, none, temperature = base.examples, np.zeros(0), base.temperature.x
+    examples = base.examples
+    none = np.zeros(0)
+    temperature = base.temperature.x
     each = ridge * (examples.n_classes / examples.effective_size)
     penalty = np.full(2 * examples.n_classes, each)
-    blocks = make_blocks(examples, lambda block: (block.margins * (-1.0 / temperature),))
-    objective, start = SoftmaxObjective(blocks, penalty), np.zeros(penalty.size)
+    blocks = make_blocks(
+        examples, lambda block: (block.margins * (-1.0 / temperature),)
+    )
+    objective = SoftmaxObjective(blocks, penalty)
+    start = np.zeros(penalty.size)
 
     def step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
         return -ClassBlocks(point).solve(point.gradient), True
 
-    found = minimize_newton(objective.evaluate, start, step, tol=tol, max_iter=MAX_CLASS_ITER)
+    found = minimize_newton(
+        objective.evaluate, start, step, tol=tol, max_iter=MAX_CLASS_ITER
+    )
     about = ClassBlocks(found.point)
-    square, cross, count = about.second[:, 0], about.first[:, 0], about.second[:, 1]
+    square = about.second[:, 0]
+    cross = about.first[:, 0]
+    count = about.second[:, 1]
     inverse = np.stack([count, -2.0 * cross, square]) / (square * count - cross * cross)
 
     def leave_out(block: FeatureBlock, proba: Array) -> Array:
         a, b, c = block.from_host(inverse)
         spread = ((block.z * a + b) * block.z + c) * block.weights
-        change = spread * block.residual(proba) / (1.0 - spread * (proba - proba * proba))
+        change = (
+            spread * block.residual(proba) / (1.0 - spread * (proba - proba * proba))
+        )
         return block.z + block.change(block.from_host(found.x)) + change
 
-    scores = examples.logits.xp.concat(objective.map(leave_out, found.point.proba), axis=0)
+    scores = examples.logits.xp.concat(
+        objective.map(leave_out, found.point.proba), axis=0
+    )
     v, bias = found.x.reshape(-1, 2).T
     scale = np.maximum(1.0 + v, LEAST_SCALE)
-    rule = StructuredRule(base.floor, temperature, none, scale, bias, none.reshape(0, 0), even=0.0)
+    rule = StructuredRule(
+        base.floor, temperature, none, scale, bias, none.reshape(0, 0), even=0.0
+    )
     return [rule], [scores], np.arange(examples.n_rows), found.converged
 
 
 def scores_left_out(
     point: SoftmaxPoint, coef: FloatArray, part: float, inverse: FloatArray
 ) -> list[Array]:
-    """Scores (rows, classes) by blocks, of every row by the fit without it; with cross terms.
+    """Scores (rows, classes) by blocks, of every row by the fit without it; with cross
+    terms.
 
-    `point` is that of `coef` (p,), and `inverse` (p, p) that of the Hessian. If its rows are only a
-    `part` of those fitted, each weighs that much less.
+    `point` is that of `coef` (p,), and `inverse` (p, p) that of the Hessian. If its
+    rows are only a `part` of those fitted, each weighs that much less.
     """
-    objective, spread = point.objective, _spread_by(inverse, point.objective.n_classes)
+    objective = point.objective
+    spread = _spread_by(inverse, point.objective.n_classes)
     sure = min(_SURE, _SURE_BY_EXAMPLE * objective.n_rows)
     few = part == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS
 
@@ -548,10 +679,14 @@ def _spread_by(inverse: FloatArray, size: int) -> Spread:
     return spread
 
 
-def _step(block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sure: float) -> Array:
+def _step(
+    block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sure: float
+) -> Array:
     """The change (rows, classes) of a block's scores by one Newton step."""
-    xp, size = block.xp, proba.shape[1]
-    residual, eye = block.residual(proba), block.from_host(np.eye(size))
+    xp = block.xp
+    size = proba.shape[1]
+    residual = block.residual(proba)
+    eye = block.from_host(np.eye(size))
     moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -sure)
     given = (block.inputs, block.shape_table(), proba, weights, residual)
     parts = [xp.zeros_like(proba[:1, :])]
@@ -567,24 +702,36 @@ def _step(block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sur
 
 
 def _repeat_steps(
-    once: Array, point: SoftmaxPoint, coef: FloatArray, inverse: FloatArray, spread: Spread
+    once: Array,
+    point: SoftmaxPoint,
+    coef: FloatArray,
+    inverse: FloatArray,
+    spread: Spread,
 ) -> Array:
-    """The changes (n, classes) of the only block's scores, those by long steps by several.
+    """The changes (n, classes) of the only block's scores, those by long steps by
+    several.
 
     All is done on the host.
     """
-    there, penalty = point.objective.blocks[0], point.objective.penalty
-    changes, proba = to_host(once), to_host(point.proba[0])
+    there = point.objective.blocks[0]
+    penalty = point.objective.penalty
+    changes = to_host(once)
+    proba = to_host(point.proba[0])
     rows = np.flatnonzero(np.ptp(changes, axis=1) > LONG_STEP)
     if not rows.size:
         return once
     given = (there.inputs, there.shapes, there.possible, there.labels, there.weights)
     parts: Any = (part if part is None else to_host(part) for part in given)
     block = FeatureBlock(*(*parts, NUMPY, there.cross_terms))
-    inputs, shapes, own = block.inputs[rows], block.shape_table()[rows], proba[rows]
-    weights, residual = block.weights[rows], block.residual(proba)[rows]
+    inputs = block.inputs[rows]
+    shapes = block.shape_table()[rows]
+    own = proba[rows]
+    weights = block.weights[rows]
+    residual = block.residual(proba)[rows]
     spreads = weights[:, :, None] * spread(block, inputs, shapes)
-    lever = np.eye(own.shape[1]) - own[:, :, None] * (spreads - own[:, None, :] @ spreads)
+    lever = np.eye(own.shape[1]) - own[:, :, None] * (
+        spreads - own[:, None, :] @ spreads
+    )
 
     def multiply(away: FloatArray) -> FloatArray:
         """Scores (rows, classes) of each row by its own coefficients (rows, p)."""
@@ -619,35 +766,52 @@ def _repeat_steps(
     return there.from_host(changes)
 
 
-#: Above this many classes, conjugate gradients cost less than the Hessian; the last step then
-#: is expected to gain no more than this.
-DENSE_CLASSES, _MANY_CLASSES_TOLERANCE = 300, 1e-9
-#: Spreads of log-probabilities below the first are near their rounding errors; those above the
-#: second leave no room for temperatures.
+#: Above this many classes, conjugate gradients cost less than the Hessian; the last
+#: step then is expected to gain no more than this.
+DENSE_CLASSES = 300
+_MANY_CLASSES_TOLERANCE = 1e-9
+#: Spreads of log-probabilities below the first are near their rounding errors; those
+#: above the second leave no room for temperatures.
 _SPREADS = (1e-6, 1e100)
-#: The base temperature is sought between these multiples of the spread: a wild example or two can
-#: ask for a very high one.
+#: The base temperature is sought between these multiples of the spread: a wild example
+#: or two can ask for a very high one.
 _BASE_BOUNDS = (1e-5, 1e30)
 #: Probabilities this close to 1 are cut, so that the log of the rest is finite.
 _ALMOST_ONE = 1.0 - 1e-16
 
 
+def dense_steps(point: Any) -> Any:
+    """The Newton step of a point with its whole Hessian."""
+    return searches.dense_step(point.gradient, point.hessian())
+
+
 def fit_vector(
     examples: Examples, ridge: float
 ) -> tuple[VectorRule, IntArray, Solution[FloatArray]]:
-    """The rule, the classes that are perfectly separated from all others, and how it ended."""
+    """The rule, the classes that are perfectly separated from all others, and how it
+    ended.
+    """
     spread = min(max(searches.typical_spread(examples), _SPREADS[0]), _SPREADS[1])
-    bounds = _BASE_BOUNDS[0] * spread, min(_BASE_BOUNDS[1] * spread, LARGEST_TEMPERATURE)
+    bounds = (
+        _BASE_BOUNDS[0] * spread,
+        min(_BASE_BOUNDS[1] * spread, LARGEST_TEMPERATURE),
+    )
     temperature = searches.base_temperature(examples, spread, bounds).x
-    unit, n_classes = min(temperature, spread), examples.n_classes
-    blocks = make_blocks(examples, lambda block: (log_probabilities(block) / temperature,))
+    unit = min(temperature, spread)
+    n_classes = examples.n_classes
+    blocks = make_blocks(
+        examples, lambda block: (log_probabilities(block) / temperature,)
+    )
     penalty = ridge * np.tile([(unit / temperature) ** 2, 1.0], n_classes)
     objective = SoftmaxObjective(blocks, penalty)
-    tol, steps = searches.TIGHT, lambda point: searches.dense_step(point.gradient, point.hessian())
     if n_classes > DENSE_CLASSES:
         tol = _MANY_CLASSES_TOLERANCE
         steps = searches.cg_steps(lambda point: ClassBlocks(point).solve, tol=tol)
-    start, units = np.zeros(penalty.size), np.sqrt(ridge / penalty)
+    else:
+        tol = searches.TIGHT
+        steps = dense_steps
+    start = np.zeros(penalty.size)
+    units = np.sqrt(ridge / penalty)
     with one_blas_thread():
         found = minimize_newton(
             objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER, units=units
@@ -655,7 +819,8 @@ def fit_vector(
     v, bias = found.x.reshape(-1, 2).T
 
     def against_others(block: FeatureBlock, proba: Array) -> Array:
-        xp, p = block.xp, block.xp.clip(proba, 1e-300, _ALMOST_ONE)
+        xp = block.xp
+        p = block.xp.clip(proba, 1e-300, _ALMOST_ONE)
         losses = block.replace_true(-xp.log1p(-p), -xp.log(p))
         return xp.sum(block.weights * losses, axis=0)
 

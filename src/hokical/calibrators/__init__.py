@@ -33,11 +33,26 @@ if TYPE_CHECKING:
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
 
 __all__ = [
-    "AdaptiveTemperatureScaling", "BetaCalibration", "Calibrator", "EnsembleTemperatureScaling",
-    "Examples", "Fit", "Hoki", "IsotonicMulticlass", "IsotonicOneVsAllTS", "MethodInfo",
-    "PlattScaling", "StructuredScaling", "TemperatureScaling", "Uncalibrated", "VectorScaling",
-    "VennAbers", "method_names", "register", "with_sets",
-]  # fmt: skip
+    "AdaptiveTemperatureScaling",
+    "BetaCalibration",
+    "Calibrator",
+    "EnsembleTemperatureScaling",
+    "Examples",
+    "Fit",
+    "Hoki",
+    "IsotonicMulticlass",
+    "IsotonicOneVsAllTS",
+    "MethodInfo",
+    "PlattScaling",
+    "StructuredScaling",
+    "TemperatureScaling",
+    "Uncalibrated",
+    "VectorScaling",
+    "VennAbers",
+    "method_names",
+    "register",
+    "with_sets",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Methods by name and calibrators from files, imported when they are needed.
 
-A method of another package is declared with `hokical.calibrators.register`, or by an entry point of
-the group `hokical.calibrators`, which is searched for names that are not known here.
+A method of another package is declared with `hokical.calibrators.register`, or by an
+entry point of the group `hokical.calibrators`, which is searched for names that are not
+known here.
 """
 
 import os
@@ -35,13 +36,22 @@ BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
 #: Calibrators of confidences and of several labels, by the method's name in files.
-OTHER_SCORES = {"confidence": "ConfidenceCalibrator", "multilabel": "MultilabelCalibrator"}
+OTHER_SCORES = {
+    "confidence": "ConfidenceCalibrator",
+    "multilabel": "MultilabelCalibrator",
+}
 #: Names that say what a method is; tables and files keep the short ones.
 ALIASES = {
-    "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",
-    "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
-    "isotonic_ovr": "irova_ts", "stability_profile": "profile",
-}  # fmt: skip
+    "softmax": "uncalibrated",
+    "temperature": "temps",
+    "vector": "vecs",
+    "matrix": "ms_odir",
+    "dirichlet": "dir_odir",
+    "ensemble_temperature": "ets",
+    "isotonic_pooled": "irm",
+    "isotonic_ovr": "irova_ts",
+    "stability_profile": "profile",
+}
 #: Methods and records of hokical-paper, which files up to 0.4 may hold, in words.
 IN_PAPER = {
     **{name: f"the method {name!r}" for name in ("recal", "ms_odir", "dir_odir")},
@@ -61,11 +71,12 @@ _registered: dict[str, type[Any]] = {}
 
 
 def register(kind: type[Any]) -> type[Any]:
-    """Register a method of your own: a subclass of `Calibrator` with a `method` and a `_fit`.
+    """Register a method of your own: a subclass of `Calibrator` with a `method` and a
+    `_fit`.
 
-    It can then be created by name, compared, saved, loaded, exported and used on the command line
-    like any other. To be found in every process, name the class in an entry point of the group
-    `hokical.calibrators`. Can be used as a decorator.
+    It can then be created by name, compared, saved, loaded, exported and used on the
+    command line like any other. To be found in every process, name the class in an
+    entry point of the group `hokical.calibrators`. Can be used as a decorator.
 
     >>> from dataclasses import dataclass
     >>> from hokical.calibrators import Calibrator, Fit, MethodInfo
@@ -74,20 +85,27 @@ def register(kind: type[Any]) -> type[Any]:
     >>> @dataclass(frozen=True)
     ... class HalfRule(Rule):
     ...     name = "half"
+    ...
     ...     def proba(self, logits):
     ...         return Gumbel(2.0).distribution(logits)
     >>> class Half(Calibrator):
-    ...     method = MethodInfo(HalfRule, "Softmax at temperature 2", "an example", "nothing")
+    ...     method = MethodInfo(
+    ...         HalfRule, "Softmax at temperature 2", "an example", "nothing"
+    ...     )
+    ...
     ...     def _fit(self, examples):
     ...         return Fit(HalfRule())
     >>> register(Half)  # doctest: +SKIP
-    >>> Half().fit([[2.0, 0.0], [0.0, 2.0]], [0, 1]).predict_proba([[2.0, 0.0]]).round(3).tolist()
+    >>> Half().fit([[2.0, 0.0], [0.0, 2.0]], [0, 1]).predict_proba([[2.0, 0.0]]).round(
+    ...     3
+    ... ).tolist()
     [[0.731, 0.269]]
     """
     method = getattr(kind, "method", None)
     if not isinstance(method, MethodInfo):
         raise TypeError(
-            f"`kind` must be a subclass of Calibrator with a `method`, a MethodInfo; got {kind!r}."
+            "`kind` must be a subclass of Calibrator with a `method`, a MethodInfo; "
+            f"got {kind!r}."
         )
     name = method.name
     known = _registered.get(name, kind)
@@ -100,7 +118,8 @@ def register(kind: type[Any]) -> type[Any]:
 def method_names(n_classes: int | None = None) -> list[str]:
     """The names of all methods, those of other packages last, without "auto".
 
-    With `n_classes`, only those that can be fitted on logits of this many classes and labels alone.
+    With `n_classes`, only those that can be fitted on logits of this many classes and
+    labels alone.
 
     >>> method_names()[:3], "platt" in method_names(2), "platt" in method_names(10)
     (['uncalibrated', 'temps', 'vecs'], True, False)
@@ -131,13 +150,20 @@ def make(name: str, **parameters: Any) -> Calibrator:
     return made
 
 
-def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
-    """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
+def new_calibrator(
+    method: Any, *, argument: str = "method", **parameters: Any
+) -> Calibrator:
+    """An unfitted calibrator for logits alone: by its name, or a copy of the one
+    given.
+    """
     if isinstance(method, str):
         load_class(method, argument)  # whose error names the argument
         made = make(method, **parameters)
     elif not isinstance(method, Calibrator):
-        rule = f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}"
+        rule = (
+            f"`{argument}` must be a method's name or a calibrator; got "
+            f"{type(method).__name__}"
+        )
         raise TypeError(f'{rule}. For example "hoki".')
     else:
         refuse_options(parameters)
@@ -159,19 +185,23 @@ def load_class(name: Any, argument: str = "name") -> type[Any]:
         name = ALIASES.get(name, name)
         if name in BUILT_IN or name in AUTOMATIC:
             module, own = (BUILT_IN | AUTOMATIC)[name]
-            found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), own)
+            found: type[Any] = getattr(
+                import_module(f"hokical.calibrators.{module}"), own
+            )
             return found
         if name not in _registered:
             _find_entry_points()
         if name in _registered:
             return _registered[name]
     raise ValueError(
-        f"`{argument}` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
+        f"`{argument}` must be one of {[*method_names(), *AUTOMATIC]}; got "
+        f"{name!r}.{suggest(name)}"
     )
 
 
 def suggest(name: Any) -> str:
-    """What to do about an unknown name, with a space before it; empty if no method is like it.
+    """What to do about an unknown name, with a space before it; empty if no method is
+    like it.
 
     >>> suggest("vec")
     ' Did you mean vecs or vector?'
@@ -186,7 +216,8 @@ def suggest(name: Any) -> str:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a calibrator that `save` wrote: an object of the same class, fitted as it was.
+    """Read a calibrator that `save` wrote: an object of the same class, fitted as it
+    was.
 
     Raises CalibratorFileError for anything else. Loading and predicting need NumPy and
     array-api-compat alone: scikit-learn, SciPy and numba are not imported.
@@ -203,20 +234,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     document = read_document(path, find_rule)
-    name, core = document.get("method"), getattr(document.get("rule"), "core", None)
+    name = document.get("method")
+    core = getattr(document.get("rule"), "core", None)
     if getattr(core, "name", "") == "hoki_from_p0":  # up to 0.4 a parameter of `hoki`
         name = "hoki_from_p0"
     try:
         if str(name) in OTHER_SCORES:
-            kind = getattr(import_module("hokical.calibrators.confidence"), OTHER_SCORES[str(name)])
+            kind = getattr(
+                import_module("hokical.calibrators.confidence"), OTHER_SCORES[str(name)]
+            )
         else:
             kind = load_class(name, "method")
     except ValueError as error:
-        raise CalibratorFileError(f"the file is of another package or version: {error}") from error
+        raise CalibratorFileError(
+            f"the file is of another package or version: {error}"
+        ) from error
     try:
         return kind._from_document(document)
     except (KeyError, AttributeError, TypeError, ValueError) as error:  # an edited file
-        raise CalibratorFileError(f"{path} holds no usable {kind.__name__}: {error}") from error
+        raise CalibratorFileError(
+            f"{path} holds no usable {kind.__name__}: {error}"
+        ) from error
 
 
 def find_rule(record: str) -> None:
@@ -228,13 +266,16 @@ def find_rule(record: str) -> None:
         import_module("hokical.calibrators.confidence")
     if not is_storable(record) and method in IN_PAPER:
         raise ValueError(
-            f"it holds {IN_PAPER[method]}, which is in the package {_PAPER}, or fit again"
+            f"it holds {IN_PAPER[method]}, which is in the package {_PAPER}, or fit "
+            "again"
         )
 
 
 @cache
 def _find_entry_points() -> None:
-    from importlib.metadata import entry_points  # it takes as long as all rules together
+    from importlib.metadata import (
+        entry_points,
+    )  # it takes as long as all rules together
 
     for entry in entry_points(group=GROUP):
         register(entry.load())

@@ -1,4 +1,5 @@
-"""Yes-or-no outcomes: is an answer right, by a confidence without logits; and which labels?
+"""Yes-or-no outcomes: is an answer right, by a confidence without logits; and which
+labels?
 
 The labels do not exclude each other: each is calibrated, and rare ones borrow strength.
 """
@@ -19,7 +20,13 @@ from hokical._core.logits import as_float_matrix
 from hokical._core.reading import Rows, check_row_order, order_columns, refuse, to_numpy
 from hokical._core.runtime import ConvergenceWarning, FitDataWarning, warn_user
 from hokical._core.storage import CalibratorFileError
-from hokical.calibrators.stored import Decisions, MethodInfo, StoredEstimator, check_stored, decide
+from hokical.calibrators.stored import (
+    Decisions,
+    MethodInfo,
+    StoredEstimator,
+    check_stored,
+    decide,
+)
 from hokical.guarantees import calibration_data, control, scores
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.calibration_data import Reused, RowSketch
@@ -32,7 +39,8 @@ ForWhom = Literal["all", "group", "new group"]
 
 
 class OutcomeCalibrator(StoredEstimator):
-    """The base of calibrators of yes-or-no outcomes: one confidence per row, or several labels.
+    """The base of calibrators of yes-or-no outcomes: one confidence per row, or several
+    labels.
 
     A subclass has a `method`, and `fit` calls `_keep` with its rule and a report.
     """
@@ -54,12 +62,18 @@ class OutcomeCalibrator(StoredEstimator):
         rule = check_stored(document, "rule", self.method.rule)
         held_out = check_stored(document, "held_out", self._held_out_kind | None)
         sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
-        by_class = isinstance(held_out, ScoreTable) and held_out.count.shape[-1] != scores.LEVELS
+        by_class = (
+            isinstance(held_out, ScoreTable)
+            and held_out.count.shape[-1] != scores.LEVELS
+        )
         if by_class or not all(isinstance(sketch, RowSketch) for sketch in sketches):
             name = "held_out" if by_class else "fit_rows"
-            raise CalibratorFileError(f"the file of this {self.name} has no usable `{name}`.")
+            raise CalibratorFileError(
+                f"the file of this {self.name} has no usable `{name}`."
+            )
         self._keep(rule, document["report"])
-        self.held_out_, self.fit_rows_ = held_out, sketches
+        self.held_out_ = held_out
+        self.fit_rows_ = sketches
 
     @abstractmethod
     def _check_rows(self, given: Rows) -> Rows:
@@ -73,24 +87,35 @@ class OutcomeCalibrator(StoredEstimator):
     def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         """Probabilities on the host of checked scores."""
 
-    def _keep(self, rule: Any, report: dict[str, Any], rows: Rows | None = None) -> None:
-        """Store the result of a fit on `rows`; what `certify` noted for an earlier one is dropped.
+    def _keep(
+        self, rule: Any, report: dict[str, Any], rows: Rows | None = None
+    ) -> None:
+        """Store the result of a fit on `rows`; what `certify` noted for an earlier one
+        is dropped.
 
         Fingerprints of the rows are noted, of those that count.
         """
-        self.rule_, self._report, self.metadata_ = rule, report, {}
+        self.rule_ = rule
+        self._report = report
+        self.metadata_ = {}
         vars(self).update({f"{name}_": value for name, value in report.items()})
         hashes = [] if rows is None else self._hashes(_counting(rows))
-        self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
+        self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
+        self.held_out_ = None
         if not report.get("converged", True):
-            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
+            warn_user(
+                f"{type(self).__name__} did not converge: {self.reason_}",
+                ConvergenceWarning,
+            )
 
     def _are_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are those of the fit, by their `_hashes`."""
         pairs = zip(self.fit_rows_, self._hashes(_counting(rows)), strict=False)
         return any(known.holds_too_many(own) for known, own in pairs)
 
-    def _read(self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Rows:
+    def _read(
+        self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Rows:
         """Checked rows on the host: what is calibrated, its labels, and the rest."""
         return self._check_rows(self._pair(x, y, sample_weight, groups))
 
@@ -98,16 +123,25 @@ class OutcomeCalibrator(StoredEstimator):
         self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *given: Any
     ) -> control.RiskControl:
         rows = self._read_held_out(reused, *given)
-        proba = self._predict_rows(rows.scores, None if by == "new group" else rows.groups)
-        needless = by == "all" and self.method.learns_groups  # for the predictions alone
+        proba = self._predict_rows(
+            rows.scores, None if by == "new group" else rows.groups
+        )
+        needless = (
+            by == "all" and self.method.learns_groups
+        )  # for the predictions alone
         guarantee |= {"by": by, "groups": None if needless else rows.groups}
-        return control.control_risk(proba, rows.labels, weights=rows.weights, **guarantee)
+        return control.control_risk(
+            proba, rows.labels, weights=rows.weights, **guarantee
+        )
 
     def _noted(self, method: str) -> Any:
         """What `certify` noted, which a method needs."""
         self._check_fitted()
         if self.held_out_ is None:
-            remedy = f"Call `certify({', '.join(self._row_names)})` first, with examples that"
+            remedy = (
+                f"Call `certify({', '.join(self._row_names)})` first, with examples "
+                "that"
+            )
             raise ValueError(
                 f"`{method}` has no examples to go by. {remedy} nothing was fitted on."
             )
@@ -120,35 +154,41 @@ def _counting(rows: Rows) -> Rows:
 
 
 #: What to do about confidences above the scale.
-_TOO_LARGE = "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
+_TOO_LARGE = (
+    "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
+)
 
 #: The share of values below 1 % above which fractions are suspected on a scale to 100.
 _MOST_BELOW = 0.02
 
 
 class ConfidenceCalibrator(OutcomeCalibrator):
-    """The probability that an answer is right, from one number in [0, 1] stated with it.
+    """The probability that an answer is right, from one number in [0, 1] stated with
+    it.
 
-    For confidences without logits: those that a language model states in words, P(True), the
-    agreement of samples, the score of a detection. The log-odds are an average of those stated, of
-    a line, and of a curve with hinges at quantiles and a term for every value that 3 % of the
-    answers have, weighed by held-out log loss: few examples give mostly the line, many the curve.
-    Corrections by group (subject, language, model) are shrunk by partial pooling, so that a group
-    of few examples gets the common curve; groups and pairs of them are used where they help on
-    held-out examples. It takes at least ten examples.
+    For confidences without logits: those that a language model states in words,
+    P(True), the agreement of samples, the score of a detection. The log-odds are an
+    average of those stated, of a line, and of a curve with hinges at quantiles and a
+    term for every value that 3 % of the answers have, weighed by held-out log loss: few
+    examples give mostly the line, many the curve. Corrections by group (subject,
+    language, model) are shrunk by partial pooling, so that a group of few examples gets
+    the common curve; groups and pairs of them are used where they help on held-out
+    examples. It takes at least ten examples.
 
     Parameters
     ----------
     scale : float
         The largest confidence: 1, or 100 for percentages.
     monotone : bool
-        True: within each group the answer never falls where the confidence rises. The fitted curve
-        is replaced by the nearest such curve (isotonic regression, weighted by the examples).
+        True: within each group the answer never falls where the confidence rises. The
+        fitted curve is replaced by the nearest such curve (isotonic regression,
+        weighted by the examples).
 
     Attributes
     ----------
     reason_ : what was fitted, whether groups are used, and why
-    held_out_log_loss_ : mean log loss by candidate, every example left out of its own fit
+    held_out_log_loss_ : mean log loss by candidate, every example left out of its own
+        fit
     rule_ : the fitted numbers
     converged_, n_iter_ : how the fit ended
 
@@ -178,63 +218,84 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self.monotone = monotone
 
     def fit(
-        self, confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None
+        self,
+        confidence: Any,
+        right: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
     ) -> Self:
         """Learn from confidences (n,) and whether the answers were right (n,).
 
-        Several signals of each answer (stated confidence, token probability, agreement) are columns
-        (n, signals): they are combined to one confidence by a regression on their log-odds.
-        `groups` are the groups of the answers: an array (n,) of names, or several columns that
-        add up, as a mapping, a DataFrame or (n, columns).
+        Several signals of each answer (stated confidence, token probability, agreement)
+        are columns (n, signals): they are combined to one confidence by a regression on
+        their log-odds. `groups` are the groups of the answers: an array (n,) of names,
+        or several columns that add up, as a mapping, a DataFrame or (n, columns).
         """
         from hokical._fitting.outcomes import fit_confidence
 
         check_choice("monotone", self.monotone, Literal[True, False])
         given = self._pair(confidence, right, sample_weight, groups)
-        third = to_numpy(() if given.weights is None else given.weights, "sample_weight")
+        third = to_numpy(
+            () if given.weights is None else given.weights, "sample_weight"
+        )
         if groups is None and third.dtype.kind in "iub" and np.unique(third).size > 1:
             warn_user(
-                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: in 0.4 the "
-                "third argument was `groups`. Pass groups by name, `groups=...`, and weights as "
-                "`.astype(float)`.",
+                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: "
+                "in 0.4 the third argument was `groups`. Pass groups by name, "
+                "`groups=...`, and weights as `.astype(float)`.",
                 FitDataWarning,
             )
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         self._columns = given.columns
         rows = self._check_rows(given)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
-        seen, known = weights > 0.0, None
+        seen = weights > 0.0
+        known = None
         if rows.groups is not None:
             coding, codes = GroupCoding.read(rows.groups, weights.size, weights)
             known = coding, codes[seen]
             tell_unknown(known[1], coding)
-        some, monotone = rows.take(seen), bool(self.monotone)
-        found = fit_confidence(some.scores, some.labels, weights[seen], known, monotone=monotone)
+        some = rows.take(seen)
+        monotone = bool(self.monotone)
+        found = fit_confidence(
+            some.scores, some.labels, weights[seen], known, monotone=monotone
+        )
         self._keep(*found, some)
         return self
 
     def predict(self, confidence: Any, *, groups: Any = None) -> Array:
-        """The probability (n,) that each answer is right, in the library of the confidences.
+        """The probability (n,) that each answer is right, in the library of the
+        confidences.
 
-        Rows whose group is missing or was not in the fit get the prediction for all groups, and a
-        warning counts them; without `groups`, all rows get it.
+        Rows whose group is missing or was not in the fit get the prediction for all
+        groups, and a warning counts them; without `groups`, all rows get it.
         """
         return arrays.to_input_library(self._predict(confidence, groups), confidence)
 
     def _check_rows(self, given: Rows) -> Rows:
-        stated, right = self._stated(given.scores), to_numpy(given.labels, "right")
+        stated = self._stated(given.scores)
+        right = to_numpy(given.labels, "right")
         n = len(stated)
         if not n:
-            raise ValueError("`confidence` must hold at least one answer to learn from; got none.")
+            raise ValueError(
+                "`confidence` must hold at least one answer to learn from; got none."
+            )
         remedy = "Compare the answers with the truth: `right = answer == truth`."
         reading.check_length(right, n, "right", remedy)
-        refuse(~np.isin(right, (0, 1)), right, "`right` must be True or False (1 or 0)", remedy)
+        refuse(
+            ~np.isin(right, (0, 1)),
+            right,
+            "`right` must be True or False (1 or 0)",
+            remedy,
+        )
         return self._checked(given, stated, right.astype(np.bool_, copy=False), n)
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
         """Numbers of each answer, and others of all of them together, in their order.
 
-        Answers of few distinct confidences come again by themselves, but not all in one order.
+        Answers of few distinct confidences come again by themselves, but not all in one
+        order.
         """
         table = np.stack([self._combine(rows.scores), rows.labels], axis=1)
         words = calibration_data.number_words(table.ravel(), np.arange(table.size))
@@ -242,33 +303,52 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return [calibration_data.number_hashes(table), calibration_data.scatter(whole)]
 
     def _uncalibrated(self, confidence: Any) -> FloatArray:
-        """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
+        """The confidences (n,) as they are stated, on a scale to 1; the mean of
+        several signals.
+        """
         stated = self._stated(confidence)
         return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
 
     def certify(
-        self, confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None,
-        cluster: Any = None, counts: bool = False, reused: Reused = "refuse",
-    ) -> Self:  # fmt: skip
-        """Count how often answers are right, by confidence, on answers used for nothing else.
+        self,
+        confidence: Any,
+        right: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        cluster: Any = None,
+        counts: bool = False,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Count how often answers are right, by confidence, on answers used for nothing
+        else.
 
-        They must not be those of `fit`, which are refused (where confidences are of few values, in
-        the order of the fit alone), unless `reused="ignore"` accepts identical rows.
-        `predict_or_abstain` uses these counts. With `groups` it can also guarantee the error rate
-        of each. With `counts=True`, `sample_weight` is how often each answer was seen, in whole
-        numbers; without it all weights above 0 must be equal. With `cluster` (n,), one answer of
-        each cluster counts, as in `Calibrator.certify`.
+        They must not be those of `fit`, which are refused (where confidences are of few
+        values, in the order of the fit alone), unless `reused="ignore"` accepts
+        identical rows. `predict_or_abstain` uses these counts. With `groups` it can
+        also guarantee the error rate of each. With `counts=True`, `sample_weight` is
+        how often each answer was seen, in whole numbers; without it all weights above 0
+        must be equal. With `cluster` (n,), one answer of each cluster counts, as in
+        `Calibrator.certify`.
         """
         given = (confidence, right, sample_weight, groups)
         rows = self._read_held_out(reused, *given, cluster=cluster)
-        weights, wrong = rows.weights, ~rows.labels
+        weights = rows.weights
+        wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
         if not (control.can_be_counts(weights) if counts else alike):
-            rule = "`sample_weight` must be equal in `certify`, or whole numbers with `counts=True`"
+            rule = (
+                "`sample_weight` must be equal in `certify`, or whole numbers with "
+                "`counts=True`"
+            )
             raise ValueError(f"{rule}: a guarantee is about counts. Leave it out.")
         if weights is not None and not counts:
             weights = (weights > 0.0).astype(np.float64)
-        names = None if rows.groups is None else GroupNames.from_rows(rows.groups, wrong.size)
+        names = (
+            None
+            if rows.groups is None
+            else GroupNames.from_rows(rows.groups, wrong.size)
+        )
 
         def count(groups: Any) -> ScoreTable:
             odds = scores.confidence_log_odds(self._predict_rows(rows.scores, groups))
@@ -282,30 +362,42 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self
 
     def predict_or_abstain(
-        self, confidence: Any, *, groups: Any = None, risk: float = 0.05, delta: float = 0.1,
+        self,
+        confidence: Any,
+        *,
+        groups: Any = None,
+        risk: float = 0.05,
+        delta: float = 0.1,
         by: ForWhom = "all",
-    ) -> scores.SelectivePrediction:  # fmt: skip
+    ) -> scores.SelectivePrediction:
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
-        With probability 1 - delta over the answers passed to `certify`, the error rate among
-        accepted exchangeable answers is at most `risk`; of all groups together, or, with
-        `by="group"`, of each of the `groups` that `certify` was given, with a threshold for each.
-        Answers of other groups are then not accepted. With `by="new group"` it is guaranteed for a
-        group that was never seen, drawn like those of `certify`, with probability 1 - delta over
-        groups. The `labels` are 1 throughout: the answers stand as they are.
+        With probability 1 - delta over the answers passed to `certify`, the error rate
+        among accepted exchangeable answers is at most `risk`; of all groups together,
+        or, with `by="group"`, of each of the `groups` that `certify` was given, with a
+        threshold for each. Answers of other groups are then not accepted. With `by="new
+        group"` it is guaranteed for a group that was never seen, drawn like those of
+        `certify`, with probability 1 - delta over groups. The `labels` are 1
+        throughout: the answers stand as they are.
         """
         known = self._noted("predict_or_abstain")
         found = self._predict(confidence, None if by == "new group" else groups)
         level = scores.score_levels(scores.confidence_log_odds(found))
-        rows = scores.ScoredLabels(np.ones(found.size, np.int64), found, level, known, "held-out")
+        rows = scores.ScoredLabels(
+            np.ones(found.size, np.int64), found, level, known, "held-out"
+        )
         return rows.accept(confidence, risk=risk, delta=delta, by=by, groups=groups)
 
-    def predict_action(self, confidence: Any, costs: Any, *, groups: Any = None) -> Decisions:
-        """The action of least expected cost for each answer, with what it is expected to cost.
+    def predict_action(
+        self, confidence: Any, costs: Any, *, groups: Any = None
+    ) -> Decisions:
+        """The action of least expected cost for each answer, with what it is expected
+        to cost.
 
-        `costs` maps names of actions to (cost if the answer is wrong, cost if it is right), or to
-        one number where that does not matter: to use the answer, to ask a larger model (its price
-        and its expected errors), to ask a person. Or an array (2, actions) with these rows.
+        `costs` maps names of actions to (cost if the answer is wrong, cost if it is
+        right), or to one number where that does not matter: to use the answer, to ask a
+        larger model (its price and its expected errors), to ask a person. Or an array
+        (2, actions) with these rows.
 
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
@@ -320,19 +412,30 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return decide(xp.stack([1.0 - right, right], axis=1), costs, 2)
 
     def control_risk(
-        self, confidence: Any, right: Any, sample_weight: Any = None, *, by: ForWhom = "all",
-        groups: Any = None, reused: Reused = "refuse", **guarantee: Any,
-    ) -> control.RiskControl:  # fmt: skip
-        """The last threshold at which the mean of a loss of your own is proven to be small.
+        self,
+        confidence: Any,
+        right: Any,
+        sample_weight: Any = None,
+        *,
+        by: ForWhom = "all",
+        groups: Any = None,
+        reused: Reused = "refuse",
+        **guarantee: Any,
+    ) -> control.RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be
+        small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
-        `loss(proba, right, threshold)` gets the calibrated confidences (n,), by their `groups`, of
-        answers that nothing was fitted on, and whether they are right (n,). For a cascade it says
-        whether what comes out at the end is wrong; see the page on language models. With
-        `by="group"` each of the `groups` gets a threshold too; with `by="new group"` the threshold
-        is for a group that was never seen, drawn like these, with the confidence that it would get.
+        `loss(proba, right, threshold)` gets the calibrated confidences (n,), by their
+        `groups`, of answers that nothing was fitted on, and whether they are right
+        (n,). For a cascade it says whether what comes out at the end is wrong; see the
+        page on language models. With `by="group"` each of the `groups` gets a threshold
+        too; with `by="new group"` the threshold is for a group that was never seen,
+        drawn like these, with the confidence that it would get.
         """
-        return self._control_risk(by, reused, guarantee, confidence, right, sample_weight, groups)
+        return self._control_risk(
+            by, reused, guarantee, confidence, right, sample_weight, groups
+        )
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
@@ -352,17 +455,29 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         shape = () if signals is None else signals.rise.shape
         if stated.shape[1:] != shape:
             rule = f"must have the shape {('n', *shape)} of the fit; got {stated.shape}"
-            remedy = "Pass the same signals in the same order; for logits use `hokical.auto`."
+            remedy = (
+                "Pass the same signals in the same order; for logits use "
+                "`hokical.auto`."
+            )
             raise ValueError(f"`confidence` {rule}. {remedy}")
         return self.rule_.combine(stated)
 
     def _stated(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,), or signals (n, k), in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
-        array = to_numpy(order_columns(confidence, "confidence", self._columns), "confidence")
-        if array.dtype.kind not in "fiub" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        array = to_numpy(
+            order_columns(confidence, "confidence", self._columns), "confidence"
+        )
+        if (
+            array.dtype.kind not in "fiub"
+            or array.ndim not in (1, 2)
+            or 0 in array.shape[1:]
+        ):
             got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
-            rule = f"`confidence` must be numbers (n,), or several signals (n, k); got {got}"
+            rule = (
+                "`confidence` must be numbers (n,), or several signals (n, k); got "
+                f"{got}"
+            )
             raise ValueError(f"{rule} For logits (n, classes) use `hokical.auto`.")
         if array.shape[1:] == (1,):
             array = array[:, 0]
@@ -373,34 +488,48 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         refuse(values > 1.0, array, rule, _TOO_LARGE)
         refuse(values < 0.0, array, rule, "For log-odds apply a sigmoid.")
         fractions = (array > 0.0) & (array < 1.0)
-        if self.scale == 100.0 and array.max(initial=0.0) > 1.0 and fractions.mean() > _MOST_BELOW:
+        if (
+            self.scale == 100.0
+            and array.max(initial=0.0) > 1.0
+            and fractions.mean() > _MOST_BELOW
+        ):
             row, *_ = np.argwhere(fractions)[0].tolist()
             warn_user(
-                f"`confidence` seems to mix percentages and fractions: {fractions.sum():,} of "
-                f"{array.size:,} lie between 0 and 1, the first in row {row}, on a scale to "
-                "100. Multiply those by 100."
+                "`confidence` seems to mix percentages and fractions: "
+                f"{fractions.sum():,} of {array.size:,} lie between 0 and 1, the first "
+                f"in row {row}, on a scale to 100. Multiply those by 100."
             )
         if self.scale > 1.0 and array.any() and array.max() <= 1.0:
             warn_user(
-                f"`confidence` look like fractions: none is above 1 on a scale to {self.scale:g}. "
-                "If they are, multiply them by the scale, or fit with `scale=1`."
+                "`confidence` look like fractions: none is above 1 on a scale to "
+                f"{self.scale:g}. If they are, multiply them by the scale, or fit with "
+                "`scale=1`."
             )
         return values
 
 
 def calibrate_confidence(
-    confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None,
-    scale: float = 1.0, monotone: bool = False,
-) -> ConfidenceCalibrator:  # fmt: skip
-    """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were right (n,).
+    confidence: Any,
+    right: Any,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    scale: float = 1.0,
+    monotone: bool = False,
+) -> ConfidenceCalibrator:
+    """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were
+    right (n,).
 
-    Several signals of each answer are columns (n, signals); see `ConfidenceCalibrator.fit`.
+    Several signals of each answer are columns (n, signals); see
+    `ConfidenceCalibrator.fit`.
 
     >>> import numpy as np
     >>> import hokical
     >>> rng = np.random.default_rng(0)
     >>> stated = rng.choice([80, 90, 100], size=2000)
-    >>> cal = hokical.calibrate_confidence(stated, rng.random(2000) < stated / 150, scale=100)
+    >>> cal = hokical.calibrate_confidence(
+    ...     stated, rng.random(2000) < stated / 150, scale=100
+    ... )
     >>> cal.predict([90]).round(1)
     array([0.6])
     """
@@ -409,7 +538,9 @@ def calibrate_confidence(
 
 
 def _describe_texts(array: AnyArray) -> str:
-    """What is not a number among confidences (n,), and what to do about it; "" if nothing is."""
+    """What is not a number among confidences (n,), and what to do about it; "" if
+    nothing is.
+    """
     texts = array.tolist() if array.dtype.kind in "OUST" and array.ndim == 1 else []
     for row, value in enumerate(texts):
         remedy = "Map words to numbers, for example {'yes': 0.9, 'no': 0.1}."
@@ -430,18 +561,21 @@ _LARGE_LOGIT = 20.0
 
 
 class MultilabelCalibrator(OutcomeCalibrator):
-    """Probabilities of labels that do not exclude each other, from a score (log-odds) for each.
+    """Probabilities of labels that do not exclude each other, from a score (log-odds)
+    for each.
 
-    Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
-    correction that is shrunk by partial pooling: a label of few positives gets nearly the common
-    curve, one of many its own. The log-odds of the curves and the uncalibrated ones are averaged by
-    held-out log loss, so that few examples change calibrated probabilities little.
+    Tags, findings, classes of a sigmoid layer. The curve of each label is the common
+    one plus a correction that is shrunk by partial pooling: a label of few positives
+    gets nearly the common curve, one of many its own. The log-odds of the curves and
+    the uncalibrated ones are averaged by held-out log loss, so that few examples change
+    calibrated probabilities little.
 
     Attributes
     ----------
     rule_ : the fitted numbers
     reason_ : what was fitted, and why
-    held_out_log_loss_ : mean log loss by candidate, each example left out of its own fit
+    held_out_log_loss_ : mean log loss by candidate, each example left out of its own
+        fit
     converged_, n_iter_ : how the fit ended
 
     Examples
@@ -471,7 +605,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return int(self.rule_.shift.size)
 
     def fit(self, scores: Any, labels: Any, sample_weight: Any = None) -> Self:
-        """Learn from scores (n, labels), logits before the sigmoid, and labels (n, labels) of 0, 1.
+        """Learn from scores (n, labels), logits before the sigmoid, and labels (n,
+        labels) of 0, 1.
 
         NaN among the labels is a label that is not known. For probabilities use
         `hokical.from_binary_probabilities`.
@@ -486,10 +621,12 @@ class MultilabelCalibrator(OutcomeCalibrator):
         if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
             kind = "probabilities: all lie in [0, 1]. Convert"
             if highest > 1.0:
-                kind = "percentages: all lie in [0, 100]. Divide them by 100 and convert"
+                kind = (
+                    "percentages: all lie in [0, 100]. Divide them by 100 and convert"
+                )
             warn_user(
-                f"`scores` look like {kind} them with `hokical.from_binary_probabilities`, or pass "
-                "the logits.",
+                f"`scores` look like {kind} them with "
+                "`hokical.from_binary_probabilities`, or pass the logits.",
                 FitDataWarning,
             )
         counts = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
@@ -502,7 +639,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         with arrays.float64_scope(scores):
             values, backend = _as_scores(order_columns(scores, "scores", self._columns))
             if values.shape[1] != self.n_labels_:
-                rule = f"`scores` must have one column per label of the fit, {self.n_labels_}"
+                rule = (
+                    "`scores` must have one column per label of the fit, "
+                    f"{self.n_labels_}"
+                )
                 raise ValueError(f"{rule}; got {values.shape[1]}.")
             return arrays.to_input_library(self.rule_.proba(values, backend), scores)
 
@@ -513,28 +653,37 @@ class MultilabelCalibrator(OutcomeCalibrator):
     def predict(self, scores: Any, *, costs: Any = (1.0, 1.0)) -> Array:
         """Which labels to predict, (n, labels) bool: the choice of least expected cost.
 
-        `costs` are of a wrong and of a missed label, two numbers or (labels, 2). For a share of
-        each label's positives that is to be found, see `recall_thresholds`.
+        `costs` are of a wrong and of a missed label, two numbers or (labels, 2). For a
+        share of each label's positives that is to be found, see `recall_thresholds`.
         """
         proba = self.predict_proba(scores)
-        price, shapes = np.asarray(costs, np.float64), ((2,), (self.n_labels_, 2))
+        price = np.asarray(costs, np.float64)
+        shapes = ((2,), (self.n_labels_, 2))
         if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
-            rule = f"positive, of a wrong and of a missed label, shape (2,) or {shapes[1]}"
+            rule = (
+                f"positive, of a wrong and of a missed label, shape (2,) or {shapes[1]}"
+            )
             raise ValueError(f"`costs` must be {rule}; got {costs!r}.")
         level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
         return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
     def certify(
-        self, scores: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None,
-        cluster: Any = None, reused: Reused = "refuse",
-    ) -> Self:  # fmt: skip
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        cluster: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
         """Note predictions for examples used for nothing else.
 
         Rows of the fit are refused, unless `reused="ignore"` accepts identical rows.
-        `sample_weight` (n,) are importance weights, on any scale: how much more likely each example
-        is in the future; only guarantees on average can use them. `groups`, one column or several,
-        are for `by="group"` and `by="new group"`. With `cluster` (n,), one example of each cluster
-        counts, as in `Calibrator.certify`.
+        `sample_weight` (n,) are importance weights, on any scale: how much more likely
+        each example is in the future; only guarantees on average can use them.
+        `groups`, one column or several, are for `by="group"` and `by="new group"`. With
+        `cluster` (n,), one example of each cluster counts, as in `Calibrator.certify`.
         """
         given = (scores, labels, sample_weight, groups)
         rows = self._read_held_out(reused, *given, cluster=cluster)
@@ -549,7 +698,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         labels = order_columns(given.labels, "labels", self._columns, strict=alike)
         array = to_numpy(labels, "labels")
         if array.shape != host.shape or array.dtype.kind not in "fiub":
-            got = f"{array.dtype} of shape {array.shape}. For one class per row use `hokical.auto`."
+            got = (
+                f"{array.dtype} of shape {array.shape}. For one class per row use "
+                "`hokical.auto`."
+            )
             rule = f"`labels` must be 0 or 1 for every score, shape {host.shape}"
             raise ValueError(f"{rule}; got {got}")
         truth = array.astype(np.float64)  # NaN where it is not known
@@ -568,9 +720,14 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return backend.to_host(backend.without_gradient(values)).astype(np.float64)
 
     def predict_set(
-        self, scores: Any, *, coverage: float = 0.9, delta: float | None = None,
-        by: ByLabel = "row", groups: Any = None,
-    ) -> LabelSets:  # fmt: skip
+        self,
+        scores: Any,
+        *,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: ByLabel = "row",
+        groups: Any = None,
+    ) -> LabelSets:
         """For each row, the labels that are included, excluded and undecided.
 
         Needs `certify` first, with exchangeable examples that nothing was fitted on.
@@ -583,12 +740,12 @@ class MultilabelCalibrator(OutcomeCalibrator):
         delta : float, optional
             With probability 1 - delta over those examples it is kept.
         by : {"row", "label", "group", "new group"}
-            "row": at least that share of new rows has all labels that are in, and none that are
-            out. "label": for each label, at least that share of the rows with it do not have it
-            out, and of those without do not have it in. "group": as "row", for each of the `groups`
-            (n,) that `certify` knows. "new group": as "row", of the rows of a group that was never
-            seen, drawn like those of `certify`; on average or with probability 1 - delta over
-            groups.
+            "row": at least that share of new rows has all labels that are in, and none
+            that are out. "label": for each label, at least that share of the rows with
+            it do not have it out, and of those without do not have it in. "group": as
+            "row", for each of the `groups` (n,) that `certify` knows. "new group": as
+            "row", of the rows of a group that was never seen, drawn like those of
+            `certify`; on average or with probability 1 - delta over groups.
 
         Examples
         --------
@@ -604,31 +761,45 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        return label_sets(proba, self._noted("predict_set"), coverage, delta, by, groups)
+        return label_sets(
+            proba, self._noted("predict_set"), coverage, delta, by, groups
+        )
 
     def control_risk(
-        self, scores: Any, labels: Any, sample_weight: Any = None, *, by: ForWhom = "all",
-        groups: Any = None, reused: Reused = "refuse", **guarantee: Any,
-    ) -> control.RiskControl:  # fmt: skip
-        """The last threshold at which the mean of a loss of your own is proven to be small.
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        by: ForWhom = "all",
+        groups: Any = None,
+        reused: Reused = "refuse",
+        **guarantee: Any,
+    ) -> control.RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be
+        small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
-        `loss(proba, labels, threshold)` gets probabilities and labels (n, labels) of held-out
-        examples, such as the share of a row's labels that is missed. With `by="group"` each of
-        the `groups` gets a threshold too; with `by="new group"` the threshold is for a group that
-        was never seen, drawn like these.
+        `loss(proba, labels, threshold)` gets probabilities and labels (n, labels) of
+        held-out examples, such as the share of a row's labels that is missed. With
+        `by="group"` each of the `groups` gets a threshold too; with `by="new group"`
+        the threshold is for a group that was never seen, drawn like these.
         """
-        return self._control_risk(by, reused, guarantee, scores, labels, sample_weight, groups)
+        return self._control_risk(
+            by, reused, guarantee, scores, labels, sample_weight, groups
+        )
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
-        """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
+        """Thresholds (labels,) at which at least a share `recall` of a label's
+        positives is found.
 
-        For each label with probability 1 - delta over the positives passed to `certify` (binomial);
-        for all labels at once divide `delta` by their number. A label with too few positives for
-        that has the threshold 0: it is always predicted. The labels to predict are
-        `cal.predict_proba(scores) >= thresholds`.
+        For each label with probability 1 - delta over the positives passed to `certify`
+        (binomial); for all labels at once divide `delta` by their number. A label with
+        too few positives for that has the threshold 0: it is always predicted. The
+        labels to predict are `cal.predict_proba(scores) >= thresholds`.
         """
-        recall, delta = check_chance("recall", recall), check_chance("delta", delta)
+        recall = check_chance("recall", recall)
+        delta = check_chance("delta", delta)
         known: HeldOutLabels = self._noted("recall_thresholds")
         return known.ends(self.n_labels_, recall, delta, "label")[0]
 
@@ -637,11 +808,19 @@ def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:
     """Scores (n, labels) without NaN, in their own library."""
     if len(np.shape(scores)) == 1:
         raise ValueError(
-            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. For one label pass "
-            "columns, `scores[:, None]` and `labels[:, None]`; one example is `scores[None, :]`."
+            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. For one "
+            "label pass columns, `scores[:, None]` and `labels[:, None]`; one example "
+            "is `scores[None, :]`."
         )
     values, backend = as_float_matrix(scores, "scores")
-    bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))
-    remedy = "Drop the row, or give a label that was not scored its log-odds among all examples."
-    refuse(bad, np.broadcast_to(np.nan, bad.shape), "`scores` must not hold NaN", remedy)
+    bad = backend.to_host(
+        backend.namespace(values).isnan(backend.without_gradient(values))
+    )
+    remedy = (
+        "Drop the row, or give a label that was not scored its log-odds among all "
+        "examples."
+    )
+    refuse(
+        bad, np.broadcast_to(np.nan, bad.shape), "`scores` must not hold NaN", remedy
+    )
     return values, backend

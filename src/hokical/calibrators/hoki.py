@@ -1,17 +1,18 @@
-"""Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021).
+"""Hoki: confidence from how often a label survives noise on the logits (Jang et al.,
+2021).
 
-The noise is the one whose confidences differ most between examples. With all examples in one bin,
-alpha and beta give the confidence alpha gamma + beta (1 - gamma), whose standard deviation over the
-validation set is sigma_hat = |alpha - beta| std(gamma). The mean of the noise moves no label, so
-the family and its width are all there is to choose, and sigma_hat is a smooth function of the
-width: a wide grid of widths is tried on a few rows, then narrower ones around the best on more
-rows.
+The noise is the one whose confidences differ most between examples. With all examples
+in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma), whose
+standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). The
+mean of the noise moves no label, so the family and its width are all there is to
+choose, and sigma_hat is a smooth function of the width: a wide grid of widths is tried
+on a few rows, then narrower ones around the best on more rows.
 
-Algorithm 1 runs on a stability table, which takes one pass over the logits; Algorithm 2 is
-`rules.hoki.Curve.from_steps`. Each step groups the examples into confidence bins and gives every
-bin two numbers: alpha, the accuracy of "the label survived", and beta, of "the label switched". The
-new confidence is alpha gamma + beta (1 - gamma). When no example changes its bin, the mean
-confidence of every bin is its accuracy.
+Algorithm 1 runs on a stability table, which takes one pass over the logits; Algorithm 2
+is `rules.hoki.Curve.from_steps`. Each step groups the examples into confidence bins and
+gives every bin two numbers: alpha, the accuracy of "the label survived", and beta, of
+"the label switched". The new confidence is alpha gamma + beta (1 - gamma). When no
+example changes its bin, the mean confidence of every bin is its accuracy.
 """
 
 from __future__ import annotations
@@ -40,14 +41,20 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
 from hokical.guarantees.calibration_data import CalibrationData
 from hokical.guarantees.control import can_be_counts
-from hokical.guarantees.scores import LEVELS, ScoreTable, confidence_log_odds, score_levels
+from hokical.guarantees.scores import (
+    LEVELS,
+    ScoreTable,
+    confidence_log_odds,
+    score_levels,
+)
 from hokical.rules.hoki import Curve, HokiRule
 from hokical.stability import gumbel
 from hokical.stability.noise import NARROWEST, WIDEST, Noise, check_noise, family_named
 from hokical.stability.sampled import MOST_DRAWS, Draws, draw_seed
 from hokical.stability.tables import EXACT_LEVELS, StabilityTable
 
-#: No example changes its bin any more; or some go back and forth for ever; or steps ran out.
+#: No example changes its bin any more; or some go back and forth for ever; or steps ran
+#: out.
 Ending = Literal["converged", "cycle", "limit"]
 
 
@@ -65,19 +72,22 @@ class Schedule:
     validation_ece: float
 
     def __post_init__(self) -> None:
-        self.n_steps, self.converged = len(self.alpha), self.ending == "converged"
+        self.n_steps = len(self.alpha)
+        self.converged = self.ending == "converged"
         #: Which bins held validation examples at each step, (steps, bins).
         self.occupied: BoolArray = ~np.isnan(self.alpha)
 
     def smoothed(self) -> tuple[FloatArray, FloatArray]:
-        """Alpha and beta for more than was seen: no bin is left alone, and none is certain.
+        """Alpha and beta for more than was seen: no bin is left alone, and none is
+        certain.
 
-        A bin without examples takes the numbers of the nearest one with some. Of n examples in a
-        bin, however they came out, one more could be right or wrong: at the last step alpha and
-        beta stay between 1 / (n + 2) and (n + 1) / (n + 2), the rule of succession for none and
-        all.
+        A bin without examples takes the numbers of the nearest one with some. Of n
+        examples in a bin, however they came out, one more could be right or wrong: at
+        the last step alpha and beta stay between 1 / (n + 2) and (n + 1) / (n + 2), the
+        rule of succession for none and all.
         """
-        alpha, beta = self.alpha.copy(), self.beta.copy()
+        alpha = self.alpha.copy()
+        beta = self.beta.copy()
         least = 1.0 / (self.count + 2.0)
         for part in (alpha, beta):
             part[-1] = np.clip(part[-1], least, 1.0 - least)
@@ -85,7 +95,8 @@ class Schedule:
         for step, occupied in enumerate(self.occupied):
             known = np.flatnonzero(occupied)
             nearest = known[np.abs(place[:, None] - known).argmin(axis=1)]
-            alpha[step], beta[step] = alpha[step, nearest], beta[step, nearest]
+            alpha[step] = alpha[step, nearest]
+            beta[step] = beta[step, nearest]
         return alpha, beta
 
 
@@ -94,21 +105,25 @@ def learn_schedule(
 ) -> Schedule:
     """Algorithm 1: repeat until no example changes its bin, at most `max_iter` times.
 
-    A step depends on the bins alone, so once they return to an earlier state they repeat for ever.
-    The recursion then ends at the step of the cycle whose bins fit best. The algorithm `as_printed`
-    does not notice and goes on to the step `max_iter`, where the cycle happens to be by then.
+    A step depends on the bins alone, so once they return to an earlier state they
+    repeat for ever. The recursion then ends at the step of the cycle whose bins fit
+    best. The algorithm `as_printed` does not notice and goes on to the step `max_iter`,
+    where the cycle happens to be by then.
     """
     cells = table.occupied_cells()
     stability = cells.level / table.levels
     bins = cells.start  # all examples have the same, unless there are several starts
     if table.n_starts == 1:
         bins = bin_index(np.full(cells.level.shape, table.accuracy), n_bins)
-    # What alpha and beta are sums of: levels are integers, so the sums are exact (as long as
-    # weights are whole numbers). Weights that are no counts are relative; there are at least as
-    # many examples as cells.
-    up, down = cells.level.astype(np.float64), (table.levels - cells.level).astype(np.float64)
+    # What alpha and beta are sums of: levels are integers, so the sums are exact (as
+    # long as weights are whole numbers). Weights that are no counts are relative; there
+    # are at least as many examples as cells.
+    up = cells.level.astype(np.float64)
+    down = (table.levels - cells.level).astype(np.float64)
     amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
-    both = [part * each for each in (cells.weight, cells.correct) for part in (up, down)]
+    both = [
+        part * each for each in (cells.weight, cells.correct) for part in (up, down)
+    ]
     parts = np.stack([*both, amount])
 
     def fingerprint(bins: IntArray) -> bytes:  # short, as there is one for every step
@@ -119,15 +134,22 @@ def learn_schedule(
     mark = fingerprint(bins)
     while mark not in seen and len(steps) < max_iter:
         seen[mark] = len(steps)
-        starts = np.flatnonzero(np.diff(bins, prepend=-1))  # neighbours mostly share their bin
+        starts = np.flatnonzero(
+            np.diff(bins, prepend=-1)
+        )  # neighbours mostly share their bin
         runs = np.add.reduceat(parts, starts, axis=1)
         *rates, count = (sum_by(bins[starts], part, n_bins) for part in runs)
         alpha, beta = survival_rates(*rates)
-        a, b = alpha[bins], beta[bins]  # none is NaN: a cell's own examples are in its bin
+        a, b = (
+            alpha[bins],
+            beta[bins],
+        )  # none is NaN: a cell's own examples are in its bin
         confidence = np.clip((a - b) * stability + b, 0.0, 1.0)
         bins = bin_index(confidence, n_bins)
         gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
-        steps.append((alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
+        steps.append(
+            (alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum()))
+        )
         mark = fingerprint(bins)
     ending: Ending = "limit"
     if mark in seen:
@@ -142,11 +164,15 @@ def learn_schedule(
 
 
 def survival_rates(
-    kept: FloatArray, switched: FloatArray, kept_correct: FloatArray, switched_correct: FloatArray
+    kept: FloatArray,
+    switched: FloatArray,
+    kept_correct: FloatArray,
+    switched_correct: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """alpha and beta from sums over the labels kept and switched; NaN for an empty bin.
 
-    If nothing was kept, or nothing switched, both are the accuracy, as the paper prints it.
+    If nothing was kept, or nothing switched, both are the accuracy, as the paper prints
+    it.
     """
     total = kept + switched
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -159,17 +185,24 @@ def survival_rates(
 
 #: The families that are considered unless others are asked for.
 FAMILIES = ("gaussian", "uniform")
-#: The width is chosen on so many rows, or logits if that is fewer rows; with up to twice as many
-#: rows, on all. sigma_hat is flat around its maximum: on all rows it is within 1 % of the best.
-_SAMPLE_ROWS, _SAMPLE_LOGITS = 8192, 1 << 23
-#: Rows of the stages before, the widths of the grids, each of which spans a step of the one before
-#: to both sides, and the share of the best sigma_hat below which a family is tried no more.
-_STAGE_ROWS, _GRID_POINTS, _CLEARLY_BEHIND = (256, 1024), (12, 7, 5), (0.9, 0.99, 1.0)
+#: The width is chosen on so many rows, or logits if that is fewer rows; with up to
+#: twice as many rows, on all. sigma_hat is flat around its maximum: on all rows it is
+#: within 1 % of the best.
+_SAMPLE_ROWS = 8192
+_SAMPLE_LOGITS = 1 << 23
+#: Rows of the stages before, the widths of the grids, each of which spans a step of the
+#: one before to both sides, and the share of the best sigma_hat below which a family is
+#: tried no more.
+_STAGE_ROWS = (256, 1024)
+_GRID_POINTS = (12, 7, 5)
+_CLEARLY_BEHIND = (0.9, 0.99, 1.0)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and what it gave: alpha, beta and sigma_hat on `n_examples` examples."""
+    """One setting and what it gave: alpha, beta and sigma_hat on `n_examples`
+    examples.
+    """
 
     noise: Noise
     alpha: float
@@ -186,13 +219,19 @@ class NoiseSelection(Trial):
 
 
 def select_noise(
-    logits: Any, labels: Any, sample_weight: Any = None, *, families: Sequence[str] = FAMILIES
+    logits: Any,
+    labels: Any,
+    sample_weight: Any = None,
+    *,
+    families: Sequence[str] = FAMILIES,
 ) -> NoiseSelection:
-    """Find the noise with the largest spread of one-bin confidences on a validation set.
+    """Find the noise with the largest spread of one-bin confidences on a validation
+    set.
 
-    Widths of each family are tried with exact stability: a wide grid on 256 rows, a narrower one on
-    1024, and the last on all rows, or on 8192 of more than 16,384, drawn in proportion to their
-    weights. (The paper's grid of 1640 settings is in hokical-paper.)
+    Widths of each family are tried with exact stability: a wide grid on 256 rows, a
+    narrower one on 1024, and the last on all rows, or on 8192 of more than 16,384,
+    drawn in proportion to their weights. (The paper's grid of 1640 settings is in
+    hokical-paper.)
 
     Parameters
     ----------
@@ -218,7 +257,9 @@ def select_noise(
     'gaussian'
     """
     if isinstance(families, str) or not families:
-        raise ValueError(f"`families` must be a non-empty sequence of names; got {families!r}.")
+        raise ValueError(
+            f"`families` must be a non-empty sequence of names; got {families!r}."
+        )
     with float64_scope(logits):
         data = as_logits(logits).without_gradient()
         truth = as_labels(labels, data.n_rows, data.n_classes)
@@ -226,45 +267,78 @@ def select_noise(
         return choose_noise(fit_data.sample_block(block), families)
 
 
-def choose_noise(examples: Examples, families: Sequence[str] = FAMILIES) -> NoiseSelection:
+def choose_noise(
+    examples: Examples, families: Sequence[str] = FAMILIES
+) -> NoiseSelection:
     """Find the noise on some of the rows."""
-    most = max(_STAGE_ROWS[-1], min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns))
+    most = max(
+        _STAGE_ROWS[-1], min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns)
+    )
     sample = sample_rows(examples, most)
     sizes = [min(rows, sample.n_rows) for rows in _STAGE_ROWS]
     stages = [sample.take(np.arange(k) * sample.n_rows // k) for k in sizes] + [sample]
-    gaps, weights = per_row(lambda part: part.gaps, stages[1].logits), stages[1].counts
-    usual, low, high = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0), 0.5, 2.0
-    if usual.any():  # from far below the smallest usual gap of the best two logits to far above
+    gaps = per_row(lambda part: part.gaps, stages[1].logits)
+    weights = stages[1].counts
+    usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
+    low = 0.5
+    high = 2.0
+    if (
+        usual.any()
+    ):  # from far below the smallest usual gap of the best two logits to far above
         known: dict[str, Any] = {"weights": weights[usual], "method": "inverted_cdf"}
         low, high = np.quantile(gaps[usual], [0.02, 0.98], **known).tolist()
-        low, high = low / 4.0, 8.0 * min(high, WIDEST)
+        low = low / 4.0
+        high = 8.0 * min(high, WIDEST)
     kinds = map(family_named, families)
-    grids = {kind: (low / kind.unit_deviation, high / kind.unit_deviation) for kind in kinds}
+    grids = {
+        kind: (low / kind.unit_deviation, high / kind.unit_deviation) for kind in kinds
+    }
     trials: list[Trial] = []
-    for stage, points, behind in zip(stages, _GRID_POINTS, _CLEARLY_BEHIND, strict=True):
+    for stage, points, behind in zip(
+        stages, _GRID_POINTS, _CLEARLY_BEHIND, strict=True
+    ):
         best: dict[type[Noise], Trial] = {}
         for kind, ends in grids.items():
             found = _try_widths(stage, kind, np.geomspace(*ends, points))
             best[kind] = max(found, key=lambda trial: trial.sigma_hat)
             trials += found
         leader = max(best.values(), key=lambda trial: trial.sigma_hat)
-        ahead = [k for k, trial in best.items() if trial.sigma_hat >= behind * leader.sigma_hat]
-        step = {kind: (grids[kind][1] / grids[kind][0]) ** (1.0 / (points - 1)) for kind in ahead}
-        grids = {k: (best[k].noise.width / step[k], best[k].noise.width * step[k]) for k in ahead}
+        ahead = [
+            k
+            for k, trial in best.items()
+            if trial.sigma_hat >= behind * leader.sigma_hat
+        ]
+        step = {
+            kind: (grids[kind][1] / grids[kind][0]) ** (1.0 / (points - 1))
+            for kind in ahead
+        }
+        grids = {
+            k: (best[k].noise.width / step[k], best[k].noise.width * step[k])
+            for k in ahead
+        }
     return NoiseSelection(**vars(leader), trials=tuple(trials))
 
 
-def _try_widths(examples: Examples, kind: type[Noise], widths: FloatArray) -> list[Trial]:
-    """Trials of one family with all examples in one bin (Equations 1 to 4 of the paper).
+def _try_widths(
+    examples: Examples, kind: type[Noise], widths: FloatArray
+) -> list[Trial]:
+    """Trials of one family with all examples in one bin (Equations 1 to 4 of the
+    paper).
 
-    Widths are rounded to three digits: sigma_hat is flat around its maximum, so rounding costs
-    nothing, and they are the same on every machine, where the last bits of a search are not.
+    Widths are rounded to three digits: sigma_hat is flat around its maximum, so
+    rounding costs nothing, and they are the same on every machine, where the last bits
+    of a search are not.
     """
-    tidy = np.array([float(f"{width:.2e}") for width in np.clip(widths, NARROWEST, WIDEST)])
+    tidy = np.array(
+        [float(f"{width:.2e}") for width in np.clip(widths, NARROWEST, WIDEST)]
+    )
     gamma = examples.logits.to_host(kind.stabilities(examples.logits, tidy))
-    counts, hits = examples.counts, examples.counts * examples.correct
+    counts = examples.counts
+    hits = examples.counts * examples.correct
     kept, switched, kept_right, switched_right = (
-        np.sum(weight * part, axis=1) for weight in (counts, hits) for part in (gamma, 1.0 - gamma)
+        np.sum(weight * part, axis=1)
+        for weight in (counts, hits)
+        for part in (gamma, 1.0 - gamma)
     )
     alpha, beta = survival_rates(kept, switched, kept_right, switched_right)
     squares = counts * (gamma - (kept / counts.sum())[:, None]) ** 2
@@ -276,85 +350,106 @@ def _try_widths(examples: Examples, kind: type[Noise], widths: FloatArray) -> li
 def sample_rows(examples: Examples, n_rows: int) -> Examples:
     """So many rows, with a weight of 1 each, or all that count if they are hardly more.
 
-    One at random, always the same, in each of many equal parts of the sum of the weights: rows come
-    in proportion to their weights, and no order of the rows can hide some of them.
+    One at random, always the same, in each of many equal parts of the sum of the
+    weights: rows come in proportion to their weights, and no order of the rows can hide
+    some of them.
     """
     if np.count_nonzero(examples.counts) <= 2 * n_rows:
         return examples.without_weightless()
     total = np.cumsum(examples.counts)
-    places = (np.arange(n_rows) + uniform_draws(0, (1, n_rows))[0]) * (total[-1] / n_rows)
-    return replace(examples.take(np.searchsorted(total, places, side="right")), weights=None)
+    places = (np.arange(n_rows) + uniform_draws(0, (1, n_rows))[0]) * (
+        total[-1] / n_rows
+    )
+    return replace(
+        examples.take(np.searchsorted(total, places, side="right")), weights=None
+    )
 
 
 def count_stability(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:
-    """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
-    logits, start = block.logits, None
+    """The examples by their level; and, if `n_starts` is above 1, by the bin of
+    their softmax.
+    """
+    logits = block.logits
+    start = None
     if n_starts > 1:
         start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)
     level = per_row(rule.on_device_of(logits).level, logits).astype(np.int64)
-    cells: dict[str, Any] = {"levels": rule.levels, "start": start, "n_starts": n_starts}
-    return StabilityTable.from_examples(level, block.correct, sample_weight=block.weights, **cells)
+    cells: dict[str, Any] = {
+        "levels": rule.levels,
+        "start": start,
+        "n_starts": n_starts,
+    }
+    return StabilityTable.from_examples(
+        level, block.correct, sample_weight=block.weights, **cells
+    )
 
 
 Unseen = Literal["nearest", "as_printed"]
 _ROUNDING = 1e-12
 _ONE_PASS = (
     '`noise` must be given for more than 4 million logits that can be read only once; got "auto", '
-    "which reads them twice: to choose the noise, and to count all rows. Pass a function that "
-    "returns a new iterator, or a noise such as `Gaussian(2.0)` (see `select_noise`)."
+    "which reads them twice: to choose the noise, and to count all rows. Pass a "
+    "function that returns a new iterator, or a noise such as `Gaussian(2.0)` (see "
+    "`select_noise`)."
 )
 
 
 class Hoki(Calibrator):
     """Calibrate by label stability.
 
-    Noise is added to the logits; the probability that the label survives is the example's
-    stability. Per confidence bin the method learns how stability relates to being right, and
-    repeats until no validation example changes its bin. Labels are never changed.
+    Noise is added to the logits; the probability that the label survives is the
+    example's stability. Per confidence bin the method learns how stability relates to
+    being right, and repeats until no validation example changes its bin. Labels are
+    never changed.
 
-    `predict_proba` divides the remaining probability among the other classes in proportion to the
-    probability that noise switches the label to each. Uniform noise would give 0 to classes out of
-    its reach; Gaussian noise of the same deviation is used instead.
+    `predict_proba` divides the remaining probability among the other classes in
+    proportion to the probability that noise switches the label to each. Uniform noise
+    would give 0 to classes out of its reach; Gaussian noise of the same deviation is
+    used instead.
 
     Parameters
     ----------
     noise : "auto" or a Gaussian, Uniform or Gumbel
-        "auto" chooses family and width on the validation set (`select_noise`); of more than 4
-        million logits, on the sample of rows that other methods are fitted on. A second pass then
-        counts all rows. With a given noise, one pass is enough.
+        "auto" chooses family and width on the validation set (`select_noise`); of more
+        than 4 million logits, on the sample of rows that other methods are fitted on. A
+        second pass then counts all rows. With a given noise, one pass is enough.
     draws : int, optional
-        None computes stability exactly. A number M draws M noise vectors once, by `random_state`,
-        and counts over them, as in the paper. (`noise="auto"` is always chosen exactly.)
+        None computes stability exactly. A number M draws M noise vectors once, by
+        `random_state`, and counts over them, as in the paper. (`noise="auto"` is always
+        chosen exactly.)
     n_bins : int
         Number of equal-width confidence bins.
     max_iter : int
         Maximum number of steps of the recursion.
     unseen : {"nearest", "as_printed"}
-        The confidence where the validation set has no example. "nearest" uses the nearest examples:
-        in a gap between them confidence stays between theirs, above the most stable one it stays,
-        below the least stable one it falls with stability towards 1 / classes. It is never 0 or 1:
-        a bin of n examples gives at least 1 / (n + 2) and at most (n + 1) / (n + 2).
-        "as_printed" does what Algorithms 1 and 2 print, to the last of `max_iter` steps: bins
-        without a mistake give 1, and a cycle of bins goes on to the end. What they leave open is
-        decided here: the printed alpha of a bin without validation examples is 0 / 0; it leaves a
+        The confidence where the validation set has no example. "nearest" uses the
+        nearest examples: in a gap between them confidence stays between theirs, above
+        the most stable one it stays, below the least stable one it falls with stability
+        towards 1 / classes. It is never 0 or 1: a bin of n examples gives at least 1 /
+        (n + 2) and at most (n + 1) / (n + 2). "as_printed" does what Algorithms 1 and 2
+        print, to the last of `max_iter` steps: bins without a mistake give 1, and a
+        cycle of bins goes on to the end. What they leave open is decided here: the
+        printed alpha of a bin without validation examples is 0 / 0; it leaves a
         confidence where it is, which can be 0.97 for equal logits.
     random_state : int, RandomState, Generator or None
         Seed of the `draws`; not used when stability is exact.
 
     Attributes
     ----------
-    noise_, selection_ : the noise in use, and what `noise="auto"` tried (NoiseSelection) or None
+    noise_, selection_ : the noise in use, and what `noise="auto"` tried
+        (NoiseSelection) or None
     draws_ : the shared noise vectors (seed and shape), or None when exact
     accuracy_ : accuracy on the validation set
     alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
     occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
-    converged_, ending_ : "converged" (no example changes its bin; every bin's mean confidence is
-        its accuracy), "cycle" (a few examples go back and forth between bins) or "limit"
-        (`max_iter` reached). A cycle ends at the step that fits best; as printed, at `max_iter`.
-        If some validation ECE remains, or as printed, a warning says so
-    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
-        confidences are kept away from 0 and 1 (see `unseen`), which adds at most 1 / n for each
-        such bin
+    converged_, ending_ : "converged" (no example changes its bin; every bin's mean
+        confidence is its accuracy), "cycle" (a few examples go back and forth between
+        bins) or "limit" (`max_iter` reached). A cycle ends at the step that fits best;
+        as printed, at `max_iter`. If some validation ECE remains, or as printed, a
+        warning says so
+    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if
+        converged, before confidences are kept away from 0 and 1 (see `unseen`), which
+        adds at most 1 / n for each such bin
     table_ : StabilityTable, the mergeable statistic that all of this is computed from
 
     Examples
@@ -374,8 +469,8 @@ class Hoki(Calibrator):
     method = MethodInfo(
         HokiRule,
         "Hoki (label stability)",
-        "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021, "
-        "arXiv:2102.12680",
+        "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits "
+        "Transformations, 2021, arXiv:2102.12680",
         "a dozen stability passes to choose the noise, then one",
         fits_floor=False,  # it looks at whether the label was right
     )
@@ -394,9 +489,15 @@ class Hoki(Calibrator):
     n_bins_: int
 
     def __init__(
-        self, *, noise: Noise | Literal["auto"] = "auto", draws: int | None = None,
-        n_bins: int = 15, max_iter: int = 200, unseen: Unseen = "nearest", random_state: Any = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        noise: Noise | Literal["auto"] = "auto",
+        draws: int | None = None,
+        n_bins: int = 15,
+        max_iter: int = 200,
+        unseen: Unseen = "nearest",
+        random_state: Any = 0,
+    ) -> None:
         self.noise = noise
         self.draws = draws
         self.n_bins = n_bins
@@ -404,12 +505,15 @@ class Hoki(Calibrator):
         self.unseen = unseen
         self.random_state = random_state
 
-    def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them.
 
-        (An example halfway between two levels may be counted at either, see `StabilityTable`.) With
-        `noise="auto"` the first call chooses the noise, from its examples alone, and later
-        calls keep it. To choose on other data, pass `select_noise(...).noise`.
+        (An example halfway between two levels may be counted at either, see
+        `StabilityTable`.) With `noise="auto"` the first call chooses the noise, from
+        its examples alone, and later calls keep it. To choose on other data, pass
+        `select_noise(...).noise`.
         """
         if not hasattr(self, "rule_"):
             return self.fit(logits, labels, sample_weight)
@@ -420,39 +524,53 @@ class Hoki(Calibrator):
     def _partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""
         if examples.n_classes != self.n_classes_:
-            rule = f"`logits` must have one column per class, the {self.n_classes_} used in `fit`"
+            rule = (
+                f"`logits` must have one column per class, the {self.n_classes_} used "
+                "in `fit`"
+            )
             raise ValueError(f"{rule}; got {examples.n_classes}.")
         count = partial(count_stability, rule=self.rule_, n_starts=self.table_.n_starts)
         stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
-        table, kept = self.table_ + stats.found, self.kept_ + stats.kept
+        table = self.table_ + stats.found
+        kept = self.kept_ + stats.kept
         return self._learn(self.rule_, (self.n_bins_, self.n_classes_), table, kept)
 
     def merge(self, *others: Self) -> Self:
-        """A new calibrator from this one and others fitted on other examples with the same noise.
+        """A new calibrator from this one and others fitted on other examples with the
+        same noise.
 
         Equal to one fit on all the examples together.
         """
-        shared, fitted = list[dict[str, Any]](), (self, *others)
-        known = next(filter(None, (getattr(each, "_columns", ()) for each in fitted)), ())
+        shared = list[dict[str, Any]]()
+        fitted = (self, *others)
+        known = next(
+            filter(None, (getattr(each, "_columns", ()) for each in fitted)), ()
+        )
         for each in fitted:
             if not isinstance(each, Hoki):
                 raise TypeError(f"`merge` takes fitted Hoki calibrators; got {each!r}.")
             each._check_fitted()
             columns = each._columns or known  # arrays have no names
             names = ("noise_", "draws_", "n_bins_", "n_classes_")
-            shared.append({name: getattr(each, name) for name in names} | {"columns": columns})
+            shared.append(
+                {name: getattr(each, name) for name in names} | {"columns": columns}
+            )
             if shared[-1] != shared[0]:
                 raise ValueError(
-                    f"calibrators must agree to be merged; got {shared[0]} and {shared[-1]}. Fit "
-                    "each with the same `noise`, `draws`, `random_state`, `n_bins` and columns."
+                    f"calibrators must agree to be merged; got {shared[0]} and "
+                    f"{shared[-1]}. Fit each with the same `noise`, `draws`, "
+                    "`random_state`, `n_bins` and columns."
                 )
         tables, kept = zip(*((each.table_, each.kept_) for each in fitted), strict=True)
-        sizes, twin = (self.n_bins_, self.n_classes_), copy(self)
+        sizes = (self.n_bins_, self.n_classes_)
+        twin = copy(self)
         twin._columns = shared[0]["columns"]
         return twin._learn(self.rule_, sizes, reduce(add, tables), reduce(add, kept))
 
     def stability(self, logits: Any) -> Array:
-        """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
+        """Label stability (n,) under the fitted noise, rounded to the levels of the
+        rule.
+        """
         with float64_scope(logits):
             data = self._check_logits(logits)
             level = by_blocks(self.rule_.on_device_of(data).level, data)
@@ -469,9 +587,12 @@ class Hoki(Calibrator):
         check_choice("unseen", self.unseen, Unseen)
 
     def _fit_partition(self, examples: Partition) -> Self:
-        """Choose the noise on the sample that other methods are fitted on; then count all rows."""
+        """Choose the noise on the sample that other methods are fitted on; then
+        count all rows.
+        """
         self._begin_fit(examples)
-        n_bins, n_classes = int(self.n_bins), examples.n_classes
+        n_bins = int(self.n_bins)
+        n_classes = examples.n_classes
         n_starts = self._n_starts(n_bins)
         sample: Examples | None = None
         draws: Draws | None = None
@@ -479,12 +600,18 @@ class Hoki(Calibrator):
             refusal = None if examples.repeatable else _ONE_PASS
             sample, stats = fit_data.read_sample(examples, refusal=refusal)
             self.selection_ = choose_noise(sample)
-        noise = check_noise(self.noise if self.selection_ is None else self.selection_.noise)
+        noise = check_noise(
+            self.noise if self.selection_ is None else self.selection_.noise
+        )
         if self.draws is not None:
-            draws = Draws(noise, draw_seed(self.random_state), int(self.draws), n_classes)
+            draws = Draws(
+                noise, draw_seed(self.random_state), int(self.draws), n_classes
+            )
         # It measures stability; of the link nothing is asked yet.
         link = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
-        rule = HokiRule(noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link)
+        rule = HokiRule(
+            noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link
+        )
         count = partial(count_stability, rule=rule, n_starts=n_starts)
         if sample is None:
             stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
@@ -501,7 +628,11 @@ class Hoki(Calibrator):
         return 1
 
     def _learn(
-        self, rule: HokiRule, sizes: tuple[int, int], table: StabilityTable, kept: CalibrationData
+        self,
+        rule: HokiRule,
+        sizes: tuple[int, int],
+        table: StabilityTable,
+        kept: CalibrationData,
     ) -> Self:
         """Run the recursion on the table, and keep the rule with the learned link.
 
@@ -515,9 +646,10 @@ class Hoki(Calibrator):
             if schedule.ending == "cycle":
                 remedy = "try another `n_bins` or `noise`"
             warn_user(
-                f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} iterations "
-                "some validation examples still change their bins, and the validation ECE is "
-                f"{schedule.validation_ece:.1e}, not 0. If that matters, {remedy}.",
+                f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} "
+                "iterations some validation examples still change their bins, and the "
+                f"validation ECE is {schedule.validation_ece:.1e}, not 0. If that "
+                f"matters, {remedy}.",
                 ConvergenceWarning,
             )
         shown = ("alpha", "beta", "occupied", "ending", "converged", "validation_ece")
@@ -528,10 +660,14 @@ class Hoki(Calibrator):
         learned = self.method.rule(rule.noise, rule.draws, rule.levels, link)
         if kept.fit_scores is not None:  # right and wrong examples by their confidence
             cells = table.occupied_cells()
-            confidence = learned.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
+            confidence = learned.confidence_at(
+                cells.level, (cells.start + 0.5) / n_bins
+            )
             level = score_levels(confidence_log_odds(confidence))
             parts = (cells.weight, cells.weight - cells.correct)
-            count, wrong = (sum_by(level, part, LEVELS).astype(np.int64) for part in parts)
+            count, wrong = (
+                sum_by(level, part, LEVELS).astype(np.int64) for part in parts
+            )
             kept = replace(kept, fit_confidences=ScoreTable(count, wrong))
         self._keep(Fit(learned, report), n_classes, kept)
         return self
@@ -539,7 +675,9 @@ class Hoki(Calibrator):
     def _link(self, schedule: Schedule, table: StabilityTable, chance: float) -> Any:
         """From stability to confidence."""
         if self.unseen == "as_printed":
-            return Curve.from_steps(schedule.alpha, schedule.beta, table.levels, table.accuracy)
+            return Curve.from_steps(
+                schedule.alpha, schedule.beta, table.levels, table.accuracy
+            )
         curve = Curve.from_steps(*schedule.smoothed(), table.levels, table.accuracy)
         return curve.held_by(np.flatnonzero(table.weight[0]), table.levels, chance)
 
@@ -549,4 +687,6 @@ class Hoki(Calibrator):
         starts = self._n_starts(check_count("n_bins", self.n_bins_))
         levels = getattr(self.rule_.core, "levels", None)
         if (self.table_.n_starts, self.table_.levels) != (starts, levels):
-            raise ValueError("the stability table does not belong to the rule of this file.")
+            raise ValueError(
+                "the stability table does not belong to the rule of this file."
+            )

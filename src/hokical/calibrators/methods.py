@@ -1,15 +1,16 @@
-"""The methods: scaled logits, functions for two classes, isotonic regression, and the default.
+"""The methods: scaled logits, functions for two classes, isotonic regression, and the
+default.
 
-Scaled logits are the softmax; temperature, vector and structured scaling (Guo et al., 2017, for the
-first two); ensembles (Zhang et al., 2020); and a correction by row.
+Scaled logits are the softmax; temperature, vector and structured scaling (Guo et al.,
+2017, for the first two); ensembles (Zhang et al., 2020); and a correction by row.
 
-Platt scaling, beta calibration and Venn-Abers prediction take 1-D scores of class 1 (log-odds, or
-any score that rises with its probability), or logits (n, 2). Probabilities go through
-`hokical.from_probabilities`, 1-D or two columns. Isotonic regression is on all classes pooled, or
-of one class against all (Zhang et al., 2020).
+Platt scaling, beta calibration and Venn-Abers prediction take 1-D scores of class 1
+(log-odds, or any score that rises with its probability), or logits (n, 2).
+Probabilities go through `hokical.from_probabilities`, 1-D or two columns. Isotonic
+regression is on all classes pooled, or of one class against all (Zhang et al., 2020).
 
-The default has scores of all classes by held-out log loss, corrected row by row; or no change. What
-it learns from groups comes on top of its fit without them.
+The default has scores of all classes by held-out log loss, corrected row by row; or no
+change. What it learns from groups comes on top of its fit without them.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,12 @@ from hokical._core.logits import Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._fitting import default, outcomes, searches, structured
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
-from hokical._fitting.partial_pooling import GroupEffects, SoftmaxTerms, binary_losses, learn_groups
+from hokical._fitting.partial_pooling import (
+    GroupEffects,
+    SoftmaxTerms,
+    binary_losses,
+    learn_groups,
+)
 from hokical._fitting.searches import StopReason, best_temperature
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
@@ -32,12 +38,12 @@ from hokical.rules import base, binary_isotonic, scaling
 from hokical.rules.base import FlooredRule, GroupedRule, Rule, UncalibratedRule
 
 GUO = (
-    "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
-    "arXiv:1706.04599"
+    "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML "
+    "2017, arXiv:1706.04599"
 )
 MIX_N_MATCH = (
-    "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
-    "Calibration in Deep Learning, ICML 2020, arXiv:2003.07329"
+    "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for "
+    "Uncertainty Calibration in Deep Learning, ICML 2020, arXiv:2003.07329"
 )
 
 
@@ -65,16 +71,18 @@ class Uncalibrated(Calibrator):
 class TemperatureScaling(Calibrator):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
-    The most likely class is preserved. The fit sums in float64, whatever the precision of the
-    logits, and uses Newton's method with safeguards on the log of the temperature.
+    The most likely class is preserved. The fit sums in float64, whatever the precision
+    of the logits, and uses Newton's method with safeguards on the log of the
+    temperature.
 
-    Temperatures lie between 1e-5 and 1e5; the upper bound grows with logits whose differences are
-    huge. A validation set on which every label is right has its optimum at temperature 0, one on
-    which labels are worse than chance at infinity; the fit then ends at a bound, with `converged_`
-    False and a warning.
+    Temperatures lie between 1e-5 and 1e5; the upper bound grows with logits whose
+    differences are huge. A validation set on which every label is right has its optimum
+    at temperature 0, one on which labels are worse than chance at infinity; the fit
+    then ends at a bound, with `converged_` False and a warning.
 
-    After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`, its mean log
-    loss (nats) on the validation set; `n_iter_`, `converged_` and `message_`, how the fit ended.
+    After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`,
+    its mean log loss (nats) on the validation set; `n_iter_`, `converged_` and
+    `message_`, how the fit ended.
 
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
@@ -94,7 +102,10 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         found = best_temperature(examples.learnable)
-        return Fit(scaling.TemperatureRule(found.x), {"log_loss": found.value, **found.report()})
+        return Fit(
+            scaling.TemperatureRule(found.x),
+            {"log_loss": found.value, **found.report()},
+        )
 
 
 class VectorScaling(Calibrator):
@@ -102,31 +113,33 @@ class VectorScaling(Calibrator):
 
     Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
 
-    Guo et al. scale raw logits, so that a constant added to all logits of an example changes the
-    probabilities, although the softmax is the same. Here p is the softmax of the logits, so
-    constants do not matter. The objective is
+    Guo et al. scale raw logits, so that a constant added to all logits of an example
+    changes the probabilities, although the softmax is the same. Here p is the softmax
+    of the logits, so constants do not matter. The objective is
 
         mean log loss + ridge/2 * sum_k (min(T, u)^2 (scale_k - 1/T)^2 + bias_k^2).
 
-    T is the temperature of least log loss, and u the spread of the logits: the weighted median over
-    examples of the mean distance of the possible classes' logits below the top one (without
-    examples where all are equal), and at least 1e-6. A few outliers can make T huge, but not u. T
-    is searched between 1e-5 u and 1e30 u; where the log loss decreases down to the first, T is 1,
-    kept within a factor of 1000 of u.
+    T is the temperature of least log loss, and u the spread of the logits: the weighted
+    median over examples of the mean distance of the possible classes' logits below the
+    top one (without examples where all are equal), and at least 1e-6. A few outliers
+    can make T huge, but not u. T is searched between 1e-5 u and 1e30 u; where the log
+    loss decreases down to the first, T is 1, kept within a factor of 1000 of u.
 
-    `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
-    data determine the parameters; without it the bias of a class that never occurs in the
-    validation set would go to minus infinity.
+    `ridge`, above 0, shrinks towards temperature scaling. The default is negligible
+    wherever the data determine the parameters; without it the bias of a class that
+    never occurs in the validation set would go to minus infinity.
 
-    After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
-    log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
+    After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0;
+    `log_loss_`, the mean log loss (nats) on the validation set without the penalty;
+    `n_iter_`, `converged_`, `message_`.
 
-    If a class is perfectly separated from all others, as on a validation set without mistakes, the
-    likelihood has no finite optimum, and only the ridge limits the scale: a class's part of the
-    penalty is at least its loss, its own mean log loss against all other classes. Then `converged_`
-    is False, with a warning. A class that does not occur in the validation set is no reason for it:
-    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: a few
-    (n, classes) float64 arrays.
+    If a class is perfectly separated from all others, as on a validation set without
+    mistakes, the likelihood has no finite optimum, and only the ridge limits the scale:
+    a class's part of the penalty is at least its loss, its own mean log loss against
+    all other classes. Then `converged_` is False, with a warning. A class that does not
+    occur in the validation set is no reason for it: it gets a probability near 0, and
+    the others are fitted as if it did not exist. Memory: a few (n, classes) float64
+    arrays.
 
     >>> import numpy as np
     >>> from hokical.calibrators import VectorScaling
@@ -157,15 +170,17 @@ class VectorScaling(Calibrator):
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
     def _fit(self, examples: Examples) -> Fit:
-        rule, separated, found = structured.fit_vector(examples.learnable, float(self.ridge))
+        rule, separated, found = structured.fit_vector(
+            examples.learnable, float(self.ridge)
+        )
         problem = ""
         if separated.size and found.reason is not StopReason.MAX_ITER:
             some = ", ".join(map(str, separated[:5])) + ", ..." * (separated.size > 5)
             problem = (
-                f"the validation examples of class {some} are perfectly separated from all others, "
-                "so the log loss keeps falling as its scale grows, and only the ridge keeps it "
-                "finite. Use more validation examples, including wrong ones, or raise `ridge`, for "
-                "example to 0.01."
+                f"the validation examples of class {some} are perfectly separated from "
+                "all others, so the log loss keeps falling as its scale grows, and "
+                "only the ridge keeps it finite. Use more validation examples, "
+                "including wrong ones, or raise `ridge`, for example to 0.01."
             )
         return Fit(rule, {"log_loss": found.point.log_loss, **found.report(problem)})
 
@@ -173,7 +188,8 @@ class VectorScaling(Calibrator):
 class StructuredScaling(Calibrator):
     """Temperature scaling, corrected class by class as far as the examples support it.
 
-    Fitted for the probabilities of all classes. The most likely class can change. In steps:
+    Fitted for the probabilities of all classes. The most likely class can change. In
+    steps:
 
     1. Probabilities p become p + floor, so that a probability of (almost) 0 costs no more than
        the data justify. The floor is chosen together with the temperature T by log loss.
@@ -185,15 +201,16 @@ class StructuredScaling(Calibrator):
     4. The answer is mixed with the uniform distribution over the possible classes, whose share is
        1 / (n + 1) for n examples, so no possible class gets probability 0.
 
-    Berta et al. introduced the structured penalty for matrix and vector scaling. The floor, the
-    shape terms w, the uniform share and the fixed strength are ours.
+    Berta et al. introduced the structured penalty for matrix and vector scaling. The
+    floor, the shape terms w, the uniform share and the fixed strength are ours.
 
     Parameters
     ----------
     cross : "auto", True or False
         Whether there are cross terms M. "auto": up to 100 classes.
     strength : float, above 0
-        Strength of the penalty, in examples: more shrinks more towards temperature scaling.
+        Strength of the penalty, in examples: more shrinks more towards temperature
+        scaling.
 
     Attributes
     ----------
@@ -209,15 +226,16 @@ class StructuredScaling(Calibrator):
 
     Notes
     -----
-    Only ratios of `sample_weight` matter. The penalty and the uniform share depend on the number of
-    examples, which is the effective one by Kish, (sum of weights)^2 / sum of squared weights: that
-    of the rows if all weigh the same, and less otherwise. So a weight of 2 is nearly, not quite, a
-    repeated row.
+    Only ratios of `sample_weight` matter. The penalty and the uniform share depend on
+    the number of examples, which is the effective one by Kish, (sum of weights)^2 / sum
+    of squared weights: that of the rows if all weigh the same, and less otherwise. So a
+    weight of 2 is nearly, not quite, a repeated row.
 
-    A class without examples keeps a small probability, which the penalty on its bias decides. If
-    every label has the top logit, no temperature is best, and T is 1 (within a factor of 1000 of
-    the typical difference of logits); if all examples are of one class, nothing tells how likely
-    the others are. Both are fitted anyway, with `converged_` False and a warning.
+    A class without examples keeps a small probability, which the penalty on its bias
+    decides. If every label has the top logit, no temperature is best, and T is 1
+    (within a factor of 1000 of the typical difference of logits); if all examples are
+    of one class, nothing tells how likely the others are. Both are fitted anyway, with
+    `converged_` False and a warning.
 
     The fit holds about eight (n, classes) float64 arrays.
 
@@ -238,10 +256,11 @@ class StructuredScaling(Calibrator):
     method = MethodInfo(
         scaling.StructuredRule,
         "Structured scaling",
-        "structured penalties: Berta, Holzmüller, Jordan, Bach: Structured Matrix Scaling for "
-        "Multi-Class Calibration, 2025, arXiv:2511.03685; the floor, the shape terms and the "
-        "uniform share are particular to this library",
-        "about forty softmax passes for floor and temperature, then a few dozen products with M",
+        "structured penalties: Berta, Holzmüller, Jordan, Bach: Structured Matrix "
+        "Scaling for Multi-Class Calibration, 2025, arXiv:2511.03685; the floor, the "
+        "shape terms and the uniform share are particular to this library",
+        "about forty softmax passes for floor and temperature, then a few dozen "
+        "products with M",
         fits_floor=False,  # the rule has one
     )
 
@@ -254,7 +273,10 @@ class StructuredScaling(Calibrator):
     even_: float
 
     def __init__(
-        self, *, cross: Literal["auto"] | bool = "auto", strength: float = structured.STRENGTH
+        self,
+        *,
+        cross: Literal["auto"] | bool = "auto",
+        strength: float = structured.STRENGTH,
     ) -> None:
         self.cross = cross
         self.strength = strength
@@ -262,40 +284,51 @@ class StructuredScaling(Calibrator):
     def _check_parameters(self) -> None:
         remedy = f"'auto' has cross terms up to {structured.MAX_CROSS_CLASSES} classes."
         check_choice("cross", self.cross, Literal["auto", True, False], remedy)
-        check_positive("strength", self.strength, f"The default is {structured.STRENGTH}.")
+        check_positive(
+            "strength", self.strength, f"The default is {structured.STRENGTH}."
+        )
 
     def _fit(self, examples: Examples) -> Fit:
         few = examples.n_classes <= structured.MAX_CROSS_CLASSES
-        cross, strength = few if self.cross == "auto" else bool(self.cross), float(self.strength)
+        cross = few if self.cross == "auto" else bool(self.cross)
+        strength = float(self.strength)
         start = searches.choose_base(examples.learnable)
-        rule, loss, found = structured.fit_structured(start, cross_terms=cross, strength=strength)
-        labels, temperature, problem = start.examples.labels, start.temperature, ""
+        rule, loss, found = structured.fit_structured(
+            start, cross_terms=cross, strength=strength
+        )
+        labels = start.examples.labels
+        temperature = start.temperature
+        problem = ""
         if found.converged and labels.min() == labels.max():
             problem = (
-                f"every validation example is of class {labels[0]}, so nothing tells how likely "
-                "the others are, and only the penalty kept them. Use examples of every class."
+                f"every validation example is of class {labels[0]}, so nothing tells "
+                "how likely the others are, and only the penalty kept them. Use "
+                "examples of every class."
             )
         elif found.converged and not temperature.converged:
             problem = (
-                "no temperature is best, because the log loss falls all the way to temperature 0 "
-                f"or does not depend on it; {temperature.x:g} was taken. Use more validation "
-                "examples, some of which are wrong."
+                "no temperature is best, because the log loss falls all the way to "
+                f"temperature 0 or does not depend on it; {temperature.x:g} was taken. "
+                "Use more validation examples, some of which are wrong."
             )
         return Fit(rule, {"log_loss": loss, **found.report(problem)})
 
 
 class EnsembleTemperatureScaling(Calibrator):
-    """Average the softmax at a temperature, the softmax as it is, and the uniform distribution.
+    """Average the softmax at a temperature, the softmax as it is, and the uniform
+    distribution.
 
-    p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
-    The order of the classes is preserved. The uniform part is over the possible classes (logit
-    above -inf). As in Zhang et al., T is fitted first, as if it stood alone, and then the weights.
+    p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that
+    sum to 1. The order of the classes is preserved. The uniform part is over the
+    possible classes (logit above -inf). As in Zhang et al., T is fitted first, as if it
+    stood alone, and then the weights.
 
-    The loss is the squared distance to the one-hot truth. It can have several minima in T; the one
-    next to the temperature of least log loss is used.
+    The loss is the squared distance to the one-hot truth. It can have several minima in
+    T; the one next to the temperature of least log loss is used.
 
-    After `fit`: `temperature_`; `weights_` (3,), in the order above; `loss_`, the mean on the
-    validation set; `n_iter_`, `converged_` and `message_`, how the search for T ended.
+    After `fit`: `temperature_`; `weights_` (3,), in the order above; `loss_`, the mean
+    on the validation set; `n_iter_`, `converged_` and `message_`, how the search for T
+    ended.
 
     >>> import numpy as np
     >>> from hokical.calibrators import EnsembleTemperatureScaling
@@ -322,22 +355,27 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         found, weights = searches.fit_ensemble(examples.learnable)
-        return Fit(scaling.EnsembleRule(found.x, weights), {"loss": found.value, **found.report()})
+        return Fit(
+            scaling.EnsembleRule(found.x, weights),
+            {"loss": found.value, **found.report()},
+        )
 
 
 class AdaptiveTemperatureScaling(Calibrator):
     """Temperature scaling with a temperature and a shift of the label for each row.
 
-    The temperature is fitted as by `temps`. Then a correction of each row is fitted: the logits
-    are divided by a temperature of the row's own, and a number is added to the label's. The log of
-    the one and the other are linear in seven features of the row: the log-odds that its label
-    survives Gumbel noise of four widths (label stability), the entropy of its softmax, and the mean
-    and the standard deviation of its margins. So 17 numbers are learned, whatever the number of
-    classes. They minimise the log loss of all classes with a ridge; three strengths of the ridge
-    and no correction at all are averaged by their leave-one-out log loss. Labels are kept.
+    The temperature is fitted as by `temps`. Then a correction of each row is fitted:
+    the logits are divided by a temperature of the row's own, and a number is added to
+    the label's. The log of the one and the other are linear in seven features of the
+    row: the log-odds that its label survives Gumbel noise of four widths (label
+    stability), the entropy of its softmax, and the mean and the standard deviation of
+    its margins. So 17 numbers are learned, whatever the number of classes. They
+    minimise the log loss of all classes with a ridge; three strengths of the ridge and
+    no correction at all are averaged by their leave-one-out log loss. Labels are kept.
 
-    After `fit`: `temperature_`; `correction_`, or None if no correction is clearly better, which is
-    temperature scaling; `log_loss_`, `n_iter_`, `converged_` and `message_` of the temperature.
+    After `fit`: `temperature_`; `correction_`, or None if no correction is clearly
+    better, which is temperature scaling; `log_loss_`, `n_iter_`, `converged_` and
+    `message_` of the temperature.
 
     >>> import numpy as np
     >>> from hokical.calibrators import AdaptiveTemperatureScaling
@@ -352,8 +390,10 @@ class AdaptiveTemperatureScaling(Calibrator):
 
     method = MethodInfo(
         scaling.AdaptiveRule,
-        "Adaptive temperature scaling (a temperature and a shift of the label for each row)",
-        "hokical: temperature scaling corrected by label stabilities under Gumbel noise",
+        "Adaptive temperature scaling (a temperature and a shift of the label for each "
+        "row)",
+        "hokical: temperature scaling corrected by label stabilities under Gumbel "
+        "noise",
         "temperature scaling, then some fifteen passes of the same cost",
     )
 
@@ -364,8 +404,13 @@ class AdaptiveTemperatureScaling(Calibrator):
         examples = examples.learnable
         found = best_temperature(examples)
         report = {"log_loss": found.value, **found.report()}
-        # Without a mistake the temperature is not determined, and there is nothing to correct.
-        correction = default.fit_row_correction(examples, found.x)[0] if found.converged else None
+        # Without a mistake the temperature is not determined, and there is nothing to
+        # correct.
+        correction = (
+            default.fit_row_correction(examples, found.x)[0]
+            if found.converged
+            else None
+        )
         if correction is not None:
             return Fit(scaling.AdaptiveRule(found.x, correction), report)
         return Fit(scaling.TemperatureRule(found.x), report | {"correction": None})
@@ -375,26 +420,34 @@ class _Logistic(Calibrator):
     """Base of the methods that fit a logistic function of features of the score."""
 
     def _fit(self, examples: Examples) -> Fit:
-        """The rule whose numbers are the coefficients of the features and the intercept."""
+        """The rule whose numbers are the coefficients of the features and the
+        intercept.
+        """
         some = outcomes.with_both_classes(examples)
         features = self._features(per_row(binary_isotonic.binary_log_odds, some.logits))
         coef, found = outcomes.fit_logistic(some, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(some.share @ binary_losses(eta, some.labels == 1))
-        return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **found.report()})
+        return Fit(
+            self.method.rule(*coef.tolist()), {"log_loss": log_loss, **found.report()}
+        )
 
     def _features(self, scores: FloatArray) -> FloatArray:
-        """The features (n, k) of scores (n,); of several, coefficients are not negative."""
+        """The features (n, k) of scores (n,); of several, coefficients are not
+        negative.
+        """
         return scores[:, None]
 
 
 class PlattScaling(_Logistic):
-    """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
+    """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score +
+    intercept))).
 
-    For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
-    examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So a best fit always exists, even
-    where the classes are separated or only one occurs. After `fit`: `slope_`, which can be
-    negative, and `intercept_`; `log_loss_` (nats), `n_iter_`, `converged_` and `message_`.
+    For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2)
+    for the n1 examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So a best fit
+    always exists, even where the classes are separated or only one occurs. After `fit`:
+    `slope_`, which can be negative, and `intercept_`; `log_loss_` (nats), `n_iter_`,
+    `converged_` and `message_`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import PlattScaling
@@ -409,9 +462,10 @@ class PlattScaling(_Logistic):
     method = MethodInfo(
         binary_isotonic.PlattRule,
         "Platt scaling",
-        "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
-        "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, Weng, "
-        "Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6",
+        "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to "
+        "Regularized Likelihood Methods, Advances in Large Margin Classifiers, 1999; "
+        "see also Lin, Lin, Weng, Machine Learning 68, 2007, "
+        "doi:10.1007/s10994-007-5018-6",
         "a few Newton steps of two numbers",
     )
 
@@ -420,11 +474,13 @@ class PlattScaling(_Logistic):
 
 
 class BetaCalibration(_Logistic):
-    """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
+    """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class
+    1.
 
-    For two classes. `rise_` and `fall_` are not negative, so that the calibrated probability
-    increases with p: the best fit under this condition, by least log loss on Platt's targets. With
-    both at 1 and `intercept_` 0 nothing changes. Other attributes are those of `PlattScaling`.
+    For two classes. `rise_` and `fall_` are not negative, so that the calibrated
+    probability increases with p: the best fit under this condition, by least log loss
+    on Platt's targets. With both at 1 and `intercept_` 0 nothing changes. Other
+    attributes are those of `PlattScaling`.
 
     >>> import numpy as np
     >>> from hokical import from_probabilities
@@ -440,8 +496,9 @@ class BetaCalibration(_Logistic):
     method = MethodInfo(
         binary_isotonic.BetaRule,
         "Beta calibration",
-        "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated probabilities "
-        "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI",
+        "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated "
+        "probabilities from binary classifiers with beta calibration, EJS 11, 2017, "
+        "doi:10.1214/17-EJS1338SI",
         "a few Newton steps of three numbers",
     )
 
@@ -454,13 +511,15 @@ class BetaCalibration(_Logistic):
 
 
 class VennAbers(Calibrator):
-    """Isotonic regression with the new example added twice: once as class 0, once as class 1.
+    """Isotonic regression with the new example added twice: once as class 0, once as
+    class 1.
 
-    For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
-    examples are exchangeable, whatever the scores. `predict_proba` merges them to
-    p1 / (1 - p0 + p1), and `predict_interval` gives both ends for the predicted label: (p0, p1) for
-    class 1 and (1 - p1, 1 - p0) for class 0. No class gets probability 0. After `fit`: `knots_`
-    (k,), the scores at which a probability changes; `lower_` and `upper_` (k + 1,), p0 and p1.
+    For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly
+    calibrated if examples are exchangeable, whatever the scores. `predict_proba` merges
+    them to p1 / (1 - p0 + p1), and `predict_interval` gives both ends for the predicted
+    label: (p0, p1) for class 1 and (1 - p1, 1 - p0) for class 0. No class gets
+    probability 0. After `fit`: `knots_` (k,), the scores at which a probability
+    changes; `lower_` and `upper_` (k + 1,), p0 and p1.
 
     >>> import numpy as np
     >>> from hokical.calibrators import VennAbers
@@ -476,8 +535,8 @@ class VennAbers(Calibrator):
     method = MethodInfo(
         binary_isotonic.VennAbersRule,
         "Venn-Abers prediction",
-        "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without guarantees "
-        "of validity, NeurIPS 2015, arXiv:1511.00213",
+        "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without "
+        "guarantees of validity, NeurIPS 2015, arXiv:1511.00213",
         "one sort of the scores",
     )
 
@@ -491,24 +550,27 @@ class VennAbers(Calibrator):
 
 
 class IsotonicMulticlass(Calibrator):
-    """One increasing function for the probabilities of all classes, fitted to all of them pooled.
+    """One increasing function for the probabilities of all classes, fitted to all of
+    them pooled.
 
-    Every probability of every row, n x classes in all, is paired with 1 if its class is the true
-    one and 0 otherwise; isotonic regression on these pairs is applied to each entry of a row, and
-    the row is normalised. The regression is exact (no subsampling, no grid). Log-probabilities are
-    compared as float32, so values within a relative difference of 6e-8 count as equal. Between two
-    steps the function is linear in the log-probability; outside the validation data it is constant.
-    It is never 0 or 1: m entries that are never of their class get 1 / (m + 2), and m that always
-    are get (m + 1) / (m + 2). A class that is masked in a row (-inf) is left out of the fit and
+    Every probability of every row, n x classes in all, is paired with 1 if its class is
+    the true one and 0 otherwise; isotonic regression on these pairs is applied to each
+    entry of a row, and the row is normalised. The regression is exact (no subsampling,
+    no grid). Log-probabilities are compared as float32, so values within a relative
+    difference of 6e-8 count as equal. Between two steps the function is linear in the
+    log-probability; outside the validation data it is constant. It is never 0 or 1: m
+    entries that are never of their class get 1 / (m + 2), and m that always are get (m
+    + 1) / (m + 2). A class that is masked in a row (-inf) is left out of the fit and
     gets 0.
 
-    The order of the classes is preserved. Classes can share a step of the function; the authors
-    separate them by 1e-9 times the probability, which is lost in float32 and lets labels change.
-    Here that term is added too, and in addition every class whose logit is below the top one is
-    kept at least one part in a million below it. So the most likely class is the classifier's
-    label, in float32 too.
+    The order of the classes is preserved. Classes can share a step of the function; the
+    authors separate them by 1e-9 times the probability, which is lost in float32 and
+    lets labels change. Here that term is added too, and in addition every class whose
+    logit is below the top one is kept at least one part in a million below it. So the
+    most likely class is the classifier's label, in float32 too.
 
-    After `fit`: `knots_` and `values_` (k,), increasing log-probabilities and the function there.
+    After `fit`: `knots_` and `values_` (k,), increasing log-probabilities and the
+    function there.
 
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicMulticlass
@@ -517,7 +579,9 @@ class IsotonicMulticlass(Calibrator):
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     >>> cal = IsotonicMulticlass().fit(3 * logits[:2000], labels[:2000])
     >>> right = cal.predict(3 * logits[2000:]) == labels[2000:]
-    >>> bool(abs(cal.predict_confidence(3 * logits[2000:]).mean() - right.mean()) < 0.03)
+    >>> bool(
+    ...     abs(cal.predict_confidence(3 * logits[2000:]).mean() - right.mean()) < 0.03
+    ... )
     True
     """
 
@@ -540,21 +604,24 @@ class IsotonicMulticlass(Calibrator):
 class IsotonicOneVsAllTS(Calibrator):
     """An increasing function per class, fitted to its temperature-scaled probabilities.
 
-    For class c, isotonic regression of "the true class is c" on the probability of c; rows are
-    then normalised, which the authors leave out. **The most likely class can change**, and with it
-    the accuracy: `predict` gives the new one. The regressions are those of `IsotonicMulticlass`.
+    For class c, isotonic regression of "the true class is c" on the probability of c;
+    rows are then normalised, which the authors leave out. **The most likely class can
+    change**, and with it the accuracy: `predict` gives the new one. The regressions are
+    those of `IsotonicMulticlass`.
 
-    Fitting classes separately has two consequences. A class that is absent from the validation set
-    has a function that is lowest everywhere; `absent_classes_` lists them, and more validation
-    examples help. And all functions of a row can be lowest; its classes are then nearly equal, in
-    the order of their probabilities (1e-9 of which is added, as in the authors' code).
+    Fitting classes separately has two consequences. A class that is absent from the
+    validation set has a function that is lowest everywhere; `absent_classes_` lists
+    them, and more validation examples help. And all functions of a row can be lowest;
+    its classes are then nearly equal, in the order of their probabilities (1e-9 of
+    which is added, as in the authors' code).
 
-    No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is 1 /
-    (n + 2) / classes; and m entries that are all of the class get (m + 1) / (m + 2).
+    No function is 0 or 1: of n examples, one more could be of any class, so the lowest
+    value is 1 / (n + 2) / classes; and m entries that are all of the class get (m + 1)
+    / (m + 2).
 
-    After `fit`: `temperature_`; `knots_` and `values_`, the functions of all classes, concatenated,
-    of which class c has the knots `offsets_[c]` to `offsets_[c + 1]`; and of the temperature
-    `n_iter_`, `converged_` and `message_`.
+    After `fit`: `temperature_`; `knots_` and `values_`, the functions of all classes,
+    concatenated, of which class c has the knots `offsets_[c]` to `offsets_[c + 1]`; and
+    of the temperature `n_iter_`, `converged_` and `message_`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicOneVsAllTS
@@ -563,7 +630,9 @@ class IsotonicOneVsAllTS(Calibrator):
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     >>> cal = IsotonicOneVsAllTS().fit(3 * logits[:2000], labels[:2000])
     >>> right = cal.predict(3 * logits[2000:]) == labels[2000:]
-    >>> bool(abs(cal.predict_confidence(3 * logits[2000:]).mean() - right.mean()) < 0.03)
+    >>> bool(
+    ...     abs(cal.predict_confidence(3 * logits[2000:]).mean() - right.mean()) < 0.03
+    ... )
     True
     """
 
@@ -591,9 +660,11 @@ class IsotonicOneVsAllTS(Calibrator):
         return Fit(rule, {"absent_classes": absent, **found.report()})
 
 
-#: A column is used if a gain of none would reach that of the column with this probability.
+#: A column is used if a gain of none would reach that of the column with this
+#: probability.
 GROUP_LEVEL = 0.025
-#: Classes have biases by group up to this many; of more, there is a scale by group alone.
+#: Classes have biases by group up to this many; of more, there is a scale by group
+#: alone.
 MAX_BIASED = 30
 
 
@@ -601,11 +672,13 @@ MAX_BIASED = 30
 def add_groups(
     rule: Rule, counted: Examples, held_out: Logits | None, keep_labels: bool
 ) -> tuple[Rule, str, list[str]]:
-    """The rule with the corrections of those groups that help, the reason, and their columns.
+    """The rule with the corrections of those groups that help, the reason, and their
+    columns.
 
     `held_out` are log-probabilities by fits without each example, where there are any.
     """
-    coding, logits = counted.coding, counted.logits
+    coding = counted.coding
+    logits = counted.logits
     assert coding is not None
     if held_out is None or isinstance(rule.core, UncalibratedRule):
         proba = base.predict_blocks(rule, "proba", logits)
@@ -623,7 +696,12 @@ def add_groups(
     blocks = [0] + [1] * (rows.n_features - 1)
     without = GroupEffects(coding, rows.losses(rows.offset))
     effects = learn_groups(
-        rows, logits.codes, without, level=GROUP_LEVEL, own_blocks=blocks, common_blocks=blocks
+        rows,
+        logits.codes,
+        without,
+        level=GROUP_LEVEL,
+        own_blocks=blocks,
+        common_blocks=blocks,
     )
     used = list(dict.fromkeys(chain(*effects.terms)))
     if effects.fit is not None:
@@ -631,7 +709,9 @@ def add_groups(
         first, *others = effects.tables().values()
         table = np.vstack([first + effects.fit.common, *others])
         bias = table[:, 1:] if rows.biased else np.zeros((len(table), 1))
-        rule = GroupedRule(rule, coding.take(used), table[:, 0], bias, keep_labels, terms)
+        rule = GroupedRule(
+            rule, coding.take(used), table[:, 0], bias, keep_labels, terms
+        )
     return rule, "; ".join(effects.notes), [coding.columns[k] for k in used]
 
 
@@ -644,41 +724,45 @@ TITLES = {
 
 
 class AutoCalibrator(Calibrator):
-    """The default: calibrated probabilities of all classes, judged on held-out examples.
+    """The default: calibrated probabilities of all classes, judged on held-out
+    examples.
 
-    Structured scaling is fitted with several ridge penalties, an infinitely large one included,
-    which is temperature scaling; above 30 classes it has a scale and a bias for each class, and no
-    terms between classes. The scores of these fits are averaged with the weights of least held-out
-    log loss, and moved towards the uncalibrated logits unless the gain over them is clear. From
-    three classes on, a row correction follows: a temperature and a shift of the label for each row,
-    linear in its label stabilities, if that is clearly better. Each example is predicted as if it
-    had been left out of the fit. Fewer than ten examples, or examples of one class alone, leave the
-    probabilities uncalibrated, with a warning.
+    Structured scaling is fitted with several ridge penalties, an infinitely large one
+    included, which is temperature scaling; above 30 classes it has a scale and a bias
+    for each class, and no terms between classes. The scores of these fits are averaged
+    with the weights of least held-out log loss, and moved towards the uncalibrated
+    logits unless the gain over them is clear. From three classes on, a row correction
+    follows: a temperature and a shift of the label for each row, linear in its label
+    stabilities, if that is clearly better. Each example is predicted as if it had been
+    left out of the fit. Fewer than ten examples, or examples of one class alone, leave
+    the probabilities uncalibrated, with a warning.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
     Parameters
     ----------
     keep_labels : bool
-        False: `predict` gives the most likely class of `predict_proba`, and the confidence is its
-        probability. True: `predict` gives the classifier's own label, and the confidence is the
-        calibrated probability of that label; another class can then have a larger probability.
+        False: `predict` gives the most likely class of `predict_proba`, and the
+        confidence is its probability. True: `predict` gives the classifier's own label,
+        and the confidence is the calibrated probability of that label; another class
+        can then have a larger probability.
 
     Attributes
     ----------
     chosen_ : the largest of `shares_`; "adaptive" if fitted on `TopK`
     reason_ : what was fitted, in words
     shares_ : weights of "structured", "temps" and "uncalibrated" scores in the average
-    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated", "temps" and
-        "structured" (at its best weights), and "final", that of the result
+    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated", "temps"
+        and "structured" (at its best weights), and "final", that of the result
     base_, correction_ : the parts of the rule; None where it has none
     converged_ : whether the fit converged
     groups_ : columns of `groups` that are used; None if the fit had no groups
 
     Notes
     -----
-    Fitted on `TopK`, which does not have every class, it is adaptive temperature scaling. The label
-    is then the classifier's own, whatever `keep_labels` is: only its confidence is known.
+    Fitted on `TopK`, which does not have every class, it is adaptive temperature
+    scaling. The label is then the classifier's own, whatever `keep_labels` is: only its
+    confidence is known.
 
     Examples
     --------
@@ -695,8 +779,9 @@ class AutoCalibrator(Calibrator):
     method = MethodInfo(
         scaling.AutoRule,
         "Automatic choice",
-        "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
-        "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods",
+        "weights by held-out log loss: Wolpert: Stacked Generalization, Neural "
+        "Networks 5, 1992, doi:10.1016/S0893-6080(05)80023-1; the candidates are those "
+        "of the other methods",
         "some ten fits of temperature scaling",
         fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
         fits_top_k=True,
@@ -715,13 +800,17 @@ class AutoCalibrator(Calibrator):
         self.keep_labels = keep_labels
 
     def _check_parameters(self) -> None:
-        remedy = "True predicts the classifier's own labels, False the most likely class."
+        remedy = (
+            "True predicts the classifier's own labels, False the most likely class."
+        )
         check_choice("keep_labels", self.keep_labels, Literal[True, False], remedy)
 
     def _fit(self, sample: Examples) -> Fit:
-        examples, keep_labels = sample.learnable, bool(self.keep_labels)
+        examples = sample.learnable
+        keep_labels = bool(self.keep_labels)
         losses: dict[str, float] = {}
-        held_out, converged = None, True
+        held_out = None
+        converged = True
         why, remedy = _find_degenerate(examples)
         if why:
             rule, reason = _keep_uncalibrated(examples, why, remedy)
@@ -731,15 +820,25 @@ class AutoCalibrator(Calibrator):
             shares = {"adaptive": 1.0}
         else:
             every = default.fit_default(examples)
-            shares, losses, converged = every.shares, every.losses, every.converged
+            shares = every.shares
+            losses = every.losses
+            converged = every.converged
             rule, reason = _choose_rule(every, examples, keep_labels)
-            held_out = every.held_out if every.examples.n_rows == examples.n_rows else None
-        report: dict[str, Any] = {"chosen": max(shares, key=shares.__getitem__), "shares": shares}
+            held_out = (
+                every.held_out if every.examples.n_rows == examples.n_rows else None
+            )
+        report: dict[str, Any] = {
+            "chosen": max(shares, key=shares.__getitem__),
+            "shares": shares,
+        }
         report |= {"held_out_log_loss": losses, "converged": converged}
         if examples.coding is not None:
-            text, report["groups"] = "nothing can be learned from the examples", []
+            text = "nothing can be learned from the examples"
+            report["groups"] = []
             if losses:  # else the examples are degenerate
-                rule, text, report["groups"] = add_groups(rule, examples, held_out, keep_labels)
+                rule, text, report["groups"] = add_groups(
+                    rule, examples, held_out, keep_labels
+                )
             reason = f"{reason} Groups: {text}."
         if sample.sampled_from is not None:
             part = f"{sample.n_rows:,} of {sample.sampled_from:,} rows"
@@ -748,24 +847,32 @@ class AutoCalibrator(Calibrator):
 
 
 def auto(
-    logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None,
-    classes: Sequence[str] = (), score_columns: Sequence[str] = (), **options: Any,
-) -> AutoCalibrator:  # fmt: skip
+    logits: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    classes: Sequence[str] = (),
+    score_columns: Sequence[str] = (),
+    **options: Any,
+) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
 
     Parameters
     ----------
-    logits : array of shape (n, classes), TopK, or a table of any Arrow engine, see `Calibrator.fit`
+    logits : array of shape (n, classes), TopK, or a table of any Arrow engine, see
+        `Calibrator.fit`
     labels : array-like of shape (n,)
         Column indices; or names of the `classes`; or the name of a column of the table.
     sample_weight : array-like of shape (n,), optional
     groups : array-like of shape (n,), or several columns, optional
         Sites, subjects, sexes, ages: see `AutoCalibrator.fit`.
     classes : sequence of str, optional
-        Names of the classes, in the order of the columns; `certify`, `score` and `detect` then take
-        names as well, and prediction sets have them.
+        Names of the classes, in the order of the columns; `certify`, `score` and
+        `detect` then take names as well, and prediction sets have them.
     score_columns : sequence of str, optional
-        The columns of a table that hold the scores, class 0 first, if their names do not tell.
+        The columns of a table that hold the scores, class 0 first, if their names do
+        not tell.
     options
         Of `AutoCalibrator`: `keep_labels`.
 
@@ -778,15 +885,22 @@ def auto(
     >>> cal.chosen_
     'temps'
     """
-    rows: dict[str, Any] = {"groups": groups, "classes": classes, "score_columns": score_columns}
+    rows: dict[str, Any] = {
+        "groups": groups,
+        "classes": classes,
+        "score_columns": score_columns,
+    }
     return AutoCalibrator(**options).fit(logits, labels, sample_weight, **rows)
 
 
 def _choose_rule(
     found: default.DefaultFit, examples: Examples, keep_labels: bool
 ) -> tuple[Rule, str]:
-    """The rule without groups; and what was fitted, in words, with held-out log losses."""
-    inner, correction = found.base, found.correction
+    """The rule without groups; and what was fitted, in words, with held-out log
+    losses.
+    """
+    inner = found.base
+    correction = found.correction
     rule: Rule = scaling.AutoRule(inner, correction, keep_labels)
     if correction is None and "structured" not in found.shares:
         rule = scaling.TemperatureRule(inner.temperature / float(inner.scale[0]))
@@ -799,7 +913,8 @@ def _choose_rule(
     if len(named) == 1:
         what = TITLES[next(iter(found.shares))]
     what += " with a row correction" * (correction is not None)
-    some, n_rows = found.examples.n_rows, examples.n_rows
+    some = found.examples.n_rows
+    n_rows = examples.n_rows
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
     scores = ", ".join(
         f"{TITLES.get(name, name)} {format(loss, '.4f' if loss < 1e4 else '.4g')}"
@@ -820,13 +935,17 @@ def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     rule: Rule = scaling.TemperatureRule(temperature)
     what = "temperature scaling"
     if correction is not None:
-        rule, what = scaling.AdaptiveRule(temperature, correction), f"{what} with a row correction"
+        rule = scaling.AdaptiveRule(temperature, correction)
+        what = f"{what} with a row correction"
     return rule, f"{what}, as not every class has a logit.", found.converged
 
 
 def _find_degenerate(examples: Examples) -> tuple[str, str]:
-    """Why nothing can be learned from the examples, and the remedy; "" if something can."""
-    labels, n_examples = examples.labels, examples.effective_size
+    """Why nothing can be learned from the examples, and the remedy; "" if something
+    can.
+    """
+    labels = examples.labels
+    n_examples = examples.effective_size
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
@@ -842,13 +961,16 @@ def _find_degenerate(examples: Examples) -> tuple[str, str]:
 
 
 def _keep_uncalibrated(examples: Examples, why: str, remedy: str) -> tuple[Rule, str]:
-    """No calibration but a floor below probabilities of 0, and the reason, which is a warning."""
+    """No calibration but a floor below probabilities of 0, and the reason, which is
+    a warning.
+    """
     rule: Rule = UncalibratedRule()
     zeros = not isinstance(examples.logits, TopK) and has_zeros(examples.logits)
     floor = searches.choose_floor_alone(examples) if zeros else 0.0
     kept = "the uncalibrated probabilities were kept"
     if floor > 0.0:
-        rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
+        rule = FlooredRule(floor, rule)
+        kept = f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
     warn_user(f"{reason[0].upper()}{reason[1:]} {remedy}", FitDataWarning)
     return rule, reason

@@ -1,7 +1,7 @@
 """The `hokical` command: a function per command, each of which parses, calls and shows.
 
-Here are its exit codes, and errors as one line on stderr. Commands reach the library through lazy
-attributes of `hokical`, so that help pages are fast.
+Here are its exit codes, and errors as one line on stderr. Commands reach the library
+through lazy attributes of `hokical`, so that help pages are fast.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from hokical.cli.options import text
 __all__ = ["main"]
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor` or "
-    "`shift`; 130 after Ctrl-C. Results go to stdout, everything else to stderr."
+    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor` "
+    "or `shift`; 130 after Ctrl-C. Results go to stdout, everything else to stderr."
 )
-FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+FAILED = 1
+BAD_USAGE = 2
+INTERRUPTED = 130
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 #: Commands of other distributions, and the distribution to install.
@@ -39,12 +41,15 @@ _ADDED_BY = {"paper": "./paper (in a clone)"}
 
 
 class Guard(TyperGroup):
-    """A group of commands that fail in one line on stderr, with a traceback if `--debug` asks."""
+    """A group of commands that fail in one line on stderr, with a traceback if
+    `--debug` asks.
+    """
 
     _given: frozenset[str] = frozenset()
 
     def main(self, args: Any = None, *more: Any, **options: Any) -> Any:
-        """Exit code 0 if the reader of a pipe closes it, as in `hokical methods | head`.
+        """Exit code 0 if the reader of a pipe closes it, as in `hokical methods |
+        head`.
 
         Typer and rich exit with 1 then, while handling the broken pipe.
         """
@@ -79,7 +84,9 @@ class Guard(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`--debug` and `--strict` may be anywhere, also after the command."""
         self._given = frozenset(args)
-        return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", "--strict")])
+        return super().parse_args(
+            ctx, [arg for arg in args if arg not in ("--debug", "--strict")]
+        )
 
     def invoke(self, ctx: Any) -> None:
         """What a command returns is not its exit code."""
@@ -112,12 +119,17 @@ def _report(error: Exception) -> int:
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
     message = re.sub("^Invalid value(: | for )|Value error, ", "", message)
-    message = ui.in_words(message if message.endswith((".", "?", "!")) else f"{message}.")
+    message = ui.in_words(
+        message if message.endswith((".", "?", "!")) else f"{message}."
+    )
     known = getattr(error, "param", None) or getattr(error, "param_hint", None)
-    context, hint = getattr(error, "ctx", None), ""
+    context = getattr(error, "ctx", None)
+    hint = ""
     if code == FAILED:
         hint = f"({type(error).__name__}; --debug shows where)"
-    elif context is not None and not (isinstance(error, typer.BadParameter) and known is None):
+    elif context is not None and not (
+        isinstance(error, typer.BadParameter) and known is None
+    ):
         hint = f"Try '{context.command_path} --help'."  # which errors of the library do not need
     line = Text.assemble(("Error: ", "bold red"), " ".join(f"{message} {hint}".split()))
     ui.stderr().print(line, soft_wrap=True)
@@ -148,9 +160,17 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, text("Show the version and exit.", "--version", callback=_show_version, is_eager=True)
+        bool,
+        text(
+            "Show the version and exit.",
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+        ),
     ] = False,
-    debug: Annotated[bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")] = False,
+    debug: Annotated[
+        bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")
+    ] = False,
     strict: Annotated[
         bool, text("Fail (exit code 1) after a warning; allowed anywhere.", "--strict")
     ] = False,
@@ -159,6 +179,16 @@ def _options(
 
 
 for _command in (
-    fit, certify, apply, evaluate, compare, shift, monitor, export, show, methods, demo,
-):  # fmt: skip
+    fit,
+    certify,
+    apply,
+    evaluate,
+    compare,
+    shift,
+    monitor,
+    export,
+    show,
+    methods,
+    demo,
+):
     app.command(epilog=EXIT_CODES)(_command)

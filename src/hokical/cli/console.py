@@ -51,11 +51,15 @@ warned: list[str] = []
 
 
 class _Terminal(Console):
-    """A console that shows control characters of names and files instead of obeying them."""
+    """A console that shows control characters of names and files instead of obeying
+    them.
+    """
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
         for segment, style, control in super().render(renderable, options):
-            lines = segment if control else "\n".join(map(printable, segment.split("\n")))
+            lines = (
+                segment if control else "\n".join(map(printable, segment.split("\n")))
+            )
             yield Segment(lines, style, control)
 
 
@@ -120,7 +124,11 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
 
 def interval(low: float, high: float, form: str = ".1%") -> str:
     """Both ends of an interval, or a dash if there is none."""
-    return DASH if math.isnan(low) or math.isnan(high) else f"{low:{form}} to {high:{form}}"
+    return (
+        DASH
+        if math.isnan(low) or math.isnan(high)
+        else f"{low:{form}} to {high:{form}}"
+    )
 
 
 class Result(NamedTuple):
@@ -152,14 +160,19 @@ class Result(NamedTuple):
 
 
 def show_facts(facts: Mapping[str, str | None]) -> None:
-    """Names and values in two columns, without a frame; long sentences wrapped in a terminal."""
-    known, console = {name: value for name, value in facts.items() if value}, stdout()
+    """Names and values in two columns, without a frame; long sentences wrapped in a
+    terminal.
+    """
+    known = {name: value for name, value in facts.items() if value}
+    console = stdout()
     width = max(map(len, known))
     room = max(console.width - width - 3, 20) if sys.stdout.isatty() else _UNBOUNDED
     wrap = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
     for name, value in known.items():
         lines = f"\n{' ' * (width + 2)}".join(wrap.wrap(in_words(value)))
-        console.print(Text.assemble((name.ljust(width), "bold"), "  ", lines), soft_wrap=True)
+        console.print(
+            Text.assemble((name.ljust(width), "bold"), "  ", lines), soft_wrap=True
+        )
 
 
 def bad_option(option: str | None, text: str) -> Exception:
@@ -168,7 +181,9 @@ def bad_option(option: str | None, text: str) -> Exception:
 
 
 def refuse(why: str, **options: Any) -> None:
-    """Raise for the first of some options that was given; those with None or False were not."""
+    """Raise for the first of some options that was given; those with None or False
+    were not.
+    """
     for name, value in options.items():
         if value is not None and value is not False:
             raise bad_option(f"--{name.replace('_', '-')}", why)
@@ -184,5 +199,7 @@ def check_options(option: str | None = None) -> Iterator[None]:
 
 
 def spinner(what: str) -> AbstractContextManager[Any]:
-    """Show what is being done on stderr, if that is a terminal and a second has passed."""
+    """Show what is being done on stderr, if that is a terminal and a second has
+    passed.
+    """
     return progress_bar(printable(f"{what} ..."), None)

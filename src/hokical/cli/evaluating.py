@@ -1,8 +1,8 @@
 """`hokical evaluate`: every metric of one data set, before and after calibration.
 
-`hokical compare`: methods side by side. `hokical demo`: all methods on the bundled logits.
-`hokical shift`: class frequencies and accuracy of logits without labels. `hokical monitor`: feed
-data to a monitor that is kept in a file.
+`hokical compare`: methods side by side. `hokical demo`: all methods on the bundled
+logits. `hokical shift`: class frequencies and accuracy of logits without labels.
+`hokical monitor`: feed data to a monitor that is kept in a file.
 """
 
 from __future__ import annotations
@@ -22,27 +22,41 @@ from hokical._core.groups import take_rows
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.options import ANY, LABELLED, UNLABELLED, Source, command, read_calibrator
+from hokical.cli.options import (
+    ANY,
+    LABELLED,
+    UNLABELLED,
+    Source,
+    command,
+    read_calibrator,
+)
 from hokical.demo import DEMO_CLASSES, demo_logits
 from hokical.io.tables import check_output
 
 #: Labels or groups that are all shown, of more only the worst; those of a monitor.
-_MOST_ROWS, _MOST_PARTS = 10, 5
+_MOST_ROWS = 10
+_MOST_PARTS = 5
 #: What a monitor does not know without labels.
 _UNKNOWN = {"confidence / accuracy": ui.DASH, "ECE": ui.DASH}
 _FOOTNOTE = (
-    "AUROC, correct against errors: higher is better. Selective risk: most confident 80 %. "
-    "Intervals are two-sided and tested by simulation; the bound below is one-sided, proven, "
-    "and wider."
+    "AUROC, correct against errors: higher is better. Selective risk: most confident "
+    "80 %. Intervals are two-sided and tested by simulation; the bound below is "
+    "one-sided, proven, and wider."
 )
 
 
 @command(*ANY, "cluster")
 def evaluate(
-    first: Path, second: Path | None = None, coverage: float | None = None,
-    report: Path | None = None, positive: str | None = None, folds: int | None = None,
-    method: str | None = None, *, given: Source,
-) -> ui.Result:  # fmt: skip
+    first: Path,
+    second: Path | None = None,
+    coverage: float | None = None,
+    report: Path | None = None,
+    positive: str | None = None,
+    folds: int | None = None,
+    method: str | None = None,
+    *,
+    given: Source,
+) -> ui.Result:
     """Measure calibration, with intervals and guarantees.
 
     With a CALIBRATOR, before and after calibration; without, uncalibrated, or
@@ -53,15 +67,29 @@ def evaluate(
     larger than memory.
     """
     if second is None and first.suffix == ".json":
-        raise ui.bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
-    if (folds is None and method is not None) or (folds is not None and second is not None):
-        raise ui.bad_option("--folds", "goes with one file and a --method, not with a calibrator.")
-    path, subject = (first, None) if second is None else (second, read_calibrator(first))
+        raise ui.bad_option(
+            "FILE", f"is missing: name the data after the calibrator {first}."
+        )
+    if (folds is None and method is not None) or (
+        folds is not None and second is not None
+    ):
+        raise ui.bad_option(
+            "--folds", "goes with one file and a --method, not with a calibrator."
+        )
+    path, subject = (
+        (first, None) if second is None else (second, read_calibrator(first))
+    )
     data: Any = given.at(path).open(subject)
-    own: dict[str, Any] = {"class_names": data.classes, "data_name": path.name, "folds": folds}
+    own: dict[str, Any] = {
+        "class_names": data.classes,
+        "data_name": path.name,
+        "folds": folds,
+    }
     if whole := isinstance(data, Rows):
         own |= {"groups": data.groups, "cluster": given.clusters(data)}
-    n_classes = getattr(data.scores if whole else data, "n_classes", 1)  # 1 of confidences
+    n_classes = getattr(
+        data.scores if whole else data, "n_classes", 1
+    )  # 1 of confidences
     own["positive"] = opt.event_index(positive, data.classes, n_classes)
     if folds is not None:
         subject = opt.check_method(method or "auto")
@@ -72,7 +100,8 @@ def evaluate(
     def show() -> None:
         labels = ui.new_table(*found.metric_cells("label"))
         said = "" if found.before is None else f"; {found.label}"
-        title, words = f"{path.name}: {found.data.size}{said}", ["", found.headline]
+        title = f"{path.name}: {found.data.size}{said}"
+        words = ["", found.headline]
         if (event := found.binary) is not None:
             remarks = [event.remark] if event.remark else []
             events = ui.new_table(*found.metric_cells("event"))
@@ -80,7 +109,11 @@ def evaluate(
             heads = ("probability", "rows", "events", "mean", "observed", found.level)
             bands = []
             for row in event.bands().rows:
-                shares = (f"{row.mean_probability:.1%}", f"{row.observed:.1%}", *_tested(row))
+                shares = (
+                    f"{row.mean_probability:.1%}",
+                    f"{row.observed:.1%}",
+                    *_tested(row),
+                )
                 counts = (f"{row.n:,.10g}", f"{row.events:,.10g}")
                 bands.append((ui.interval(row.lower, row.upper), *counts, *shares))
             table = ui.new_table((*heads, "p-value", ""), bands)
@@ -96,48 +129,85 @@ def evaluate(
 
 def _tested(row: Any) -> tuple[str, str, str]:
     """The interval and the test of a row of a table."""
-    return ui.interval(row.low, row.high), f"{row.p_value:.2g}", "off" if row.flagged else ""
+    return (
+        ui.interval(row.low, row.high),
+        f"{row.p_value:.2g}",
+        "off" if row.flagged else "",
+    )
 
 
 def _show_details(found: hokical.report.Evaluation, methods: Sequence[Any]) -> None:
-    """Rows by predicted label and by group after calibration; the sets of all methods."""
+    """Rows by predicted label and by group after calibration; the sets of all
+    methods.
+    """
     _show_rows(f"By predicted label, with {found.name}", found.classes)
     rows = []
     for each in methods:
         if (sets := each.sets) is not None:
             own = sets.overall
-            worst = (min(row.coverage for row in part) for part in (sets.by_class, sets.by_size))
-            cells = (f"{own.coverage:.1%}", ui.interval(own.low, own.high), f"{own.mean_size:.2f}")
+            worst = (
+                min(row.coverage for row in part)
+                for part in (sets.by_class, sets.by_size)
+            )
+            cells = (
+                f"{own.coverage:.1%}",
+                ui.interval(own.low, own.high),
+                f"{own.mean_size:.2f}",
+            )
             rows.append((each.name, *cells, *(f"{share:.1%}" for share in worst)))
             title = f"\nPrediction sets at {sets.goal:.4g}, on {own.n:,} examples"
     if rows:
-        heads = ("method", "covered", "interval", "mean size", "worst class", "worst size")
+        heads = (
+            "method",
+            "covered",
+            "interval",
+            "mean size",
+            "worst class",
+            "worst size",
+        )
         ui.show_table(title, ui.new_table(heads, rows))
-    verdicts = [f"{each.name}: {each.groups.verdict}." for each in methods if each.groups]
-    _show_rows(f"Which groups are miscalibrated with {found.name}?", found.groups, *verdicts)
+    verdicts = [
+        f"{each.name}: {each.groups.verdict}." for each in methods if each.groups
+    ]
+    _show_rows(
+        f"Which groups are miscalibrated with {found.name}?", found.groups, *verdicts
+    )
 
 
-def _show_rows(title: str, found: hokical.metrics.GroupTable | None, *remarks: str) -> None:
+def _show_rows(
+    title: str, found: hokical.metrics.GroupTable | None, *remarks: str
+) -> None:
     """A row per group or predicted label; of many, the worst."""
     if found is None:
         return
     shown = found.rows if len(found.rows) <= _MOST_ROWS else found.worst(_MOST_ROWS)
-    left, event = len(found.rows) - len(shown), len(found.asked) > 1
+    left = len(found.rows) - len(shown)
+    event = len(found.asked) > 1
     more = [f"The worst {len(shown)}; {left:,} more are not shown."] if left else []
-    heads = ["", "rows", "predicted", "observed", *(["O:E"] if event else []), "interval"]
+    heads = [
+        "",
+        "rows",
+        "predicted",
+        "observed",
+        *(["O:E"] if event else []),
+        "interval",
+    ]
     rows = []
     for row in shown:
         shares = [f"{row.predicted:.1%}", f"{row.observed:.1%}"]
         shares += [f"{row.oe_ratio:.2f}"] if event else []
         rows.append((row.full_name, f"{row.n:,}", *shares, *_tested(row)))
-    ui.show_table(f"\n{title}", ui.new_table([*heads, "p-value", ""], rows), *remarks, *more)
+    ui.show_table(
+        f"\n{title}", ui.new_table([*heads, "p-value", ""], rows), *remarks, *more
+    )
 
 
 def _with_report(
     found: Any, report: Path | None, show: Callable[[], None], title: str | None = None
 ) -> ui.Result:
     """An evaluation or a comparison, whose report is written here."""
-    values, remark = found.to_dict() | {"report": report and str(report)}, None
+    values = found.to_dict() | {"report": report and str(report)}
+    remark = None
     if report is not None:
         with ui.spinner("Writing the report"):
             found.to_html(report, title=title)
@@ -149,35 +219,55 @@ def _with_report(
 
 @command("classes", *LABELLED[:-1], "cluster")
 def compare(
-    val: Path, test: Path | None = None, methods: str = "all", coverage: float | None = None,
-    report: Path | None = None, seed: int = 0, test_labels: Path | None = None, *, given: Source,
-) -> ui.Result:  # fmt: skip
+    val: Path,
+    test: Path | None = None,
+    methods: str = "all",
+    coverage: float | None = None,
+    report: Path | None = None,
+    seed: int = 0,
+    test_labels: Path | None = None,
+    *,
+    given: Source,
+) -> ui.Result:
     """Fit methods on VAL and compare them on TEST."""
-    asked = [opt.check_method(name) for name in opt.split_names(methods) if methods != "all"]
+    asked = [
+        opt.check_method(name) for name in opt.split_names(methods) if methods != "all"
+    ]
     if not asked and methods != "all":
         raise ui.bad_option("--methods", "name at least one method, or `all`.")
-    entrants = None if methods == "all" else list(dict.fromkeys(["uncalibrated", *asked]))
+    entrants = (
+        None if methods == "all" else list(dict.fromkeys(["uncalibrated", *asked]))
+    )
     given = given.at(val, weighted=False)
     fitted_on = given.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and fitted_on.part is None:
         why = "holds one set; pass TEST, data that nothing was fitted on."
         raise typer.BadParameter(f"{val} {why}")
-    names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
+    names = (
+        ",".join(fitted_on.classes) or None
+    )  # in whose order the other's columns are put
     if any("," in name for name in fitted_on.classes):
         names = given.classes
     path = test or val
-    new = given.at(path, classes=names, labels=test_labels or given.labels, split=opt.Part.test)
+    new = given.at(
+        path, classes=names, labels=test_labels or given.labels, split=opt.Part.test
+    )
     tested_on = new.read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":
-            why = "`compare` needs logits or probabilities; for confidences use `fit`, then"
+            why = (
+                "`compare` needs logits or probabilities; for confidences use `fit`, "
+                "then"
+            )
             raise typer.BadParameter(f"{why} `evaluate`.")
     own: dict[str, Any] = {"coverage": coverage, "cluster": new.clusters(tested_on)}
     own |= {"data_names": (val.name, path.name), "class_names": tested_on.classes}
     own |= {"groups": (fitted_on.groups, tested_on.groups), "random_state": seed}
     with ui.check_options():
         found = hokical.compare(fitted_on[:2], tested_on[:2], entrants, **own)
-    return _show_comparison(found, f"{path.name}: {found[found.subject].data.size}", report)
+    return _show_comparison(
+        found, f"{path.name}: {found[found.subject].data.size}", report
+    )
 
 
 @command(report=opt.text("HTML report to write."))
@@ -189,7 +279,9 @@ def demo(report: Path = Path("report.html")) -> ui.Result:
 
 
 def _show_comparison(found: Any, title: str, report: Path | None) -> ui.Result:
-    """Write the report, and show table, classes and headline, or the numbers as JSON."""
+    """Write the report, and show table, classes and headline, or the numbers as
+    JSON.
+    """
 
     def show() -> None:
         bold = ", the best in bold" if ui.stdout().is_terminal else ""
@@ -198,12 +290,19 @@ def _show_comparison(found: Any, title: str, report: Path | None) -> ui.Result:
         for each in found.differences():
             verdicts.setdefault(each.verdict, []).append(each.method)
         if verdicts:
-            texts = (f"{verdict}: {', '.join(own)}" for verdict, own in sorted(verdicts.items()))
+            texts = (
+                f"{verdict}: {', '.join(own)}"
+                for verdict, own in sorted(verdicts.items())
+            )
             against = f"Log loss compared with {found.subject} (5 %, Holm): "
             notes.append(f"{against}{'; '.join(texts)}.")
         heads, rows = found.cells()
-        named = ([each.name, *row[1:]] for each, row in zip(found.results, rows, strict=True))
-        table = ui.new_table((head.replace("classwise", "class") for head in heads), named)
+        named = (
+            [each.name, *row[1:]] for each, row in zip(found.results, rows, strict=True)
+        )
+        table = ui.new_table(
+            (head.replace("classwise", "class") for head in heads), named
+        )
         ui.show_table(title, table, *notes, "", found.headline)
         _show_details(found[found.subject], found.results)
 
@@ -215,9 +314,13 @@ def _show_comparison(found: Any, title: str, report: Path | None) -> ui.Result:
 
 @command(*UNLABELLED)
 def shift(
-    calibrator: Path, data: Path, delta: float = 0.05, positive: str | None = None, *,
+    calibrator: Path,
+    data: Path,
+    delta: float = 0.05,
+    positive: str | None = None,
+    *,
     given: Source,
-) -> ui.Result:  # fmt: skip
+) -> ui.Result:
     """Estimate class frequencies and accuracy without labels.
 
     Exits with 3 if the rows are not consistent with label shift: estimates
@@ -225,13 +328,16 @@ def shift(
     """
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":
-        raise typer.BadParameter("`shift` needs a calibrator of logits, not of confidences.")
+        raise typer.BadParameter(
+            "`shift` needs a calibrator of logits, not of confidences."
+        )
     rows = given.at(data).read(fitted._without_groups(), "none")
     with ui.spinner("Estimating class frequencies"), ui.check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
     event = opt.event_index(positive, rows.classes, len(names))
-    values, said = _values(found, names), ""
+    values = _values(found, names)
+    said = ""
     if event is not None:  # the share of events in words
         values["event"] = names[event]
         name = rows.classes[event] if rows.classes else f"class {event}"
@@ -241,32 +347,58 @@ def shift(
             now = f"{found.class_frequencies[event]:.1%} estimated here ({ends})"
         old = f"{found.old_class_frequencies[event]:.1%} among the calibration examples"
         said = f"Events ({name}): {old}, {now}.\n"
-    text, code = Text(f"{said}{data.name}: {found}"), 0 if found.holds else ui.ALARM
+    text = Text(f"{said}{data.name}: {found}")
+    code = 0 if found.holds else ui.ALARM
     return ui.Result(values, lambda: ui.stdout().print(text), code=code)
 
 
-def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
+def _values(
+    found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]
+) -> dict[str, Any]:
     """The estimate for JSON; null is what cannot be estimated."""
     known = (
-        "n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "label_shares",
+        "n",
+        "verdict",
+        "guarantee",
+        "holds",
+        "p_value",
+        "change_p_value",
+        "label_shares",
         "old_class_frequencies",
-    )  # fmt: skip
+    )
     rest = (
-        "accuracy", "adapted_accuracy", "log_loss", "brier", "accuracy_interval",
-        "class_frequencies", "class_frequencies_interval", "label_accuracy",
-    )  # fmt: skip
+        "accuracy",
+        "adapted_accuracy",
+        "log_loss",
+        "brier",
+        "accuracy_interval",
+        "class_frequencies",
+        "class_frequencies_interval",
+        "label_accuracy",
+    )
     values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
     values |= {name: getattr(found, name) if found.holds else None for name in rest}
-    return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
+    return values | {
+        "by_group": {k: _values(part, names) for k, part in found.by_group.items()}
+    }
 
 
 @command(*LABELLED, data=opt.argument("FILE", "New logits, with labels where known."))
 def monitor(
-    calibrator: Path, data: Path, state: Path | None = None, reference: Path | None = None,
-    id_column: str | None = None, again: bool = False, window: int = 5000, delta: float = 0.01,
-    tolerance: float = 0.01, coverage: float | None = None, positive: str | None = None, *,
+    calibrator: Path,
+    data: Path,
+    state: Path | None = None,
+    reference: Path | None = None,
+    id_column: str | None = None,
+    again: bool = False,
+    window: int = 5000,
+    delta: float = 0.01,
+    tolerance: float = 0.01,
+    coverage: float | None = None,
+    positive: str | None = None,
+    *,
     given: Source,
-) -> ui.Result:  # fmt: skip
+) -> ui.Result:
     """Watch a model in service for drift of confidence and inputs.
 
     Exits with 3 if an alarm was raised, now or earlier; the lifetime
@@ -279,7 +411,10 @@ def monitor(
         check_output(state)
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":
-        ui.refuse("needs a calibrator of logits; this one is of confidences.", coverage=coverage)
+        ui.refuse(
+            "needs a calibrator of logits; this one is of confidences.",
+            coverage=coverage,
+        )
     new = given.at(data, keep=id_column)
     options: dict[str, Any] = {"window": window, "delta": delta, "tolerance": tolerance}
     options["coverage"] = coverage
@@ -288,7 +423,10 @@ def monitor(
             with ui.check_options("CALIBRATOR or --state"):
                 watching = hokical.CalibrationMonitor.load(state, fitted)
             if coverage not in (None, (own := watching.options.coverage)):
-                why = f"the monitor in {state} watches {own or 'no sets'}. Use another --state."
+                why = (
+                    f"the monitor in {state} watches {own or 'no sets'}. Use another "
+                    "--state."
+                )
                 raise ui.bad_option("--coverage", why)
         elif reference is None:
             with ui.check_options():
@@ -297,10 +435,17 @@ def monitor(
             known = given.at(reference, labels=None, split=opt.Part.val).read(fitted)
             options["groups"] = known.groups
             with ui.check_options():
-                watching = hokical.CalibrationMonitor.from_validation(fitted, *known[:2], **options)
-        late = None if id_column is None or given.labels else new.read_late(fitted, id_column)
+                watching = hokical.CalibrationMonitor.from_validation(
+                    fitted, *known[:2], **options
+                )
+        late = (
+            None
+            if id_column is None or given.labels
+            else new.read_late(fitted, id_column)
+        )
         if late is None:
-            rows, ids = new.read(fitted, "some"), None
+            rows = new.read(fitted, "some")
+            ids = None
             new.check_new(fitted, rows)
             if id_column is not None:
                 ids = next(iter(rows.kept.values()))[rows.used].astype(np.str_)
@@ -310,7 +455,9 @@ def monitor(
                 watching.add_labels(*late)
         if state is not None:
             watching.save(state)
-    event = opt.event_index(positive, watching.class_names, getattr(fitted, "n_classes_", 1))
+    event = opt.event_index(
+        positive, watching.class_names, getattr(fitted, "n_classes_", 1)
+    )
     return _describe_status(watching.status(), event, watching.class_names)
 
 
@@ -319,7 +466,8 @@ def _count(watching: Any, fitted: Any, rows: Rows, ids: Any, again: bool) -> Non
     scores: Any = rows.scores
     truth = np.full(rows.n_rows, -1) if rows.labels is None else rows.labels
     waits = np.zeros(rows.n_rows, np.bool_) if ids is None else watching.waits_for(ids)
-    new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
+    new = np.flatnonzero(~waits)
+    late = np.flatnonzero(waits & (truth >= 0))
     options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
     options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
     with ui.spinner(f"Watching {fitted.name}"), ui.check_options("FILE or --state"):
@@ -334,10 +482,16 @@ def _count(watching: Any, fitted: Any, rows: Rows, ids: Any, again: bool) -> Non
 
 
 def _describe_status(status: Any, event: int | None, names: Sequence[str]) -> ui.Result:
-    """What is known now, of the `event` of two classes too; an alarm is also the exit code."""
-    values, known, drift = status.to_dict(), bool(status.n_window), status.calibration
+    """What is known now, of the `event` of two classes too; an alarm is also the
+    exit code.
+    """
+    values = status.to_dict()
+    known = bool(status.n_window)
+    drift = status.calibration
     facts = {"verdict": str(status.verdict)}
-    if event is not None and known:  # its mean probability and share, from the rows of each label
+    if (
+        event is not None and known
+    ):  # its mean probability and share, from the rows of each label
         sums = np.zeros(2)
         for part in status.classes:
             if part.n:
@@ -350,32 +504,47 @@ def _describe_status(status: Any, event: int | None, names: Sequence[str]) -> ui
     facts["labels"] = f"{status.n:,} so far, {status.n_window:,} in the window"
     if status.n_waiting:
         facts["waiting for labels"] = f"{status.n_waiting:,} rows"
-    both, ends = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}", status.ece
-    error = f"{ends.value:.4f} (true error in {ui.interval(ends.low, ends.high, '.4f')})"
+    both = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}"
+    ends = status.ece
+    error = (
+        f"{ends.value:.4f} (true error in {ui.interval(ends.low, ends.high, '.4f')})"
+    )
     facts |= {"confidence / accuracy": both, "ECE": error} if known else _UNKNOWN
     digits = drift.log_e / math.log(10.0)
     evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
     facts["evidence"] = f"{evidence} (alarm at {drift.threshold:.3g})"
     if (sets := status.sets) is not None:
-        held = f"contain {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
+        held = (
+            f"contain {sets.covered:.1%} of {sets.n:,} labels"
+            if sets.n
+            else "no labels yet"
+        )
         alarm = "" if sets.alarm is None else "; too few: certify again"
         facts["sets"] = f"{held}, {sets.coverage:.4g} was guaranteed{alarm}"
-    new, facts["inputs"] = status.inputs, ui.DASH
+    new = status.inputs
+    facts["inputs"] = ui.DASH
     if new is not None:
         facts["inputs"] = f"{new.distance:.1%} moved, p {new.p_value:.2g}"
 
     def show() -> None:
         """The facts, and the classes and groups with most evidence against them."""
         ui.show_facts(facts)
-        for parts, rows_of in ((status.classes, "predicted class"), (status.groups, "group")):
+        for parts, rows_of in (
+            (status.classes, "predicted class"),
+            (status.groups, "group"),
+        ):
             rows = []
             for each in parts[:_MOST_PARTS]:
                 both = (each.mean_confidence, each.accuracy)
                 shares = [f"{share:.1%}" if each.n else ui.DASH for share in both]
-                alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
+                alarm = (
+                    "" if each.alarm is None else f"{each.alarm.direction}-confident"
+                )
                 rows.append((each.name, *shares, f"{each.n:,}", alarm))
             if rows:
-                table = ui.new_table([rows_of, "confidence", "accuracy", "rows", ""], rows)
+                table = ui.new_table(
+                    [rows_of, "confidence", "accuracy", "rows", ""], rows
+                )
                 more = ["and more; see --json"] if len(parts) > _MOST_PARTS else []
                 ui.show_table("", table, *more)
 

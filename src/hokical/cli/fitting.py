@@ -1,8 +1,8 @@
 """`hokical fit` and `certify`: fit a calibrator, note held-out examples, and save it.
 
-`hokical apply`: labels and confidence for new data. `hokical export`: a calibrator as an ONNX
-file, alone or behind a classifier. `hokical show`: what is inside a file that `fit` saved.
-`hokical methods`: the calibration methods.
+`hokical apply`: labels and confidence for new data. `hokical export`: a calibrator as
+an ONNX file, alone or behind a classifier. `hokical show`: what is inside a file that
+`fit` saved. `hokical methods`: the calibration methods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ import hokical
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.options import ANY, LABELLED, UNLABELLED, Source, command, read_calibrator
+from hokical.cli.options import (
+    ANY,
+    LABELLED,
+    UNLABELLED,
+    Source,
+    command,
+    read_calibrator,
+)
 from hokical.io.tables import TABLES, check_output, list_files, report_file
 
 #: Arrays with more numbers are not listed.
@@ -37,13 +44,16 @@ def show(calibrator: Path) -> ui.Result:
 
 def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     """What is inside a loaded calibrator as values, and in words."""
-    known, n_classes = dict(fitted.metadata_), getattr(fitted, "n_classes_", None)
+    known = dict(fitted.metadata_)
+    n_classes = getattr(fitted, "n_classes_", None)
     counts = getattr(getattr(fitted, "kept_", None), "fit_scores", None)
     if counts is not None:
-        n, wrong = counts.total, int(counts.wrong.sum())
+        n = counts.total
+        wrong = int(counts.wrong.sum())
         known |= {"examples": n, "accuracy": 1.0 - wrong / n}
     names = list(getattr(fitted, "class_names", ())) or known.get("classes")
-    n, right = known.get("examples"), known.get("accuracy")
+    n = known.get("examples")
+    right = known.get("accuracy")
     values = {"method": fitted.name, "n_classes": n_classes, "classes": names}
     values |= {name: known.get(name) for name in ("scores", "examples", "accuracy")}
     values["reason"] = getattr(fitted, "reason_", None)
@@ -56,17 +66,24 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     if not isinstance(fitted, hokical.Calibrator):
         certified = {"certified": "no" if fitted.held_out_ is None else "yes"}
         return values | certified, lines | certified
-    rule, groups = fitted.rule_, None
+    rule = fitted.rule_
+    groups = None
     if (needed := rule.needed_groups) is not None:  # of one row
         first = (levels[0] for levels in needed.levels)
         groups = dict(zip(needed.columns, first, strict=True))
     try:  # that of `apply --risk` at its default values, or why there is none
-        found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), groups=groups)
+        found = fitted.predict_or_abstain(
+            np.zeros((1, fitted.n_classes_)), groups=groups
+        )
         facts = ("risk", "delta", "threshold", "coverage", "certified_on")
-        guarantee = {name: getattr(found, name) for name in facts} | {"text": found.guarantee}
+        guarantee = {name: getattr(found, name) for name in facts} | {
+            "text": found.guarantee
+        }
     except (TypeError, ValueError) as error:
         guarantee = {"text": str(error)}
-    learned = {name: value for name, value in rule.own_fields().items() if value is not None}
+    learned = {
+        name: value for name, value in rule.own_fields().items() if value is not None
+    }
     changed = "the most likely class after calibration"
     values |= {
         "label": "the classifier's own" if rule.preserves_labels else changed,
@@ -77,7 +94,11 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         "learned": _values(learned),
     }
     lines |= {"method": f"{values['title']} ({fitted.name})", "label": values["label"]}
-    lines |= {name: _in_words(value) for name, value in learned.items() if name != "keep_labels"}
+    lines |= {
+        name: _in_words(value)
+        for name, value in learned.items()
+        if name != "keep_labels"
+    }
     lines |= {"guarantee": guarantee["text"], "reference": values["reference"]}
     return values, lines | {"saved with": f"hokical {values['library_version']}"}
 
@@ -91,14 +112,20 @@ def _values(value: Any) -> Any:
         return {name: _values(each) for name, each in value.items()}
     if isinstance(value, np.ndarray) and value.size > _LONGEST:
         return {"shape": list(value.shape)}
-    return [_values(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return (
+        [_values(each) for each in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def _in_words(value: Any) -> str:
-    """Numbers; of long arrays the shape, of records without a text the single numbers."""
+    """Numbers; of long arrays the shape, of records without a text the single
+    numbers.
+    """
     has_text = "__str__" in vars(type(value))  # of its own, not that of all dataclasses
     if is_dataclass(value) and not hasattr(value, "family") and not has_text:
-        value = {name: each for name, each in vars(value).items() if isinstance(each, float)}
+        value = {
+            name: each for name, each in vars(value).items() if isinstance(each, float)
+        }
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
     if isinstance(value, np.ndarray) and value.size > 6:
@@ -110,9 +137,14 @@ def _in_words(value: Any) -> str:
 
 @command(*ANY, split=opt.Part.val)
 def fit(
-    val: Path, output: Path, method: str | None = None, settings: list[str] | None = None,
-    keep_labels: bool = False, *, given: Source,
-) -> ui.Result:  # fmt: skip
+    val: Path,
+    output: Path,
+    method: str | None = None,
+    settings: list[str] | None = None,
+    keep_labels: bool = False,
+    *,
+    given: Source,
+) -> ui.Result:
     """Fit a calibrator on validation logits and labels, and save it.
 
     The label that `apply` writes is the most likely class after calibration;
@@ -128,22 +160,29 @@ def fit(
     """
     name = method or "auto"
     if keep_labels and name != "auto":
-        raise ui.bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
+        raise ui.bad_option(
+            "--keep-labels", "is for the default, auto; see `hokical methods`."
+        )
     calibrator: Any = hokical.make(opt.check_method(name))
     check_output(output)
     data: Any = given.at(val).open()
     whole = isinstance(data, Rows)
     if alone := whole and data.kind == "confidence":
-        ui.refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
+        ui.refuse(
+            "does not go with confidences.", method=method, keep_labels=keep_labels
+        )
         calibrator = hokical.ConfidenceCalibrator()
     opt.set_options(calibrator, settings or [])
     if keep_labels:
         calibrator.set_params(keep_labels=True)
     groups = data.groups if whole else None
     if groups is not None and calibrator.name not in ("auto", "confidence"):
-        why = f"only auto learns from groups, not {calibrator.name}: leave out --method."
+        why = (
+            f"only auto learns from groups, not {calibrator.name}: leave out --method."
+        )
         raise ui.bad_option("--groups", why)
-    start, accuracy = time.perf_counter(), dict[str, float]()
+    start = time.perf_counter()
+    accuracy = dict[str, float]()
     with report_file(val):
         if not whole:
             hokical.streams.fit(calibrator, data)
@@ -155,31 +194,44 @@ def fit(
                 calibrator.class_names = data.classes
             right = data.labels if alone else data.scores.labels == data.labels
             accuracy["accuracy"] = float(right.mean())
-    seconds, about = time.perf_counter() - start, {"examples": data.n_rows, **accuracy}
-    calibrator.save(output, metadata={**about, **data.about, "classes": list(data.classes)})
+    seconds = time.perf_counter() - start
+    about = {"examples": data.n_rows, **accuracy}
+    calibrator.save(
+        output, metadata={**about, **data.about, "classes": list(data.classes)}
+    )
     values, lines = describe(hokical.load(output))
     values |= {"output": str(output), "fit_seconds": seconds}
     values["converged"] = bool(getattr(calibrator, "converged_", True))
     shown = {line: lines.get(line) for line in _SHOWN}
-    return ui.Result(values, shown | {"took": f"{seconds:.2f} s", "saved to": str(output)})
+    return ui.Result(
+        values, shown | {"took": f"{seconds:.2f} s", "saved to": str(output)}
+    )
 
 
 @command(
-    *LABELLED, "cluster", data=opt.argument("FILE", "Logits and labels that nothing was fitted on.")
+    *LABELLED,
+    "cluster",
+    data=opt.argument("FILE", "Logits and labels that nothing was fitted on."),
 )
 def certify(
-    calibrator: Path, data: Path, output: Path | None = None, look_alike: bool = False, *,
+    calibrator: Path,
+    data: Path,
+    output: Path | None = None,
+    look_alike: bool = False,
+    *,
     given: Source,
-) -> ui.Result:  # fmt: skip
+) -> ui.Result:
     """Store held-out examples, for `apply --risk` and `--coverage`.
 
     Without --output the file of the calibrator is replaced, whole or not at
     all. Its predictions stay the same; what was stored before is replaced.
     Calibration examples are refused: results on them are too good.
     """
-    target, fitted = output or calibrator, read_calibrator(calibrator)
+    target = output or calibrator
+    fitted = read_calibrator(calibrator)
     check_output(target)
-    found, belongs = given.at(data).open(fitted), None
+    found = given.at(data).open(fitted)
+    belongs = None
     own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
     with ui.spinner(f"Certifying {fitted.name}"), report_file(data):
         if isinstance(found, Rows):
@@ -194,8 +246,16 @@ def certify(
     groups_of = getattr(noted, "group_names", None)
     n_groups = groups_of and len(groups_of.names)
     one = "" if belongs is None else ", one of each cluster"
-    values = {"method": fitted.name, "output": str(target), "examples": n, "groups": n_groups}
-    lines = {"method": fitted.name, "certified on": f"{n:,} examples of {data.name}{one}"}
+    values = {
+        "method": fitted.name,
+        "output": str(target),
+        "examples": n,
+        "groups": n_groups,
+    }
+    lines = {
+        "method": fitted.name,
+        "certified on": f"{n:,} examples of {data.name}{one}",
+    }
     lines |= {"groups": n_groups and f"{n_groups:,}", "saved to": str(target)}
     return ui.Result(values | {"clusters": None if belongs is None else n}, lines)
 
@@ -204,8 +264,17 @@ def certify(
 def methods() -> ui.Result:
     """List the calibration methods."""
     known = {name: hokical.make(name) for name in hokical.calibrators.method_names()}
-    facts = ("name", "title", "reference", "changes_labels", "accepts_top_k", "binary_only", "cost")
-    values, rows = [], []
+    facts = (
+        "name",
+        "title",
+        "reference",
+        "changes_labels",
+        "accepts_top_k",
+        "binary_only",
+        "cost",
+    )
+    values = []
+    rows = []
     for name, cal in known.items():
         kind = {"kind": type(cal).__name__, "parameters": cal.get_params(deep=False)}
         values.append({fact: getattr(cal.method, fact) for fact in facts} | kind)
@@ -215,16 +284,24 @@ def methods() -> ui.Result:
     def show() -> None:
         shown = ui.new_table(("name", "labels", "method"), rows)
         shown.columns[1].justify = shown.columns[2].justify = "left"
-        ui.show_table("Calibration methods; --json shows where each was published", shown)
+        ui.show_table(
+            "Calibration methods; --json shows where each was published", shown
+        )
         binary = [each["name"] for each in values if each["binary_only"]]
         ui.say(f"For two classes only: {', '.join(binary)}.")
-        if missing := sorted({"recal", "ms_odir", "dir_odir", "profile"} - known.keys()):
-            ui.say(f"In the package hokical-paper (`paper/` in a clone): {', '.join(missing)}.")
+        if missing := sorted(
+            {"recal", "ms_odir", "dir_odir", "profile"} - known.keys()
+        ):
+            ui.say(
+                "In the package hokical-paper (`paper/` in a clone): "
+                f"{', '.join(missing)}."
+            )
         ui.say(
-            "Without `--method`, fit uses the default, auto: structured scaling at several ridge "
-            "penalties, of which the strongest is temperature scaling, averaged by held-out log "
-            "loss; from three classes on a correction of each row as in adaptive, if it helps. It "
-            "predicts the most likely class, or with --keep-labels the classifier's own label."
+            "Without `--method`, fit uses the default, auto: structured scaling at "
+            "several ridge penalties, of which the strongest is temperature scaling, "
+            "averaged by held-out log loss; from three classes on a correction of each "
+            "row as in adaptive, if it helps. It predicts the most likely class, or "
+            "with --keep-labels the classifier's own label."
         )
 
     return ui.Result(values, show)
@@ -232,11 +309,21 @@ def methods() -> ui.Result:
 
 @command(*UNLABELLED)
 def apply(
-    calibrator: Path, data: Path, output: Path, proba: bool = False, keep: str | None = None,
-    risk: float | None = None, interval: bool = False, positive: str | None = None,
-    coverage: float | None = None, by: opt.Coverages = opt.Coverages.all,
-    delta: float | None = None, adapt: bool = False, *, given: Source,
-) -> ui.Result:  # fmt: skip
+    calibrator: Path,
+    data: Path,
+    output: Path,
+    proba: bool = False,
+    keep: str | None = None,
+    risk: float | None = None,
+    interval: bool = False,
+    positive: str | None = None,
+    coverage: float | None = None,
+    by: opt.Coverages = opt.Coverages.all,
+    delta: float | None = None,
+    adapt: bool = False,
+    *,
+    given: Source,
+) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
     The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
@@ -254,10 +341,18 @@ def apply(
     gets a file of the same name for each of them.
     """
     new = by == "new group"
-    if coverage is None and by is not opt.Coverages.all and not (new and risk is not None):
-        raise ui.bad_option("--by", "only goes with --coverage, and 'new group' with --risk too.")
+    if (
+        coverage is None
+        and by is not opt.Coverages.all
+        and not (new and risk is not None)
+    ):
+        raise ui.bad_option(
+            "--by", "only goes with --coverage, and 'new group' with --risk too."
+        )
     if delta is not None and risk is None and coverage is None and not interval:
-        raise ui.bad_option("--delta", "only goes with --risk, --coverage or --interval.")
+        raise ui.bad_option(
+            "--delta", "only goes with --risk, --coverage or --interval."
+        )
     if adapt:
         ui.refuse("does not go with --adapt.", risk=risk)
     own: dict[str, Any] = {} if delta is None else {"delta": delta}
@@ -275,11 +370,15 @@ def apply(
         event = opt.event_index(positive, fitted.class_names, fitted.n_classes_)
         if event is None or not interval:
             what = "--interval" if interval else "--positive"
-            raise ui.bad_option(what, "is for two classes, and --positive goes with --interval.")
+            raise ui.bad_option(
+                what, "is for two classes, and --positive goes with --interval."
+            )
         asked["interval"] = {"label": event, **own}
-    given, done = given.at(data, keep=keep), []
+    given = given.at(data, keep=keep)
+    done = []
     for file, target in _pair_files(given, output):
-        source, used = given.at(file), fitted
+        source = given.at(file)
+        used = fitted
         rows = source.read(fitted, "none")
         if "risk" in asked or "sets" in asked:
             source.check_new(fitted, rows)
@@ -298,20 +397,36 @@ def apply(
             what = f"{marked:,} cells of text that a spreadsheet would run"
             ui.say(f"{what} begin with ' in {target}.")
         done.append(found)
-    values = {"method": fitted.name, "output": str(output)} | facts | {"arrays": list(columns)}
+    values = (
+        {"method": fitted.name, "output": str(output)}
+        | facts
+        | {"arrays": list(columns)}
+    )
     values |= {"files": len(done)} if given.in_parts else {}
-    for name, share in (("confidence", "mean_confidence"), ("accepted", "accepted_share")):
+    for name, share in (
+        ("confidence", "mean_confidence"),
+        ("accepted", "accepted_share"),
+    ):
         if name in found:
             whole = np.concatenate([each[name] for each in done])
-            values |= {"examples": whole.size, share: float(whole.mean()) if whole.size else None}
-    names, mean, accepted = [*columns], values["mean_confidence"], values.get("accepted_share")
-    listed = ", ".join(names if len(names) <= 6 else [*names[:6], f"... {len(names)} columns"])
+            values |= {
+                "examples": whole.size,
+                share: float(whole.mean()) if whole.size else None,
+            }
+    names = [*columns]
+    mean = values["mean_confidence"]
+    accepted = values.get("accepted_share")
+    listed = ", ".join(
+        names if len(names) <= 6 else [*names[:6], f"... {len(names)} columns"]
+    )
     place = f"{len(done)} files in {output}" if given.in_parts else f"{output}"
     lines = {"method": fitted.name, "examples": f"{values['examples']:,}"}
     lines["mean confidence"] = ui.DASH if mean is None else f"{mean:.1%}"
     lines["written to"] = f"{place} ({listed})"
     lines["accepted"] = None if accepted is None else f"{accepted:.1%}"
-    return ui.Result(values, lines | {name: facts.get(name) for name in ("guarantee", "sets")})
+    return ui.Result(
+        values, lines | {name: facts.get(name) for name in ("guarantee", "sets")}
+    )
 
 
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
@@ -322,7 +437,9 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     files = list_files(given.path)
     base = Path(os.path.commonpath([file.parent.resolve() for file in files]))
     if output.is_file() or output.suffix:
-        raise ui.bad_option("--output", f"must be a folder where the input is one; got {output}.")
+        raise ui.bad_option(
+            "--output", f"must be a folder where the input is one; got {output}."
+        )
     if base in (output.resolve(), *output.resolve().parents):
         why = f"results would mix with the input files in {base}."
         raise hokical.io.DataFileError(output, why, "Choose another folder.")
@@ -332,13 +449,17 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _predict(fitted: Any, rows: Rows, asked: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def _predict(
+    fitted: Any, rows: Rows, asked: dict[str, Any]
+) -> tuple[dict[str, Any], ...]:
     """Labels, confidence and what else is `asked` for; the guarantees in words.
 
-    "risk", "sets" and "interval" have the options of `predict_or_abstain`, `predict_set` and
-    `predict_interval`; "proba" says whether probabilities are wanted.
+    "risk", "sets" and "interval" have the options of `predict_or_abstain`,
+    `predict_set` and `predict_interval`; "proba" says whether probabilities are wanted.
     """
-    scores, own, facts = rows.scores, {"groups": rows.groups}, dict[str, Any]()
+    scores = rows.scores
+    own = {"groups": rows.groups}
+    facts = dict[str, Any]()
     if rows.kind == "confidence":
         found = {"confidence": fitted.predict(scores, groups=rows.groups)}
     else:
@@ -348,17 +469,23 @@ def _predict(fitted: Any, rows: Rows, asked: dict[str, Any]) -> tuple[dict[str, 
     with ui.check_options("--risk / --coverage / --delta"):
         if risk := asked.get("risk"):
             chosen = fitted.predict_or_abstain(scores, **risk, **own)
-            found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
+            found["accepted"] = chosen.accepted
+            facts["guarantee"] = chosen.guarantee
         if sets := asked.get("sets"):
             if sets["by"] == "group" and rows.groups is None:
-                raise ValueError("--by group needs the column of the groups: --groups COLUMN.")
+                raise ValueError(
+                    "--by group needs the column of the groups: --groups COLUMN."
+                )
             held = fitted.predict_set(scores, **sets, **own)
             found |= {"members": held.members, "set_size": held.sizes}
             facts["sets"] = held.guarantee
     if asked["proba"]:
         vectors = found["probabilities"] = fitted.predict_proba(scores, **own)
         if others := int((vectors.argmax(axis=1) != found["labels"]).sum()):
-            shown = f"In {others:,} of {len(vectors):,} rows another class is more likely than the"
+            shown = (
+                f"In {others:,} of {len(vectors):,} rows another class is more likely "
+                "than the"
+            )
             ui.say(f"{shown} label: the calibrator keeps the classifier's own labels.")
     if interval := asked.get("interval"):
         with ui.check_options("--interval"):
@@ -369,7 +496,9 @@ def _predict(fitted: Any, rows: Rows, asked: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, Any]:
-    """Kept columns, then results; in a table labels by name, and a column per probability."""
+    """Kept columns, then results; in a table labels by name, and a column per
+    probability.
+    """
     added = dict(results)
     if not as_arrays and "labels" in added:
         names = np.array(rows.classes or range(rows.n_classes))
@@ -378,20 +507,33 @@ def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, 
             texts = np.array(["|".join(map(str, names[row])) for row in members])
             added |= {"set": texts, "set_size": added.pop("set_size")}
         vectors = added.pop("probabilities", np.empty((0, 0)))
-        added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
+        added |= {
+            f"probability_{names[k]}": column for k, column in enumerate(vectors.T)
+        }
     added = {name: rows.fill(column) for name, column in added.items()}
-    kept = {(f"input_{n}" if n in added else n): column for n, column in rows.kept.items()}
+    kept = {
+        (f"input_{n}" if n in added else n): column for n, column in rows.kept.items()
+    }
     for name in set(rows.kept) - set(kept):
-        ui.say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
+        ui.say(
+            f"The column `{name}` of the input is called `input_{name}`, beside the "
+            "new one."
+        )
     return kept | added
 
 
 @command()
 def export(
-    calibrator: Path, output: Path, attach: Path | None = None, scores: str | None = None,
-    probabilities: bool | None = None, opset: int | None = None, float32: bool = False,
-    proba: bool | None = None, check: bool = True,
-) -> ui.Result:  # fmt: skip
+    calibrator: Path,
+    output: Path,
+    attach: Path | None = None,
+    scores: str | None = None,
+    probabilities: bool | None = None,
+    opset: int | None = None,
+    float32: bool = False,
+    proba: bool | None = None,
+    check: bool = True,
+) -> ui.Result:
     """Write a calibrator as an ONNX model of plain operators.
 
     Alone it takes `logits`; with --attach it takes what the classifier takes,
@@ -403,37 +545,66 @@ def export(
     was not run.
     """
     check_output(output, suffix=".onnx")
-    fitted, onnx = read_calibrator(calibrator, for_rows=False), hokical.integrations.onnx
+    fitted = read_calibrator(calibrator, for_rows=False)
+    onnx = hokical.integrations.onnx
     precision = "float32" if float32 else "float64"
     options: dict[str, Any] = {"precision": precision, "probabilities": proba}
     if attach is not None and fitted.name in ("confidence", "multilabel"):
-        raise ui.bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
+        raise ui.bad_option(
+            "--attach", f"takes calibrators of logits; this one is {fitted.name}."
+        )
     with ui.spinner(f"Exporting {fitted.name}"):
         if attach is None:
-            ui.refuse("only goes with --attach.", scores=scores, probabilities=probabilities)
+            ui.refuse(
+                "only goes with --attach.", scores=scores, probabilities=probabilities
+            )
             options |= {} if opset is None else {"opset": opset}
             if fitted.metadata_.get("scores") == "probabilities":
-                ui.say("The fit had probabilities: as `logits` the model takes their logarithms.")
+                ui.say(
+                    "The fit had probabilities: as `logits` the model takes their "
+                    "logarithms."
+                )
             with ui.check_options():
                 model = onnx.export(fitted, output, **options)
         else:
-            ui.refuse("does not go with --attach: the classifier has its own.", opset=opset)
-            options |= {"scores": "probabilities" if probabilities else "logits", "output": scores}
+            ui.refuse(
+                "does not go with --attach: the classifier has its own.", opset=opset
+            )
+            options |= {
+                "scores": "probabilities" if probabilities else "logits",
+                "output": scores,
+            }
             if not attach.is_file():
                 why = "expected an ONNX model; there is no such file."
                 raise hokical.io.DataFileError(attach, why)
-            with ui.check_options("--attach"), warnings.catch_warnings(record=True) as caught:
+            with (
+                ui.check_options("--attach"),
+                warnings.catch_warnings(record=True) as caught,
+            ):
                 warnings.simplefilter("always")
                 model = onnx.attach(attach, fitted, output, **options)
             for warning in caught:
                 ui.warn(str(warning.message))
         checked = _check(model, fitted) if check else {}
-    facts = {item.key.removeprefix("hokical_"): item.value for item in model.metadata_props}
+    facts = {
+        item.key.removeprefix("hokical_"): item.value for item in model.metadata_props
+    }
     tensor = onnx.models.describe_tensor
-    classes, size = facts.get("n_classes"), output.stat().st_size
-    inputs, outputs = ([*map(tensor, each)] for each in (model.graph.input, model.graph.output))
-    values = {"method": fitted.name, "opset": int(facts["opset"]), "precision": facts["precision"]}
-    values |= {"output": str(output), "bytes": size, "classes": classes and int(classes)}
+    classes = facts.get("n_classes")
+    size = output.stat().st_size
+    inputs, outputs = (
+        [*map(tensor, each)] for each in (model.graph.input, model.graph.output)
+    )
+    values = {
+        "method": fitted.name,
+        "opset": int(facts["opset"]),
+        "precision": facts["precision"],
+    }
+    values |= {
+        "output": str(output),
+        "bytes": size,
+        "classes": classes and int(classes),
+    }
     values |= {"inputs": inputs, "outputs": outputs, **checked}
     lines = {"method": fitted.name + (f", {classes} classes" if classes else "")}
     lines |= {"inputs": ", ".join(inputs), "outputs": ", ".join(outputs)}
@@ -453,7 +624,9 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
         return {"check": f"not run: {reason}"}
     numbers = asdict(found)
     verdict = f"largest difference from Python {found.largest_difference:.1e}, "
-    verdict += f"{found.labels_differing} labels differ, on {numbers.pop('n_rows')} rows"
+    verdict += (
+        f"{found.labels_differing} labels differ, on {numbers.pop('n_rows')} rows"
+    )
     if not found.agrees:
         ui.say(f"The model differs from Python: {verdict}.")
     return {"check": verdict, **numbers}

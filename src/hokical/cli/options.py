@@ -1,4 +1,5 @@
-"""The options of all commands, each defined once, and what they name: data, calibrators, methods.
+"""The options of all commands, each defined once, and what they name: data,
+calibrators, methods.
 
 A name means the same everywhere. Outputs replace no input.
 """
@@ -58,48 +59,78 @@ def split_names(given: str | None) -> tuple[str, ...]:
 
 #: Options that say how data are read have a part of their own on help pages.
 _DATA: dict[str, Any] = {"rich_help_panel": "Input format"}
-_COLUMN, _COLUMNS = _DATA | {"metavar": "COLUMN"}, _DATA | {"metavar": "COLUMNS"}
+_COLUMN = _DATA | {"metavar": "COLUMN"}
+_COLUMNS = _DATA | {"metavar": "COLUMNS"}
 
 #: By the name of a command's parameter, whose type and default its function says.
 OPTIONS: dict[str, Any] = {
     "calibrator": argument("CALIBRATOR", "File that `fit` saved."),
     "data": argument("FILE", "New logits; labels are not needed."),
-    "val": argument("VAL", "Logits and labels: .npz, .npy, .csv, .parquet.", show_default=False),
+    "val": argument(
+        "VAL", "Logits and labels: .npz, .npy, .csv, .parquet.", show_default=False
+    ),
     "test": argument("TEST", "Test data; if omitted, VAL must hold both parts."),
-    "first": argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data."),
+    "first": argument(
+        "CALIBRATOR|FILE", "File that `fit` saved, or else the test data."
+    ),
     "second": argument("FILE", "Test data, logits with labels, after a calibrator."),
-    # How data are read. What is not given is as in the fit of the calibrator, where there is one.
+    # How data are read. What is not given is as in the fit of the calibrator, where
+    # there is one.
     "labels": text("File with the labels, if not beside the scores.", **_DATA),
     "label_column": text("Column of the labels.", **_COLUMN),
-    "score_columns": text("Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS),
+    "score_columns": text(
+        "Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS
+    ),
     "classes": text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA),
     "probabilities": text(
-        "What the scores are.", "--probabilities/--logits", show_default="by name", **_DATA
+        "What the scores are.",
+        "--probabilities/--logits",
+        show_default="by name",
+        **_DATA,
     ),
-    "confidence": text("Column of one confidence per row; labels say if it was right.", **_COLUMN),
+    "confidence": text(
+        "Column of one confidence per row; labels say if it was right.", **_COLUMN
+    ),
     "groups": text("Columns with the groups of rows: sex,site.", **_COLUMNS),
     "cluster": text("Column that says which rows belong together: patient.", **_COLUMN),
-    "missing": text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA),
+    "missing": text(
+        "Rows without a score or label: error, or drop.", metavar="WORD", **_DATA
+    ),
     "split": text("Part of a file with val_logits and test_logits.", **_DATA),
     "test_labels": text("File with the labels of TEST, if not in --labels."),
-    "id_column": text("Column of ids, by which later labels are joined.", metavar="COLUMN"),
-    "keep": text("Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"),
+    "id_column": text(
+        "Column of ids, by which later labels are joined.", metavar="COLUMN"
+    ),
+    "keep": text(
+        "Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"
+    ),
     # What is done.
     "method": text(
-        "Name from `hokical methods`.", show_default="auto", autocompletion=complete_method
+        "Name from `hokical methods`.",
+        show_default="auto",
+        autocompletion=complete_method,
     ),
     "methods": text("all, or names of `hokical methods`: hoki,temps."),
-    "settings": text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
+    "settings": text(
+        "An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"
+    ),
     "keep_labels": text("Predict the classifier's own labels.", "--keep-labels"),
     "look_alike": text("Accept rows identical to calibration rows.", "--look-alike"),
     "folds": text("Fit --method and test it by cross-fitting in so many folds.", min=2),
-    "positive": text("Of two classes: the event.", metavar="NAME", show_default="the second"),
+    "positive": text(
+        "Of two classes: the event.", metavar="NAME", show_default="the second"
+    ),
     "proba": text("Also give the probabilities of all classes.", "--proba/--no-proba"),
-    "risk": text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
-    "interval": text("Also write `probability` of the event, `low` and `high`.", "--interval"),
+    "risk": text(
+        "Also write `accepted`: labels with at most this error rate, e.g. 0.05."
+    ),
+    "interval": text(
+        "Also write `probability` of the event, `low` and `high`.", "--interval"
+    ),
     "coverage": text("Conformal prediction sets with this coverage, e.g. 0.9."),
     "by": text(
-        "Coverage for all examples, each class, label or group, or a 'new group' (--risk too).",
+        "Coverage for all examples, each class, label or group, or a 'new group' "
+        "(--risk too).",
         metavar="WORD",
     ),
     "delta": text("Probability that what is guaranteed fails to hold."),
@@ -126,15 +157,22 @@ Json = Annotated[bool, OPTIONS["as_json"]]
 OUTPUTS = frozenset({"output", "report", "state"})
 _KINDS = ("logits", "probabilities", "confidence")
 #: What `fit` stores beside a calibrator, each where it is known.
-_METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}
+_METADATA = {
+    "examples": int,
+    "accuracy": float,
+    "classes": list,
+    "scores": str,
+    "zeros": str,
+}
 
 
 @dataclass(frozen=True)
 class Source:
     """A data file and how to read it; what is None is as in the fit of the calibrator.
 
-    Fields are options of commands, see `command`. `keep` are other columns to keep: names, "all"
-    or "none"; None for ids. `weighted` says whether weights count for the command.
+    Fields are options of commands, see `command`. `keep` are other columns to keep:
+    names, "all" or "none"; None for ids. `weighted` says whether weights count for the
+    command.
     """
 
     path: Path = Path()
@@ -160,7 +198,9 @@ class Source:
         """Whether the path is a folder, or a pattern that matches several files."""
         return self.path.is_dir() or tables.is_pattern(self.path)
 
-    def read(self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all") -> Rows:
+    def read(
+        self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all"
+    ) -> Rows:
         """Its rows, of which all, some or none have a label that is read."""
         alone = takes_confidences(fitted)
         keep = None if self.keep is None else split_names(self.keep)
@@ -173,7 +213,8 @@ class Source:
         with ui.spinner(f"Reading {self.path.name}"):
             options |= self._columns(fitted)
             rows = examples.read_examples(self.path, labelled=labelled, **options)
-        name, n_rows = self.path.name, f"{len(rows.used):,} rows"
+        name = self.path.name
+        n_rows = f"{len(rows.used):,} rows"
         if rows.part is not None:
             ui.say(f"Using the {rows.part} part of {name} ({n_rows}).")
         if rows.n_dropped:
@@ -182,19 +223,26 @@ class Source:
             how = "by the" if self.weighted else "alike, whatever the"
             ui.say(f"Rows count {how} weights in {self.path}.")
         if fitted is None and rows.unused:
-            ui.say(f"Columns of {name} that are not used: {', '.join(rows.unused[:6])}.")
+            ui.say(
+                f"Columns of {name} that are not used: {', '.join(rows.unused[:6])}."
+            )
         if fitted is not None and (rows.kind == "confidence") != alone:
             kind = f"another kind of scores than {'confidences' if alone else 'logits'}"
             raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
         return rows
 
     def open(self, fitted: Any = None) -> Rows | hokical.streams.ChunkSource:
-        """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
+        """Its rows with labels; a folder or pattern of Parquet files is read in
+        parts.
+        """
         if not self.in_parts:
             return self.read(fitted)
         alone = self.groups or self.cluster or self.confidence or _groups_of_fit(fitted)
         if alone or self.missing is Missing.drop:
-            why = "--groups, --cluster, --confidence and --missing need one file, not several."
+            why = (
+                "--groups, --cluster, --confidence and --missing need one file, not "
+                "several."
+            )
             raise typer.BadParameter(f"{self.path}: {why}")
         with tables.report_file(self.path):
             columns = self._columns(fitted)
@@ -207,16 +255,23 @@ class Source:
         """Warn if its rows are those that the calibrator was fitted on."""
         if isinstance(rows.scores, Logits):
             found = fitted._are_of_fit(rows)
-            hokical.guarantees.calibration_data.warn_of_rows_of_fit(found, self.path.name)
+            hokical.guarantees.calibration_data.warn_of_rows_of_fit(
+                found, self.path.name
+            )
 
     def clusters(self, rows: Rows) -> Any:
         """What each of its rows belongs to, None if no column says it."""
-        return None if self.cluster is None else next(iter(rows.kept.values()))[rows.used]
+        return (
+            None if self.cluster is None else next(iter(rows.kept.values()))[rows.used]
+        )
 
     def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
         """Ids and labels of a file without scores; None if it has scores."""
-        known, right = self._columns(fitted), takes_confidences(fitted)
-        options = {name: known[name] for name in ("label_column", "classes") if name in known}
+        known = self._columns(fitted)
+        right = takes_confidences(fitted)
+        options = {
+            name: known[name] for name in ("label_column", "classes") if name in known
+        }
         found = examples.read_late_labels(self.path, id_column, right=right, **options)
         return found and (found[0].astype(np.str_), found[1])
 
@@ -228,11 +283,19 @@ class Source:
         kind = known if self.probabilities is None else _KINDS[self.probabilities]
         kind = kind if self.confidence is None else "confidence"
         if known and kind != known:
-            ui.warn(f"{kind} do not match the fit of the calibrator, which had {known}.")
-        classes, columns = split_names(self.classes), split_names(self.score_columns)
+            ui.warn(
+                f"{kind} do not match the fit of the calibrator, which had {known}."
+            )
+        classes = split_names(self.classes)
+        columns = split_names(self.score_columns)
         if names and classes and set(names) != set(classes):
-            why = f"must name the classes of the fit, {', '.join(names)}; got {self.classes}. Leave"
-            raise ui.bad_option("--classes", f"{why} it out: the calibrator knows them.")
+            why = (
+                f"must name the classes of the fit, {', '.join(names)}; got "
+                f"{self.classes}. Leave"
+            )
+            raise ui.bad_option(
+                "--classes", f"{why} it out: the calibrator knows them."
+            )
         given = {
             "kind": kind,
             "score_columns": columns if self.confidence is None else (self.confidence,),
@@ -243,7 +306,8 @@ class Source:
         return found | {name: value for name, value in given.items() if value}
 
 
-#: Which of them a command has: of data without labels, of data for a calibrator, and all.
+#: Which of them a command has: of data without labels, of data for a calibrator, and
+#: all.
 UNLABELLED = ("score_columns", "probabilities", "groups", "missing", "split")
 LABELLED = ("labels", "label_column", *UNLABELLED)
 ANY = ("classes", "confidence", *LABELLED)
@@ -252,26 +316,34 @@ ANY = ("classes", "confidence", *LABELLED)
 def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any], Any]:
     """Give the parameters of a command their options, of the same names or its `own`.
 
-    With `names` of fields of a `Source`, it has those options too, and gets them as `given`,
-    without a path. What it returns is shown, with --json as JSON.
+    With `names` of fields of a `Source`, it has those options too, and gets them as
+    `given`, without a path. What it returns is shown, with --json as JSON.
     """
 
     def add(function: Any) -> Any:
-        first, given = (dict(signature(f, eval_str=True).parameters) for f in (function, Source))
+        first, given = (
+            dict(signature(f, eval_str=True).parameters) for f in (function, Source)
+        )
         given["split"] = given["split"].replace(default=split)
         first.pop("given", None)
-        shown = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+        shown = Parameter(
+            "as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool
+        )
         own_data = {name: each for name, each in given.items() if name in names}
         options = first | {"as_json": shown} | own_data
         for name, each in options.items():
-            option: Any = Annotated[each.annotation, (own if name in own else OPTIONS)[name]]
+            option: Any = Annotated[
+                each.annotation, (own if name in own else OPTIONS)[name]
+            ]
             options[name] = each.replace(annotation=option, kind=Parameter.KEYWORD_ONLY)
 
         @wraps(function)
         def run(*, as_json: bool, **values: Any) -> None:
             _protect(values)
             read = {name: values.pop(name) for name in names}
-            function(**values, **({"given": Source(**read)} if names else {})).print(as_json)
+            function(**values, **({"given": Source(**read)} if names else {})).print(
+                as_json
+            )
 
         vars(run)["__signature__"] = Signature(list(options.values()))
         run.__annotations__ = {each.name: each.annotation for each in options.values()}
@@ -292,20 +364,33 @@ def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
 
 
 def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
-    """A saved calibrator; `for_rows` of a file: of logits or confidences, and nothing else."""
+    """A saved calibrator; `for_rows` of a file: of logits or confidences, and
+    nothing else.
+    """
     try:
         found = hokical.load(path)
     except OSError as error:
         why = f"expected a calibrator file; cannot be read: {error.strerror}."
         raise hokical.io.DataFileError(path, why, "See `fit`.") from error
     known = found.metadata_
-    usable = all(isinstance(value, _METADATA.get(name, object)) for name, value in known.items())
+    usable = all(
+        isinstance(value, _METADATA.get(name, object)) for name, value in known.items()
+    )
     usable &= known.get("scores", "logits") in _KINDS
-    if not usable or not all(isinstance(name, str) for name in known.get("classes", ())):
-        raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
+    if not usable or not all(
+        isinstance(name, str) for name in known.get("classes", ())
+    ):
+        raise hokical.CalibratorFileError(
+            f"{path} has unusable facts about its fit. Fit again."
+        )
     if for_rows and found.name == "multilabel":
-        why = "is for several labels per example, which no command reads. Use it in Python:"
-        raise typer.BadParameter(f"{path} {why} `hokical.load(path).predict_proba(scores)`.")
+        why = (
+            "is for several labels per example, which no command reads. Use it in "
+            "Python:"
+        )
+        raise typer.BadParameter(
+            f"{path} {why} `hokical.load(path).predict_proba(scores)`."
+        )
     if for_rows and found.name != "confidence":
         with ui.check_options("CALIBRATOR"):
             hokical.calibrators.stored.check_plain_logits(found.rule_, "method")
@@ -315,16 +400,23 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     catalog = hokical.calibrators.catalog
-    known, name = [*catalog.method_names(2), "auto"], catalog.ALIASES.get(name, name)
+    known = [*catalog.method_names(2), "auto"]
+    name = catalog.ALIASES.get(name, name)
     if name in known:
         return name
-    why = f"{name} needs more than logits, which cannot be given here; fit it in Python."
+    why = (
+        f"{name} needs more than logits, which cannot be given here; fit it in Python."
+    )
     if name not in catalog.method_names():
-        why = f"no method {name!r}; there are {', '.join(known)}.{catalog.suggest(name)}"
+        why = (
+            f"no method {name!r}; there are {', '.join(known)}.{catalog.suggest(name)}"
+        )
     raise typer.BadParameter(why)
 
 
-def event_index(positive: str | None, names: Sequence[str], n_classes: int) -> int | None:
+def event_index(
+    positive: str | None, names: Sequence[str], n_classes: int
+) -> int | None:
     """The column of the event, of two classes; None of more."""
     choices = [*names] or ["0", "1"]
     if positive is None:
@@ -332,16 +424,21 @@ def event_index(positive: str | None, names: Sequence[str], n_classes: int) -> i
     if n_classes != 2:
         raise ui.bad_option("--positive", f"is for two classes; there are {n_classes}.")
     if positive not in choices:
-        raise ui.bad_option("--positive", f"must be {' or '.join(choices)}; got {positive}.")
+        raise ui.bad_option(
+            "--positive", f"must be {' or '.join(choices)}; got {positive}."
+        )
     return choices.index(positive)
 
 
 def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
-    """The calibrator with options such as `n_bins=20`, of the types that its parameters have.
+    """The calibrator with options such as `n_bins=20`, of the types that its parameters
+    have.
 
-    A value is a number, true, false, none or several of them in brackets; else the text itself.
+    A value is a number, true, false, none or several of them in brackets; else the text
+    itself.
     """
-    known, chosen = calibrator.get_params(deep=False), dict[str, Any]()
+    known = calibrator.get_params(deep=False)
+    chosen = dict[str, Any]()
     for setting in settings:
         value: Any
         key, sign, value = (part.strip() for part in setting.partition("="))
@@ -369,7 +466,9 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
 
 
 def _protect(given: dict[str, Any]) -> None:
-    """Refuse an output that is an input too, or another output; a report that cannot be written."""
+    """Refuse an output that is an input too, or another output; a report that cannot
+    be written.
+    """
     paths = {name: path for name, path in given.items() if isinstance(path, Path)}
     if "state" in paths:  # which is removed in the end
         paths["lock of --state"] = Path(f"{paths['state']}.lock")
@@ -377,8 +476,13 @@ def _protect(given: dict[str, Any]) -> None:
         if name not in paths or paths[name].is_dir():  # which the command checks itself
             continue
         others = [path for other, path in paths.items() if other != name]
-        if any(_is_same(paths[name], file) for path in others for file in _files_read(path)):
-            why = f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or"
+        if any(
+            _is_same(paths[name], file) for path in others for file in _files_read(path)
+        ):
+            why = (
+                f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input "
+                "too, or"
+            )
             why += " another output, and would be lost."
             raise hokical.io.DataFileError(paths[name], why, "Choose another name.")
     if "report" in paths:
@@ -386,7 +490,9 @@ def _protect(given: dict[str, Any]) -> None:
 
 
 def _files_read(path: Path) -> list[Path]:
-    """The files that are read where a path is given: those of a folder, labels beside logits."""
+    """The files that are read where a path is given: those of a folder, labels
+    beside logits.
+    """
     if path.is_dir() or tables.is_pattern(path):
         return tables.list_files(path)
     return [path, examples.labels_beside(path)]

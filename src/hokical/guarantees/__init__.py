@@ -8,7 +8,15 @@ from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
 from hokical.guarantees.shift import ShiftEstimate
 
 __all__ = [
-    "DensityRatios", "Detections", "LabelSets", "PredictionSets", "RiskControl",
-    "SelectivePrediction", "ShiftEstimate", "calibration_bound", "clopper_pearson",
-    "density_ratios", "plan",
-]  # fmt: skip
+    "DensityRatios",
+    "Detections",
+    "LabelSets",
+    "PredictionSets",
+    "RiskControl",
+    "SelectivePrediction",
+    "ShiftEstimate",
+    "calibration_bound",
+    "clopper_pearson",
+    "density_ratios",
+    "plan",
+]

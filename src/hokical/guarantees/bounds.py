@@ -1,10 +1,11 @@
 """Upper bounds on the true calibration error from a held-out test set.
 
-CE = sum_j |E[D 1_j]| with D = 1{correct} - confidence and 1_j = "the confidence lies in bin j";
-the measured ECE replaces expectations by means over N test examples. `docs/theory.md` derives each
-bound; the tests check their coverage by simulation.
+CE = sum_j |E[D 1_j]| with D = 1{correct} - confidence and 1_j = "the confidence lies in
+bin j"; the measured ECE replaces expectations by means over N test examples.
+`docs/theory.md` derives each bound; the tests check their coverage by simulation.
 
-Binomial and chi-square tests, and exact confidence intervals, by SciPy's special functions.
+Binomial and chi-square tests, and exact confidence intervals, by SciPy's special
+functions.
 """
 
 import math
@@ -22,40 +23,55 @@ def scipy_special() -> Any:
     try:
         import scipy.special
     except ImportError as error:
-        raise ImportError("a new guarantee needs SciPy. Install it: pip install scipy.") from error
+        raise ImportError(
+            "a new guarantee needs SciPy. Install it: pip install scipy."
+        ) from error
     return scipy.special
 
 
 def binomial_tail(hits: Any, trials: Any, share: float) -> FloatArray:
-    """P(Binomial(trials, share) <= hits): the p-value of "the true share is at least `share`".
+    """P(Binomial(trials, share) <= hits): the p-value of "the true share is at least
+    `share`".
 
     >>> float(binomial_tail(0, 2, 0.5).round(12))
     0.25
     """
-    hits, trials = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
+    hits = np.asarray(hits, np.float64)
+    trials = np.asarray(trials, np.float64)
     all_hit = hits >= trials  # includes no trials at all
-    tail = scipy_special().betainc(np.where(all_hit, 1.0, trials - hits), hits + 1.0, 1.0 - share)
+    tail = scipy_special().betainc(
+        np.where(all_hit, 1.0, trials - hits), hits + 1.0, 1.0 - share
+    )
     return np.asarray(np.where(all_hit, 1.0, tail))
 
 
 def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArray:
-    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`, 0 <= hits <=
-    trials.
+    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`, 0 <=
+    hits <= trials.
 
-    Whatever the true share is, the interval misses it with probability at most `delta`, at most
-    half of that on either side. No trials give [0, 1].
+    Whatever the true share is, the interval misses it with probability at most `delta`,
+    at most half of that on either side. No trials give [0, 1].
 
     >>> clopper_pearson(9, 10).round(4)
     array([0.555 , 0.9975])
     """
-    if check_chance("delta", delta) < 1e-100:  # where SciPy's quantiles of a Beta lose digits
+    if (
+        check_chance("delta", delta) < 1e-100
+    ):  # where SciPy's quantiles of a Beta lose digits
         raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
-    found, all_of = np.broadcast_arrays(np.asarray(hits, float), np.asarray(trials, float))
+    found, all_of = np.broadcast_arrays(
+        np.asarray(hits, float), np.asarray(trials, float)
+    )
     if not ((found >= 0.0) & (found <= all_of)).all():
-        raise ValueError(f"`hits` must be counts from 0 to `trials`; got {hits!r} of {trials!r}.")
+        raise ValueError(
+            f"`hits` must be counts from 0 to `trials`; got {hits!r} of {trials!r}."
+        )
     counts = np.stack([found, all_of - found])
-    # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
-    ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
+    # The upper end is a lower tail too, of the misses: so it is right for the smallest
+    # `delta`.
+    ends = beta_quantile(
+        np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta
+    )
     low, missed = np.where(counts > 0.0, ends, 0.0)
     # SciPy 1.13 rounds its quantiles so that the share can come out outside.
     share = found / np.where(all_of > 0.0, all_of, 1.0)
@@ -68,7 +84,9 @@ def check_chance(name: str, value: Any) -> float:
     if not number or not 0.0 < float(value) < 1.0:
         percent = number and 1.0 < float(value) < 100.0
         remedy = f" For {value} % give {float(value) / 100:g}." if percent else ""
-        raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}")
+        raise ValueError(
+            f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}"
+        )
     return float(value)
 
 
@@ -76,18 +94,22 @@ def beta_quantile(a: Any, b: Any, tail: float) -> FloatArray:
     """The number (...) below which Beta(a, b) has the probability `tail`."""
     special = scipy_special()
     found = np.asarray(special.betaincinv(a, b, tail))
-    # SciPy 1.17 is wrong for Beta(1000, 1e9), among others: there, bisect what it inverts.
+    # SciPy 1.17 is wrong for Beta(1000, 1e9), among others: there, bisect what it
+    # inverts.
     wrong = ~(np.abs(special.betainc(a, b, found) / tail - 1.0) < 1e-4)
-    low, high = np.zeros(found.shape), np.ones(found.shape)
+    low = np.zeros(found.shape)
+    high = np.ones(found.shape)
     for _ in range(100 if wrong.any() else 0):
         middle = 0.5 * (low + high)
         below = special.betainc(a, b, middle) < tail
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     return np.where(wrong, low, found)
 
 
 def chi_square_tail(freedom: int, statistic: float) -> float:
-    """The probability that a chi-square variable of `freedom` degrees exceeds the statistic.
+    """The probability that a chi-square variable of `freedom` degrees exceeds the
+    statistic.
 
     >>> round(chi_square_tail(1, 3.841), 3), round(chi_square_tail(2, 5.991), 3)
     (0.05, 0.05)
@@ -102,11 +124,14 @@ def merge_cells(expected: FloatArray, least: float) -> IntArray:
     array([0, 0, 1, 1, 1])
     """
     group = np.zeros(expected.shape[0], dtype=np.int64)
-    cell, held = 0, 0.0
+    cell = 0
+    held = 0.0
     for place, weight in enumerate(expected):
-        group[place], held = cell, held + weight
+        group[place] = cell
+        held = held + weight
         if held >= least:
-            cell, held = cell + 1, 0.0
+            cell = cell + 1
+            held = 0.0
     if held < least and cell > 0:  # too few are left over: they join the last full cell
         group[group == cell] = cell - 1
     return group
@@ -116,23 +141,30 @@ Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
 
 
 def calibration_bound(
-    ece: float, n: int, n_bins: int = 15, delta: float = 0.05, *, method: Method = "mcdiarmid",
+    ece: float,
+    n: int,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    *,
+    method: Method = "mcdiarmid",
     brier: float | None = None,
-) -> float:  # fmt: skip
-    """An upper bound on the true calibration error that holds with probability 1 - delta.
+) -> float:
+    """An upper bound on the true calibration error that holds with probability 1 -
+    delta.
 
-    `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N that were not
-    used to fit anything; `delta` is the probability, over test sets, that the bound fails; `brier`,
-    the mean of (1{correct} - confidence)^2 on the same examples, uses part of it. No bound exceeds
-    1, as no calibration error does. The `method` is one of
+    `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N
+    that were not used to fit anything; `delta` is the probability, over test sets, that
+    the bound fails; `brier`, the mean of (1{correct} - confidence)^2 on the same
+    examples, uses part of it. No bound exceeds 1, as no calibration error does. The
+    `method` is one of
 
     - "mcdiarmid": ECE + sqrt(J/N) + sqrt(2 ln(1/delta)/N); with `brier` the first root
       shrinks to sqrt(J brier/N).
     - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
     - "union": Hoeffding in every bin and a union over the bins.
-    - "paper": Theorem 2 as published. Its proof has gaps (a factor of J in the union over bins,
-      and the range in Hoeffding's inequality), but for up to 116 bins it follows from "union",
-      which is smaller there; beyond, nothing proves it.
+    - "paper": Theorem 2 as published. Its proof has gaps (a factor of J in the union
+      over bins, and the range in Hoeffding's inequality), but for up to 116 bins it
+      follows from "union", which is smaller there; beyond, nothing proves it.
 
     >>> round(calibration_bound(0.01, 10_000), 4)
     0.0732
@@ -142,7 +174,8 @@ def calibration_bound(
     for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
         if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
             raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
-    n, n_bins = check_count("n", n), check_count("n_bins", n_bins)
+    n = check_count("n", n)
+    n_bins = check_count("n_bins", n_bins)
     delta = check_chance("delta", delta)
     check_choice("method", method, Method)
     if brier is not None and method in ("union", "paper"):
@@ -150,14 +183,21 @@ def calibration_bound(
     if brier is None and method == "bousquet":
         rule = '`method="bousquet"` needs `brier`, the top-label Brier score; got None'
         raise ValueError(f'{rule}. Pass it, or use `method="mcdiarmid"`.')
-    mean_square, rest = 1.0, delta
+    mean_square = 1.0
+    rest = delta
     if brier is not None:  # a tenth of delta is spent on bounding the true Brier score
-        mean_square, rest = brier_upper_bound(brier, n, 0.1 * delta), 0.9 * delta
-    expected, log_term = math.sqrt(n_bins * mean_square / n), math.log(1.0 / rest)
+        mean_square = brier_upper_bound(brier, n, 0.1 * delta)
+        rest = 0.9 * delta
+    expected = math.sqrt(n_bins * mean_square / n)
+    log_term = math.log(1.0 / rest)
     if method == "union":
         far = (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
     elif method == "paper":
-        far = n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
+        far = (
+            n_bins
+            * math.sqrt(2.0 / n)
+            * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
+        )
     elif method == "mcdiarmid":
         far = expected + math.sqrt(2.0 * log_term / n)
     else:
@@ -168,9 +208,12 @@ def calibration_bound(
 
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
-    """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
+    """True mean squared error bounded with probability 1 - delta (Chernoff, by
+    inverting KL).
+    """
     budget = -math.log(delta) / n
-    low, high = float(brier), 1.0
+    low = float(brier)
+    high = 1.0
     while low < (middle := 0.5 * (low + high)) < high:
         divergence = (1.0 - brier) * math.log((1.0 - brier) / (1.0 - middle))
         divergence += brier * math.log(brier / middle) if brier > 0.0 else 0.0

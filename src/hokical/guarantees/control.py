@@ -1,19 +1,24 @@
-"""One engine for every guarantee: thresholds whose loss on new examples is proven to be small.
+"""One engine for every guarantee: thresholds whose loss on new examples is proven to be
+small.
 
-A threshold on a score decides something about each example, and each decision has a loss in [0, 1]:
-the true class is missing from the set, an accepted label is wrong, a positive is not found. Two
-tools bound the mean loss of new examples (proofs: `docs/theory.md`):
+A threshold on a score decides something about each example, and each decision has a
+loss in [0, 1]: the true class is missing from the set, an accepted label is wrong, a
+positive is not found. Two tools bound the mean loss of new examples (proofs:
+`docs/theory.md`):
 
-- on average over the examples: conformal risk control, for losses that only grow along the
-  thresholds. (sum of losses + 1) / (n + 1) must be at most the risk; for losses of 0 and 1 the
-  threshold is an order statistic of the scores.
-- with probability 1 - delta: tests of "the loss exceeds the risk" at each threshold, in an order
-  fixed in advance, by exact binomial tails (0 and 1) or by Hoeffding and Bentkus (others).
+- on average over the examples: conformal risk control, for losses that only grow along
+  the thresholds. (sum of losses + 1) / (n + 1) must be at most the risk; for losses of
+  0 and 1 the threshold is an order statistic of the scores.
+- with probability 1 - delta: tests of "the loss exceeds the risk" at each threshold, in
+  an order fixed in advance, by exact binomial tails (0 and 1) or by Hoeffding and
+  Bentkus (others).
 
-Examples may also come in groups, and a new one be of a group that was never seen: then groups are
-what is counted, with the loss "this group's own examples show too large a mean loss".
+Examples may also come in groups, and a new one be of a group that was never seen: then
+groups are what is counted, with the loss "this group's own examples show too large a
+mean loss".
 
-Risk control for losses of your own: the last threshold whose mean loss is proven to be small.
+Risk control for losses of your own: the last threshold whose mean loss is proven to be
+small.
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ class _Memory(dict[Any, Any]):
 
 
 def remembered(work: Work) -> Work:
-    """Decorator: what is asked about immutable examples is worked out once, and kept with them."""
+    """Decorator: what is asked about immutable examples is worked out once, and kept
+    with them.
+    """
 
     @wraps(work)
     def ask(examples: Any, /, *asked: Any, **named: Any) -> Any:
@@ -76,9 +83,9 @@ def fewest_examples(risk: float, delta: float | None = None) -> int:
 def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> IntArray:
     """How many of n examples (...) must have no loss; n + 1 if even all are not enough.
 
-    (n + 1) coverage, rounded up: a further example is covered with that probability. With `delta`
-    the least k for which Beta(k, n + 1 - k), the law of the true coverage, is above `coverage` with
-    probability 1 - delta.
+    (n + 1) coverage, rounded up: a further example is covered with that probability.
+    With `delta` the least k for which Beta(k, n + 1 - k), the law of the true coverage,
+    is above `coverage` with probability 1 - delta.
 
     >>> int(examples_to_cover(999, 0.9)), int(examples_to_cover(999, 0.9, delta=0.05))
     (900, 915)
@@ -87,16 +94,23 @@ def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> In
     if delta is None:
         needed = np.ceil((n + 1) * coverage - _ROUNDING).astype(np.int64)
         return np.asarray(np.minimum(needed, n + 1))
-    passes, fails = np.zeros_like(n), n + 1  # numbers of losses
+    # numbers of losses
+    passes = np.zeros_like(n)
+    fails = n + 1
     while (fails - passes > 1).any():
         middle = (passes + fails) // 2
         sure = binomial_tail(middle, n, 1.0 - coverage) <= delta
-        passes, fails = np.where(sure, middle, passes), np.where(sure, fails, middle)
-    return np.asarray(np.where(n < fewest_examples(1.0 - coverage, delta), n + 1, n - passes))
+        passes = np.where(sure, middle, passes)
+        fails = np.where(sure, fails, middle)
+    return np.asarray(
+        np.where(n < fewest_examples(1.0 - coverage, delta), n + 1, n - passes)
+    )
 
 
 class Thresholds(NamedTuple):
-    """`values` (cells,), inf where everything is needed; which cells are `pooled` (cells,)."""
+    """`values` (cells,), inf where everything is needed; which cells are `pooled`
+    (cells,).
+    """
 
     values: FloatArray
     pooled: BoolArray
@@ -104,28 +118,40 @@ class Thresholds(NamedTuple):
 
 
 def find_thresholds(
-    scores: FloatArray, cells: IntArray, n_cells: int, coverage: float, delta: float | None = None,
-    *, weights: FloatArray | None = None, unit: float = 1.0, pool: bool = True,
-) -> Thresholds:  # fmt: skip
-    """A threshold for each cell of examples (n,) that a share `coverage` of scores does not exceed.
+    scores: FloatArray,
+    cells: IntArray,
+    n_cells: int,
+    coverage: float,
+    delta: float | None = None,
+    *,
+    weights: FloatArray | None = None,
+    unit: float = 1.0,
+    pool: bool = True,
+) -> Thresholds:
+    """A threshold for each cell of examples (n,) that a share `coverage` of scores does
+    not exceed.
 
-    `unit` is the most that a new example may weigh beside the weights (n,) of these; with `delta`
-    these must be counts. If `pool`, a cell with fewer examples than `fewest` gets the threshold of
-    all examples of cells with at most that many: what the cells are is then the same whichever of
-    the examples is the new one. A single cell is never pooled.
+    `unit` is the most that a new example may weigh beside the weights (n,) of these;
+    with `delta` these must be counts. If `pool`, a cell with fewer examples than
+    `fewest` gets the threshold of all examples of cells with at most that many: what
+    the cells are is then the same whichever of the examples is the new one. A single
+    cell is never pooled.
     """
     if delta is not None and not (unit == 1.0 and can_be_counts(weights)):
         raise ValueError(
-            "`delta` needs examples that all count alike, without `sample_weight` in `certify` or "
-            "other class frequencies. Leave `delta` out, for a guarantee on average, pass "
-            "`counts=True` if the weights are numbers of examples, or certify with new examples."
+            "`delta` needs examples that all count alike, without `sample_weight` in "
+            "`certify` or other class frequencies. Leave `delta` out, for a guarantee "
+            "on average, pass `counts=True` if the weights are numbers of examples, or "
+            "certify with new examples."
         )
     counts = np.ones(scores.size) if weights is None else weights
-    fewest, sizes = fewest_examples(1.0 - coverage, delta), np.bincount(cells, counts, n_cells)
+    fewest = fewest_examples(1.0 - coverage, delta)
+    sizes = np.bincount(cells, counts, n_cells)
     pooled = (sizes < fewest * unit) & (pool and n_cells > 1)
     if pooled.any():  # one more cell has the examples of all that are small
         few = sizes[cells] <= fewest * unit
-        scores, counts = np.append(scores, scores[few]), np.append(counts, counts[few])
+        scores = np.append(scores, scores[few])
+        counts = np.append(counts, counts[few])
         cells = np.append(cells, np.full(int(few.sum()), n_cells))
     order = np.lexsort((scores, cells))
     reached = np.cumsum(counts[order])
@@ -134,7 +160,9 @@ def find_thresholds(
     sums = np.diff(before)
     goal = (sums + unit) * coverage - _ROUNDING * unit
     if delta is not None:
-        goal = examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
+        goal = (
+            examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
+        )
     place = np.searchsorted(reached, before[:-1] + goal)
     known = np.append(scores[order], np.inf)
     found = np.where(place < ends[1:], known[place], np.inf)
@@ -142,29 +170,40 @@ def find_thresholds(
 
 
 def new_group_threshold(
-    scores: FloatArray, group: IntArray, coverage: float, delta: float | None, counts: FloatArray
+    scores: FloatArray,
+    group: IntArray,
+    coverage: float,
+    delta: float | None,
+    counts: FloatArray,
 ) -> Thresholds:
-    """One threshold for a further group, drawn like those of examples (n,) at the places `group`.
+    """One threshold for a further group, drawn like those of examples (n,) at the
+    places `group`.
 
-    On average over groups, each of which counts as one example that its own examples share
-    (hierarchical conformal prediction); or, with `delta`, with probability 1 - delta: of what the
-    groups' own examples ask for, the order statistic that a further group's does not exceed.
+    On average over groups, each of which counts as one example that its own examples
+    share (hierarchical conformal prediction); or, with `delta`, with probability 1 -
+    delta: of what the groups' own examples ask for, the order statistic that a further
+    group's does not exceed.
     """
     place = np.unique(group, return_inverse=True)[1]
-    sizes, together = np.bincount(place, counts), np.zeros(scores.size, np.int64)
+    sizes = np.bincount(place, counts)
+    together = np.zeros(scores.size, np.int64)
     if delta is None:
-        return find_thresholds(scores, together, 1, coverage, weights=counts / sizes[place])
+        return find_thresholds(
+            scores, together, 1, coverage, weights=counts / sizes[place]
+        )
     given = (scores, place, sizes.size, coverage)
     own = find_thresholds(*given, weights=counts, unit=0.0, pool=False).values
     return find_thresholds(own, np.zeros(own.size, np.int64), 1, 1.0 - delta)
 
 
 class Losses(NamedTuple):
-    """Sums of losses in [0, 1] and numbers of examples that count, (..., thresholds) each.
+    """Sums of losses in [0, 1] and numbers of examples that count, (..., thresholds)
+    each.
 
-    `risk` is what their mean must not exceed, `binary` losses are 0 or 1. Of groups with the
-    `sizes` (groups,) of each, all their examples. A group shows a mean loss where 4 / risk of its
-    examples count, or half of them if that is fewer: among fewer, one loss decides.
+    `risk` is what their mean must not exceed, `binary` losses are 0 or 1. Of groups
+    with the `sizes` (groups,) of each, all their examples. A group shows a mean loss
+    where 4 / risk of its examples count, or half of them if that is fewer: among fewer,
+    one loss decides.
     """
 
     sums: AnyArray
@@ -175,15 +214,21 @@ class Losses(NamedTuple):
 
     @classmethod
     def of(cls, table: FloatArray, weights: FloatArray, risk: float) -> Losses:
-        """Of losses (n, m), NaN where an example does not count; weights (n,) on any scale."""
-        known, own = ~np.isnan(table), weights / weights.max()
+        """Of losses (n, m), NaN where an example does not count; weights (n,) on any
+        scale.
+        """
+        known = ~np.isnan(table)
+        own = weights / weights.max()
         binary = bool(np.isin(table[known], (0.0, 1.0)).all())
         return cls(own @ np.where(known, table, 0.0), own @ known, risk, binary=binary)
 
     @classmethod
     def by_group(cls, table: FloatArray, place: IntArray, risk: float) -> Losses:
-        """The same of each group (groups, m), where examples have the places (n,) of theirs."""
-        order, known = np.argsort(place, kind="stable"), ~np.isnan(table)
+        """The same of each group (groups, m), where examples have the places (n,) of
+        theirs.
+        """
+        order = np.argsort(place, kind="stable")
+        known = ~np.isnan(table)
         starts = np.searchsorted(place[order], np.arange(place.max() + 1))
         parts = (np.where(known, table, 0.0), known.astype(np.float64))
         sums, counts = (np.add.reduceat(part[order], starts, axis=0) for part in parts)
@@ -191,14 +236,15 @@ class Losses(NamedTuple):
 
     def repeated(self, times: float) -> Losses:
         """As of so many times the examples, with half a loss more than these."""
-        sums, counts = np.ceil(times * (self.sums + 0.5)), np.floor(times * self.counts)
+        sums = np.ceil(times * (self.sums + 0.5))
+        counts = np.floor(times * self.counts)
         return self._replace(sums=sums, counts=counts)
 
     def p_values(self) -> FloatArray:
         """p-values (m,) of "the mean loss exceeds the risk".
 
-        Exact for losses of 0 and 1. For others the smaller one of Hoeffding's bound and Bentkus's
-        (Bates et al. 2021, doi:10.1145/3478535).
+        Exact for losses of 0 and 1. For others the smaller one of Hoeffding's bound and
+        Bentkus's (Bates et al. 2021, doi:10.1145/3478535).
 
         >>> few, losses = np.array([50.0, 50.0]), np.array([1.0, 1.5])
         >>> Losses(losses, few, 0.1, binary=False).p_values().round(3)
@@ -207,12 +253,16 @@ class Losses(NamedTuple):
         sums, counts, risk, *_ = self
         if self.binary:
             return binomial_tail(np.rint(sums), counts, risk)
-        mean = np.minimum(np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0.0), risk)
+        mean = np.minimum(
+            np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0.0), risk
+        )
         rel_entr = scipy_special().rel_entr
         divergence = rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk)
         bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
         found = np.minimum(np.exp(-counts * divergence), bentkus)
-        return np.where((counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0)
+        return np.where(
+            (counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0
+        )
 
     def shown(self) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""
@@ -222,7 +272,9 @@ class Losses(NamedTuple):
 
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
     """The same with risks that are so much nearer to 1."""
-    return [each._replace(risk=each.risk + share * (1.0 - each.risk)) for each in losses]
+    return [
+        each._replace(risk=each.risk + share * (1.0 - each.risk)) for each in losses
+    ]
 
 
 def least_shown(risk: float) -> int:
@@ -235,45 +287,64 @@ def least_shown(risk: float) -> int:
 
 
 def last_for_new_group(losses: Sequence[Losses], delta: float) -> int:
-    """The last of ordered thresholds at which a further group is broken with probability <= delta.
+    """The last of ordered thresholds at which a further group is broken with
+    probability <= delta.
 
-    A group is broken where the mean loss that it shows exceeds the risk, or did at a threshold
-    before. So broken groups stay broken along the thresholds, and one more group than those of the
-    examples is the only cost of being new (conformal risk control over groups). Two conditions can
-    only make the choice stricter: as many groups show a mean loss as the proof needs, and that of
-    all examples together is within the risk. -1 if there is none.
+    A group is broken where the mean loss that it shows exceeds the risk, or did at a
+    threshold before. So broken groups stay broken along the thresholds, and one more
+    group than those of the examples is the only cost of being new (conformal risk
+    control over groups). Two conditions can only make the choice stricter: as many
+    groups show a mean loss as the proof needs, and that of all examples together is
+    within the risk. -1 if there is none.
     """
-    broken, fits = np.zeros((), np.bool_), np.ones((), np.bool_)
+    broken = np.zeros((), np.bool_)
+    fits = np.ones((), np.bool_)
     for each in losses:
-        shown, limit = each.shown(), each.risk * each.counts
+        shown = each.shown()
+        limit = each.risk * each.counts
         above = shown & (each.sums > limit * (1.0 + _ROUNDING))
         broken = broken | np.maximum.accumulate(above, axis=1)
         fits = fits & (shown.sum(axis=0) >= fewest_examples(delta))
-        fits = fits & (each.sums.sum(axis=0) <= each.risk * each.counts.sum(axis=0) + _ROUNDING)
+        fits = fits & (
+            each.sums.sum(axis=0) <= each.risk * each.counts.sum(axis=0) + _ROUNDING
+        )
     allowed = delta * (len(broken) + 1) + _ROUNDING
-    return int(np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1))
+    return int(
+        np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1)
+    )
 
 
-def last_safe(losses: Sequence[Losses], delta: float | None, starts: IntArray | None = None) -> int:
+def last_safe(
+    losses: Sequence[Losses], delta: float | None, starts: IntArray | None = None
+) -> int:
     """The last of ordered thresholds that is proven for all losses, -1 if none is.
 
-    On average for losses that only grow. Or with `delta`, of which the `starts`, where testing
-    begins, have equal shares; half of it is for the first threshold, unless they are given. A
-    threshold may use its share, plus what the one before it used if that passed (the fallback
-    procedure, Wiens 2003). With probability 1 - delta none passes whose loss exceeds the risk, so
-    any that passed may be used.
+    On average for losses that only grow. Or with `delta`, of which the `starts`, where
+    testing begins, have equal shares; half of it is for the first threshold, unless
+    they are given. A threshold may use its share, plus what the one before it used if
+    that passed (the fallback procedure, Wiens 2003). With probability 1 - delta none
+    passes whose loss exceeds the risk, so any that passed may be used.
     """
     if delta is None:
         room = 1.0 + _LOSS_ROUNDING
-        passed = [each.sums + 1.0 <= each.risk * (each.counts + 1.0) * room for each in losses]
+        passed = [
+            each.sums + 1.0 <= each.risk * (each.counts + 1.0) * room for each in losses
+        ]
         return int(np.flatnonzero(np.all(passed, axis=0)).max(initial=-1))
     # All risks at once: the worst of them.
     worst = np.max([each.p_values() for each in losses], axis=0)
-    if starts is None:  # at ten thresholds, as at the first a loss may count few examples
-        starts = np.append(np.zeros(8, np.int64), np.linspace(0, worst.size - 1, 10).astype(int))
+    if (
+        starts is None
+    ):  # at ten thresholds, as at the first a loss may count few examples
+        starts = np.append(
+            np.zeros(8, np.int64), np.linspace(0, worst.size - 1, 10).astype(int)
+        )
     budget = np.bincount(starts, minlength=worst.size) * (delta / starts.size)
-    last, carried = -1, 0.0
-    for k, (p_value, own) in enumerate(zip(worst.tolist(), budget.tolist(), strict=True)):
+    last = -1
+    carried = 0.0
+    for k, (p_value, own) in enumerate(
+        zip(worst.tolist(), budget.tolist(), strict=True)
+    ):
         allowed = carried + own
         passes = allowed > 0.0 and p_value <= allowed
         carried, last = (allowed, k) if passes else (0.0, last)
@@ -282,7 +353,8 @@ def last_safe(losses: Sequence[Losses], delta: float | None, starts: IntArray | 
 
 def smallest_risk(proves: Callable[[float], bool], risk: float) -> float:
     """The smallest risk above `risk` that is proven, to three digits."""
-    low, high = risk, 1.0
+    low = risk
+    high = 1.0
     while high - low > 1e-3 * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if proves(middle) else (middle, high)
@@ -292,12 +364,18 @@ def smallest_risk(proves: Callable[[float], bool], risk: float) -> float:
 def can_be_counts(weights: FloatArray | None) -> bool:
     """Whether weights are whole numbers, so that what they count can be binomial."""
     # Up to 2^53 sums are exact.
-    return weights is None or bool((weights == np.rint(weights)).all() and weights.sum() < 2.0**53)
+    return weights is None or bool(
+        (weights == np.rint(weights)).all() and weights.sum() < 2.0**53
+    )
 
 
-def check_guarantee(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
+def check_guarantee(
+    risk: Any, delta: Any, name: str = "risk"
+) -> tuple[float, float | None]:
     """A risk, and a delta if there is one, each strictly between 0 and 1."""
-    return check_chance(name, risk), None if delta is None else check_chance("delta", delta)
+    return check_chance(name, risk), None if delta is None else check_chance(
+        "delta", delta
+    )
 
 
 def percent(share: float) -> str:
@@ -310,11 +388,18 @@ def percent(share: float) -> str:
 
 
 def state_guarantee(
-    what: str, behind: str, *, delta: float | None, by: str = "all", weighted: bool = False
+    what: str,
+    behind: str,
+    *,
+    delta: float | None,
+    by: str = "all",
+    weighted: bool = False,
 ) -> str:
     """`what` is guaranteed, how surely, and the examples `behind` it.
 
-    >>> state_guarantee("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
+    >>> state_guarantee(
+    ...     "At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group"
+    ... )
     'At most 10% errors, with 90% confidence for each group: observed 8% on 50 examples.'
     """
     unseen = by == "new group"
@@ -322,11 +407,19 @@ def state_guarantee(
         sure = "on average " + ("over such groups" if unseen else "(exchangeable data)")
     elif unseen:
         sure = f"with probability {1.0 - delta:.4g} over such groups"
-        behind += ". It is about the share that the group's own examples show, which differs from "
+        behind += (
+            ". It is about the share that the group's own examples show, which differs "
+            "from "
+        )
         behind += "its true rate where they are few"
     else:
-        sure = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (by != "all")
-    return f"{what}, {sure}{', if the weights of the examples are right' * weighted}: {behind}."
+        sure = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (
+            by != "all"
+        )
+    return (
+        f"{what}, {sure}{', if the weights of the examples are right' * weighted}: "
+        f"{behind}."
+    )
 
 
 #: What is counted where rows belong to clusters.
@@ -334,39 +427,61 @@ ONE_OF_EACH = " (one of each cluster)"
 
 
 def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
-    """What the groups prove instead of the wanted risks, or how many groups it takes."""
-    n, fewest = len(losses[0].sizes), fewest_examples(delta)
+    """What the groups prove instead of the wanted risks, or how many groups it
+    takes.
+    """
+    n = len(losses[0].sizes)
+    fewest = fewest_examples(delta)
     words = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
     if n < fewest:
         best = math.ceil(1e4 / (n + 1)) / 1e4
         words += (
-            f" It takes at least {fewest:,} groups; with these `delta` must be at least {best}."
+            f" It takes at least {fewest:,} groups; with these `delta` must be at "
+            f"least {best}."
         )
         return words
-    share = smallest_risk(lambda s: last_for_new_group(relax(losses, s), delta) >= 0, 0.0)
+    share = smallest_risk(
+        lambda s: last_for_new_group(relax(losses, s), delta) >= 0, 0.0
+    )
     least = " and ".join(f"{each.risk:.3g}" for each in relax(losses, share))
     shown = min(int(each.shown().sum(axis=0).max()) for each in losses)
     if shown < fewest:
         most = least_shown(min(each.risk for each in losses))
-        words += f" Only {shown:,} groups have enough examples for it, {most:,} that count or half "
+        words += (
+            f" Only {shown:,} groups have enough examples for it, {most:,} that count "
+            "or half "
+        )
         words += f"of theirs; it takes {fewest:,}."
     return f"{words} The smallest risk that they prove is {least}."
 
 
 def why_none(
-    first: str, n: int, wanted: str, delta: float | None, *, best: str, fewest: int,
-    would_prove: Callable[[float], bool], what: str = "examples",
-) -> str:  # fmt: skip
-    """What n examples or groups prove instead of what is `wanted`, and how many would prove it."""
+    first: str,
+    n: int,
+    wanted: str,
+    delta: float | None,
+    *,
+    best: str,
+    fewest: int,
+    would_prove: Callable[[float], bool],
+    what: str = "examples",
+) -> str:
+    """What n examples or groups prove instead of what is `wanted`, and how many
+    would prove it.
+    """
     sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     end = f"More {what} will hardly help: no score has so small an error rate."
     if n < fewest:
         end = f"It takes at least {fewest:,} {what}, even with zero errors."
-    elif enough := next(filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None):
-        end = f"About {math.ceil(enough * n):,} {what} of this kind would prove {wanted}."
+    elif enough := next(
+        filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None
+    ):
+        end = (
+            f"About {math.ceil(enough * n):,} {what} of this kind would prove {wanted}."
+        )
     return (
-        f"{first}: {n:,} {what} do not prove {wanted} {sure}. The smallest risk that they prove "
-        f"is {best}. {end}"
+        f"{first}: {n:,} {what} do not prove {wanted} {sure}. The smallest risk that "
+        f"they prove is {best}. {end}"
     )
 
 
@@ -376,10 +491,12 @@ Loss = Callable[[Any, Any, float], Any] | Any
 
 @dataclass(frozen=True, eq=False)
 class RiskControl:
-    """The `threshold` up to which the mean loss is proven to be at most the risk; NaN if none is.
+    """The `threshold` up to which the mean loss is proven to be at most the risk; NaN
+    if none is.
 
-    `thresholds` (m,) were tried in this order; `losses` has the mean losses (m,) of the n examples,
-    by name. `by_group` has the same for each group or class, with thresholds of their own.
+    `thresholds` (m,) were tried in this order; `losses` has the mean losses (m,) of the
+    n examples, by name. `by_group` has the same for each group or class, with
+    thresholds of their own.
     """
 
     threshold: float
@@ -395,53 +512,82 @@ class RiskControl:
 
 
 def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupNames:
-    """The groups of `certify`, which `by` goes by; to be counted, where it is for a new one."""
+    """The groups of `certify`, which `by` goes by; to be counted, where it is for a
+    new one.
+    """
     if names is None:
         rule = "has no groups to go by. Call `certify(..., groups=groups)` first."
         raise ValueError(f'`by="{by}"` {rule}')
     if by == "new group" and not alike:
-        rule = "needs examples that count alike: certify without `sample_weight`, or with"
+        rule = (
+            "needs examples that count alike: certify without `sample_weight`, or with"
+        )
         raise ValueError(f'`by="new group"` {rule} `counts=True`.')
     if by == "new group" and any(None in name for name in names.names):
-        rule = "needs the group of every row; some rows of `certify` have none: drop them."
+        rule = (
+            "needs the group of every row; some rows of `certify` have none: drop them."
+        )
         raise ValueError(f'`by="new group"` {rule}')
     return names
 
 
 def control_risk(
-    proba: Any, labels: Any, *, loss: Loss | Mapping[str, Loss], risk: float | Mapping[str, float],
-    delta: float | None = None, thresholds: Any = None, by: str = "all", groups: Any = None,
-    weights: FloatArray | None = None, kinds: str = '"all"',
-) -> RiskControl:  # fmt: skip
-    """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups."""
-    unseen, grouped = by == "new group", by in ("group", "new group")
+    proba: Any,
+    labels: Any,
+    *,
+    loss: Loss | Mapping[str, Loss],
+    risk: float | Mapping[str, float],
+    delta: float | None = None,
+    thresholds: Any = None,
+    by: str = "all",
+    groups: Any = None,
+    weights: FloatArray | None = None,
+    kinds: str = '"all"',
+) -> RiskControl:
+    """See `Calibrator.control_risk`; `kinds` are those of `by` that go without
+    groups.
+    """
+    unseen = by == "new group"
+    grouped = by in ("group", "new group")
     if (by != "all" and not grouped) or grouped != (groups is not None):
         raise ValueError(
             f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
             f"{'without' if groups is None else 'with'} them."
         )
-    tried = np.linspace(0.0, 1.0, 101) if thresholds is None else np.asarray(thresholds, np.float64)
+    tried = (
+        np.linspace(0.0, 1.0, 101)
+        if thresholds is None
+        else np.asarray(thresholds, np.float64)
+    )
     if tried.ndim != 1 or not tried.size:
         raise ValueError(f"`thresholds` must be (m,) numbers; got shape {tried.shape}.")
     wanted = loss if isinstance(loss, Mapping) else {"loss": loss}
     limits = risk if isinstance(risk, Mapping) else dict.fromkeys(wanted, risk)
     if {*wanted} != {*limits}:
-        raise ValueError(f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}.")
+        raise ValueError(
+            f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}."
+        )
     for limit in limits.values():
         check_guarantee(limit, delta)
     if weights is not None and (unseen or delta is not None):
         beside = "`delta`" if delta is not None else '`by="new group"`'
-        raise ValueError(f"`sample_weight` cannot be given with {beside}; leave one of them out.")
-    tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
+        raise ValueError(
+            f"`sample_weight` cannot be given with {beside}; leave one of them out."
+        )
+    tables = {
+        name: _losses(each, proba, labels, tried) for name, each in wanted.items()
+    }
     for name, table in tables.items() if delta is None else ():
         if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
             raise ValueError(
-                f"`delta` must be given for the loss {name!r}: on average only losses that never "
-                "fall along the `thresholds`, and count every example, can be bounded. Pass "
-                "`delta=0.1`, or order the thresholds from the safest on."
+                f"`delta` must be given for the loss {name!r}: on average only losses "
+                "that never fall along the `thresholds`, and count every example, can "
+                "be bounded. Pass `delta=0.1`, or order the thresholds from the "
+                "safest on."
             )
     counts = np.ones(len(labels)) if weights is None else weights
-    names, whom = [], "of new examples"
+    names = []
+    whom = "of new examples"
     if grouped:
         known, place = GroupNames.from_rows(groups, len(labels))
         names = [name[0] if len(name) == 1 else name for name in known.names]
@@ -450,18 +596,28 @@ def control_risk(
 
     def prove(rows: Any = slice(None)) -> RiskControl:
         own = counts[rows]
-        found = {k: Losses.of(table[rows], own, limits[k]) for k, table in tables.items()}
+        found = {
+            k: Losses.of(table[rows], own, limits[k]) for k, table in tables.items()
+        }
         with np.errstate(invalid="ignore"):  # NaN where no example counts
-            n, means = own.size, {name: each.sums / each.counts for name, each in found.items()}
+            n = own.size
+            means = {name: each.sums / each.counts for name, each in found.items()}
         if unseen:
-            found = {k: Losses.by_group(table, place, limits[k]) for k, table in tables.items()}
+            found = {
+                k: Losses.by_group(table, place, limits[k])
+                for k, table in tables.items()
+            }
         last, why = _last_or_why(found, delta, n)
         if last < 0:
             return RiskControl(np.nan, tried, means, n, why)
-        at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
-        what = f"The mean loss {whom} is at most {_list(limits)} at the threshold {at:.6g}"
+        at = float(tried[last])
+        seen = {name: mean[last] for name, mean in means.items()}
+        what = (
+            f"The mean loss {whom} is at most {_list(limits)} at the threshold {at:.6g}"
+        )
         behind = f"observed {_list(seen)} on {n:,} held-out examples"
-        kind, weighted = by if unseen else "all", weights is not None
+        kind = by if unseen else "all"
+        weighted = weights is not None
         words = state_guarantee(what, behind, delta=delta, by=kind, weighted=weighted)
         return RiskControl(at, tried, means, n, words)
 
@@ -469,18 +625,26 @@ def control_risk(
     return replace(prove(), by_group=parts)
 
 
-def _last_or_why(found: Mapping[str, Losses], delta: float | None, n: int) -> tuple[int, str]:
-    """The last threshold; or -1, what can be guaranteed instead, and how many examples it takes."""
-    first, losses, what = "No threshold is proven", [*found.values()], "examples"
+def _last_or_why(
+    found: Mapping[str, Losses], delta: float | None, n: int
+) -> tuple[int, str]:
+    """The last threshold; or -1, what can be guaranteed instead, and how many
+    examples it takes.
+    """
+    first = "No threshold is proven"
+    losses = [*found.values()]
+    what = "examples"
     sizes = losses[0].sizes
     if sizes is not None and delta is not None:
         last = last_for_new_group(losses, delta)
         return last, "" if last >= 0 else why_no_new_group(losses, delta, first)
     if sizes is not None:  # each group counts as one example, which has its mean loss
-        n, what = len(sizes), "groups"
+        n = len(sizes)
+        what = "groups"
         means = [(each.sums / sizes[:, None]).sum(axis=0) for each in losses]
         losses = [
-            Losses(sums, np.array(n), each.risk) for sums, each in zip(means, losses, strict=True)
+            Losses(sums, np.array(n), each.risk)
+            for sums, each in zip(means, losses, strict=True)
         ]
     if (last := last_safe(losses, delta)) >= 0:
         return last, ""
@@ -488,32 +652,51 @@ def _last_or_why(found: Mapping[str, Losses], delta: float | None, n: int) -> tu
     def would_prove(times: float) -> bool:
         return last_safe([each.repeated(times) for each in losses], delta) >= 0
 
-    wanted = f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
+    wanted = (
+        f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
+    )
     fewest = max(fewest_examples(each.risk, delta) for each in losses)
-    share = smallest_risk(lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0)
-    best = _list(dict(zip(found, (each.risk for each in relax(losses, share)), strict=True)))
-    known: Any = {"best": best, "fewest": fewest, "would_prove": would_prove, "what": what}
+    share = smallest_risk(
+        lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0
+    )
+    best = _list(
+        dict(zip(found, (each.risk for each in relax(losses, share)), strict=True))
+    )
+    known: Any = {
+        "best": best,
+        "fewest": fewest,
+        "would_prove": would_prove,
+        "what": what,
+    }
     return -1, why_none(first, n, wanted, delta, **known)
 
 
 def _list(numbers: Mapping[str, float]) -> str:
     """Numbers in words, with their names where there are several."""
     several = len(numbers) > 1
-    return " and ".join(f"{value:.4g}" + f" ({name})" * several for name, value in numbers.items())
+    return " and ".join(
+        f"{value:.4g}" + f" ({name})" * several for name, value in numbers.items()
+    )
 
 
 def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArray:
     """Checked losses (n, thresholds)."""
     if callable(loss):
         loss = np.array([loss(proba, labels, float(t)) for t in tried], np.float64).T
-    table, shape = np.asarray(loss), (len(labels), tried.size)
+    table = np.asarray(loss)
+    shape = (len(labels), tried.size)
     if table.shape != shape or not table.size or table.dtype.kind not in "fiub":
         raise ValueError(
-            f"`loss` must be numbers of shape {shape}, a row for each example and a column for "
-            "each of the `thresholds`, or a function that gives one number per example, (n,), at "
-            f"each; got {table.dtype} of shape {table.shape}."
+            f"`loss` must be numbers of shape {shape}, a row for each example and a "
+            "column for each of the `thresholds`, or a function that gives one number "
+            f"per example, (n,), at each; got {table.dtype} of shape {table.shape}."
         )
     table = table.astype(np.float64)
     rule = "`loss` must lie in [0, 1], or be NaN where an example does not count"
-    refuse((table < 0.0) | (table > 1.0), table, rule, "Divide it by the largest possible loss.")
+    refuse(
+        (table < 0.0) | (table > 1.0),
+        table,
+        rule,
+        "Divide it by the largest possible loss.",
+    )
     return table

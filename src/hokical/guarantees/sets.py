@@ -1,6 +1,7 @@
 """Sets of classes that a row may have, and of labels that it certainly has and has not.
 
-From where predictions place the truth of examples to thresholds, sets, and the guarantee in words.
+From where predictions place the truth of examples to thresholds, sets, and the
+guarantee in words.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from hokical.guarantees.scores import Evidence
 from hokical.rules.base import THRESHOLD_SLACK, Rule, SetKind, SetRule, probabilities
 
 BySet = Literal["all", "class", "group", "new group"]
-#: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or each label.
+#: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or
+#: each label.
 ByLabel = Literal["row", "label", "group", "new group"]
 
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """Base of records of examples, whose arrays are stored in as few bytes as hold the numbers."""
+    """Base of records of examples, whose arrays are stored in as few bytes as hold
+    the numbers.
+    """
 
     def to_stored(self) -> dict[str, Any]:
         return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
@@ -59,13 +63,14 @@ def _unpack(value: Any) -> Any:
 class Conformity(_Held):
     """The true class of each example, (n,) each.
 
-    `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
-    likelier, `rank` their place (1: the likeliest), `weights` how much each counts, `unit` how much
-    a new one may. `group` is their place among the `group_names`. `run` is the least probability
-    from the likeliest class to the true one, in the order of the columns. Examples of a sample are
-    those of the smallest `key`, which is random. `unseen` are the same examples with the
-    predictions that a group gets which the fit does not know, where those of their groups differ.
-    Examples may be `clustered`: one of each cluster was noted.
+    `labels` are the classes, `proba` their probabilities, `above` the sum of those that
+    are likelier, `rank` their place (1: the likeliest), `weights` how much each counts,
+    `unit` how much a new one may. `group` is their place among the `group_names`. `run`
+    is the least probability from the likeliest class to the true one, in the order of
+    the columns. Examples of a sample are those of the smallest `key`, which is random.
+    `unseen` are the same examples with the predictions that a group gets which the fit
+    does not know, where those of their groups differ. Examples may be `clustered`: one
+    of each cluster was noted.
     """
 
     labels: Annotated[IntArray, ArrayOf(("n",), 0, 1 << 31, np.int64)]
@@ -83,12 +88,15 @@ class Conformity(_Held):
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
-        """Of labelled rows in one or more `forms` of the same numbers, the worst of each."""
+        """Of labelled rows in one or more `forms` of the same numbers, the worst of
+        each.
+        """
         here = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
 
         def place(rows: slice, block: Logits) -> AnyArray:
             """Probability, sum above, rank and run of the true class, (4, n)."""
-            xp, proba = block.xp, probabilities(here, block, hidden="most")
+            xp = block.xp
+            proba = probabilities(here, block, hidden="most")
             columns = block.from_host(np.arange(block.n_classes))[None, :]
             truth = block.from_host(labels[rows])[:, None]
             own = xp.take_along_axis(proba, truth, axis=1)
@@ -96,7 +104,9 @@ class Conformity(_Held):
             sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
             ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
             best = xp.argmax(proba, axis=1)[:, None]
-            between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
+            between = (columns >= xp.minimum(best, truth)) & (
+                columns <= xp.maximum(best, truth)
+            )
             run = xp.min(xp.where(between, proba, 1.0), axis=1)
             return block.to_host(xp.stack([own[:, 0], sums, ranks, run]))
 
@@ -116,7 +126,9 @@ class Conformity(_Held):
         """How much each example counts, (n,)."""
         return np.ones(self.n) if self.weights is None else self.weights
 
-    def scores(self, kind: SetKind, penalty: float = 0.0, free_ranks: int = 0) -> FloatArray:
+    def scores(
+        self, kind: SetKind, penalty: float = 0.0, free_ranks: int = 0
+    ) -> FloatArray:
         """How strange each true class is, (n,): the score of `SetRule`."""
         if kind == "adaptive":
             found = self.above + penalty * np.maximum(self.rank - free_ranks, 0)
@@ -124,13 +136,20 @@ class Conformity(_Held):
         if kind == "smallest":
             return -self.proba
         if self.run is None:
-            remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
-            raise ValueError(f"ordered sets need examples that were noted for them. {remedy}")
+            remedy = (
+                "Call `certify(logits, labels)` first, with rows that nothing was "
+                "fitted on."
+            )
+            raise ValueError(
+                f"ordered sets need examples that were noted for them. {remedy}"
+            )
         return -self.run
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Some of the examples."""
-        some: dict[str, Any] = {name: array[rows] for name, array in self._arrays().items()}
+        some: dict[str, Any] = {
+            name: array[rows] for name, array in self._arrays().items()
+        }
         return replace(self, **some)
 
     @property
@@ -158,13 +177,19 @@ class Conformity(_Held):
         """Groups of 0.3, one text for all columns, are left out."""
         grouped = isinstance(stored.get("group_names"), GroupNames)
         old = {"draw"} if grouped else {"draw", "group", "group_names"}
-        found = super().from_stored({k: each for k, each in stored.items() if k not in old})
+        found = super().from_stored(
+            {k: each for k, each in stored.items() if k not in old}
+        )
         right = 0.0 < found.unit < np.inf and (found.group is not None) == grouped
         right &= bool(((found.counts >= 1e-300) & (found.counts <= 1e300)).all())
         if found.group is not None and found.group_names is not None:
-            right &= bool(np.isin(found.group, np.arange(len(found.group_names.names))).all())
+            right &= bool(
+                np.isin(found.group, np.arange(len(found.group_names.names))).all()
+            )
         if not right or any(a.shape != (found.n,) for a in found._arrays().values()):
-            raise ValueError("`conformity` must hold a weight and a group for each label.")
+            raise ValueError(
+                "`conformity` must hold a weight and a group for each label."
+            )
         return found
 
 
@@ -183,12 +208,15 @@ class SetOptions:
 
     @classmethod
     def read(cls, given: dict[str, Any], allowed: Collection[str] = ()) -> Self:
-        """Options of `predict_set` by name; only `allowed` ones beside `coverage`, if given."""
+        """Options of `predict_set` by name; only `allowed` ones beside `coverage`,
+        if given.
+        """
         names = allowed or [field.name for field in fields(cls)[1:]]
         if "coverage" not in given or not given.keys() <= {"coverage", *names}:
             raise TypeError(
-                f"`predict_set` must get `coverage` (for a miscoverage, `coverage=1 - alpha`), and "
-                f"may get {', '.join(names)}; got {', '.join(given) or 'none'}."
+                "`predict_set` must get `coverage` (for a miscoverage, `coverage=1 - "
+                f"alpha`), and may get {', '.join(names)}; got "
+                f"{', '.join(given) or 'none'}."
             )
         return cls(**given)
 
@@ -199,7 +227,9 @@ class SetOptions:
         check_count("free_ranks", self.free_ranks, least=0)
         smallest = self.by == "class" and self.delta is None and self.kind == "smallest"
         if self.kind != "adaptive" and self.penalty:
-            raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
+            raise ValueError(
+                f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".'
+            )
         if self.pooled and not smallest:
             rule = '`pooled=True` goes with kind="smallest", by="class" and no `delta`'
             got = f'kind="{self.kind}", by="{self.by}", delta={self.delta!r}'
@@ -210,7 +240,8 @@ class SetOptions:
 
 
 class CertifiedSets:
-    """Options, the examples that prove their `thresholds`, and the scores and cells (n,) of these.
+    """Options, the examples that prove their `thresholds`, and the scores and cells
+    (n,) of these.
 
     A cell is all examples, a class or a group.
     """
@@ -218,13 +249,19 @@ class CertifiedSets:
     def __init__(
         self, known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
     ) -> None:
-        cells, n_cells = np.zeros(known.n, np.int64), 1
+        cells = np.zeros(known.n, np.int64)
+        n_cells = 1
         if asked.by == "class":
-            cells, n_cells = known.labels, n_classes
+            cells = known.labels
+            n_cells = n_classes
         elif asked.by in ("group", "new group"):
-            names = control.known_groups(known.group_names, asked.by, alike=known.counted)
+            names = control.known_groups(
+                known.group_names, asked.by, alike=known.counted
+            )
             if asked.by == "group" and known.group is not None:
-                cells, n_cells = known.group, len(names.names) + 1  # the last: unknown
+                # the last: unknown
+                cells = known.group
+                n_cells = len(names.names) + 1
         scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
         given = (scores, cells, n_cells, asked.coverage)
         weighed: dict[str, Any] = {"weights": known.counts, "unit": known.unit}
@@ -232,24 +269,33 @@ class CertifiedSets:
             limits = (asked.coverage, asked.delta, known.counts)
             found = control.new_group_threshold(scores, known.group, *limits)
         elif asked.pooled:
-            # In proportion to class frequencies, with coverage on average over all: rare classes
-            # are as easy to reach as others. Frequencies include the examples themselves, and not
-            # the new one, which can only add coverage (`docs/theory.md`).
-            frequency = np.bincount(cells, known.counts, n_classes) + known.unit  # none impossible
+            # In proportion to class frequencies, with coverage on average over all:
+            # rare classes are as easy to reach as others. Frequencies include the
+            # examples themselves, and not the new one, which can only add coverage
+            # (`docs/theory.md`).
+            frequency = (
+                np.bincount(cells, known.counts, n_classes) + known.unit
+            )  # none impossible
             given = (scores / frequency[cells], np.zeros_like(cells), 1, asked.coverage)
             found = control.find_thresholds(*given, **weighed)
             found = found._replace(values=found.values * frequency)
         else:
             found = control.find_thresholds(*given, asked.delta, **weighed)
-        self.options, self.examples, self.certified_on = asked, known, source
-        self.scores, self.cells, self.thresholds = scores, cells, found
+        self.options = asked
+        self.examples = known
+        self.certified_on = source
+        self.scores = scores
+        self.cells = cells
+        self.thresholds = found
 
     def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
-        """The rule with its sets: with the thresholds of all classes, or that of one cell.
+        """The rule with its sets: with the thresholds of all classes, or that of one
+        cell.
 
         Thresholds are moved outwards by what rounding may change.
         """
-        asked, values = self.options, self.thresholds.values
+        asked = self.options
+        values = self.thresholds.values
         values = values if cell is None else values[cell : cell + 1]
         # Where a true class was masked, nothing less than every class will do.
         if asked.kind == "adaptive":
@@ -261,16 +307,25 @@ class CertifiedSets:
         return SetRule(rule, asked.kind, limits, *scoring, asked.allow_empty)
 
     def least_and_most(self) -> FloatArray:
-        """The thresholds as probabilities: the least of a member, or the largest sum."""
+        """The thresholds as probabilities: the least of a member, or the largest
+        sum.
+        """
         values = self.thresholds.values
-        return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
+        return (
+            values
+            if self.options.kind == "adaptive"
+            else np.abs(np.minimum(values, 0.0))
+        )
 
     @control.remembered
     def guarantee(
         self, claim: str | None = None, what: str = "examples", true: str = "true class"
     ) -> str:
-        """The guarantee in words, or another `claim` about `what` was counted, of one class."""
-        asked, known = self.options, self.examples
+        """The guarantee in words, or another `claim` about `what` was counted, of
+        one class.
+        """
+        asked = self.options
+        known = self.examples
         rows = what == "examples"
         place = f"held-out {what}"
         if self.certified_on == "fit":
@@ -280,12 +335,20 @@ class CertifiedSets:
         if known.n:
             covered = self.scores <= self.thresholds.values[self.cells]
             covered |= (known.rank == 1) & (not asked.allow_empty)
-            behind = f"observed {np.average(covered, weights=known.counts):.1%} on {behind}"
-        unseen, together = asked.by == "new group", asked.by == "all" or asked.pooled
+            behind = (
+                f"observed {np.average(covered, weights=known.counts):.1%} on {behind}"
+            )
+        unseen = asked.by == "new group"
+        together = asked.by == "all" or asked.pooled
         whom = "" if together else f" of each {asked.by}"
         if unseen:
-            whom = f" in a new group, drawn like the {count_groups(known.group):,} of `certify`"
-        least = f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
+            whom = (
+                f" in a new group, drawn like the {count_groups(known.group):,} of "
+                "`certify`"
+            )
+        least = (
+            f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
+        )
         words = control.state_guarantee(
             least if claim is None else f"{claim}{whom * unseen}",
             behind,
@@ -298,13 +361,22 @@ class CertifiedSets:
         needed = f"{found.fewest:,} {'groups' if unseen else what}"
         pooled = found.pooled[: found.values.size - (asked.by == "group")]
         if (together or unseen) and not np.isfinite(found.values[0]):
-            words += f" Nothing is left out: it takes at least {needed} whose {true} is possible."
+            words += (
+                f" Nothing is left out: it takes at least {needed} whose {true} is "
+                "possible."
+            )
         elif pooled.any():  # of classes or groups
             end = "for these nothing is left out"
             if np.isfinite(found.values[found.pooled]).any():
-                end = "they share a threshold, and the guarantee is about all of them, on average"
+                end = (
+                    "they share a threshold, and the guarantee is about all of them, "
+                    "on average"
+                )
             kinds = "classes" if asked.by == "class" else "groups"
-            words += f" {pooled.sum()} of {pooled.size} {kinds} have fewer than {needed}; {end}."
+            words += (
+                f" {pooled.sum()} of {pooled.size} {kinds} have fewer than {needed}; "
+                f"{end}."
+            )
         return words
 
 
@@ -316,12 +388,13 @@ prove_sets = control.remembered(CertifiedSets)
 class PredictionSets:
     """The classes that each example may have, with the guarantee about them.
 
-    `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
-    (n,) is True where the set also holds classes hidden in a `TopK`, None where none is hidden.
-    `guarantee` is the guarantee in words, with what it rests on: examples of the "fit" (sets are by
-    the classifier's own softmax) or "held-out" ones (by calibrated probabilities), see
-    `certified_on`. `thresholds` are the least probabilities of members, or the largest sums of
-    adaptive sets: one, or one per class.
+    `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them.
+    `other` (n,) is True where the set also holds classes hidden in a `TopK`, None where
+    none is hidden. `guarantee` is the guarantee in words, with what it rests on:
+    examples of the "fit" (sets are by the classifier's own softmax) or "held-out" ones
+    (by calibrated probabilities), see `certified_on`. `thresholds` are the least
+    probabilities of members, or the largest sums of adaptive sets: one, or one per
+    class.
     """
 
     members: BoolArray
@@ -344,17 +417,26 @@ class PredictionSets:
         return self.options.coverage
 
     def labels(self, row: int) -> list[Any]:
-        """The classes in the set of a row, by name where names are known, in column order.
+        """The classes in the set of a row, by name where names are known, in column
+        order.
 
         "or another" at the end stands for classes that a `TopK` hides.
         """
         if len(self.members.shape) != 2:
-            raise ValueError("sets of positions have no names by row; use the axes of `members`.")
+            raise ValueError(
+                "sets of positions have no names by row; use the axes of `members`."
+            )
         inside = np.flatnonzero(arrays.to_host(self.members[row]))
         if self.seen is not None:
             inside = inside[np.isin(inside, self.seen[row])]
-        found = [k if self.classes is None else self.classes[k] for k in inside.tolist()]
-        return [*found, "or another"] if self.other is not None and self.other[row] else found
+        found = [
+            k if self.classes is None else self.classes[k] for k in inside.tolist()
+        ]
+        return (
+            [*found, "or another"]
+            if self.other is not None and self.other[row]
+            else found
+        )
 
     def __str__(self) -> str:
         n_sets = int(np.prod(self.sizes.shape))
@@ -364,7 +446,9 @@ class PredictionSets:
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """Rows that are `flagged` (n,), at which `threshold` (1,), and the guarantee in words."""
+    """Rows that are `flagged` (n,), at which `threshold` (1,), and the guarantee in
+    words.
+    """
 
     flagged: Array
     threshold: FloatArray
@@ -372,7 +456,9 @@ class Detections:
 
     def __str__(self) -> str:
         n = int(np.prod(self.flagged.shape))
-        return f"{int(self.flagged.sum()):,} of {n:,} rows are flagged. {self.guarantee}"
+        return (
+            f"{int(self.flagged.sum()):,} of {n:,} rows are flagged. {self.guarantee}"
+        )
 
 
 @storable("positives")
@@ -380,11 +466,12 @@ class Detections:
 class HeldOutLabels(_Held):
     """Calibrated probabilities of labels that nothing was fitted on.
 
-    Of those that are there (m,) `proba` and which `label`; the same of those that are not, `absent`
-    and `absent_label`; and of each row whose labels are all known the largest probability of the
-    contrary, `worst` (n,), and the place of its `group` (n,) among the `names`. `weights` are those
-    of the three, where rows do not count alike, and `unit` is how much a new row may count. Rows
-    may be `clustered`: one of each cluster was noted.
+    Of those that are there (m,) `proba` and which `label`; the same of those that are
+    not, `absent` and `absent_label`; and of each row whose labels are all known the
+    largest probability of the contrary, `worst` (n,), and the place of its `group` (n,)
+    among the `names`. `weights` are those of the three, where rows do not count alike,
+    and `unit` is how much a new row may count. Rows may be `clustered`: one of each
+    cluster was noted.
     """
 
     proba: FloatArray
@@ -400,28 +487,47 @@ class HeldOutLabels(_Held):
 
     def __post_init__(self) -> None:
         values = (self.proba, self.absent, self.worst)
-        beside = (self.label, self.absent_label, self.worst if self.group is None else self.group)
+        beside = (
+            self.label,
+            self.absent_label,
+            self.worst if self.group is None else self.group,
+        )
         right = all(((each >= 0.0) & (each <= 1.0)).all() for each in values)
         right &= all(own.dtype.kind == "i" and (own >= 0).all() for own in beside[:2])
         lots = zip(values, beside, self.weights or beside, strict=True)
         if not right or any(len({each.shape for each in lot}) > 1 for lot in lots):
-            raise ValueError("`positives` must hold probabilities, each with label, weight, group.")
+            raise ValueError(
+                "`positives` must hold probabilities, each with label, weight, group."
+            )
 
     @classmethod
     def from_rows(
-        cls, proba: FloatArray, labels: FloatArray, weights: Any = None, groups: Any = None
+        cls,
+        proba: FloatArray,
+        labels: FloatArray,
+        weights: Any = None,
+        groups: Any = None,
     ) -> Self:
-        """Of probabilities (n, labels) and labels (n, labels) of 0, 1 and NaN for not known."""
+        """Of probabilities (n, labels) and labels (n, labels) of 0, 1 and NaN for
+        not known.
+        """
         columns = None if groups is None else read_columns(groups, len(labels))
         unit = 1.0
         if weights is not None:
-            rows, unit = np.flatnonzero(weights), float(weights.max())
-            proba, labels, weights = proba[rows], labels[rows], weights[rows]
+            rows = np.flatnonzero(weights)
+            unit = float(weights.max())
+            proba = proba[rows]
+            labels = labels[rows]
+            weights = weights[rows]
             columns = None if columns is None else take_rows(columns, rows)
             if np.ptp(weights) == 0.0:  # all count alike
-                weights, unit = None, 1.0
+                weights = None
+                unit = 1.0
         there, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
-        whole, names, place, shares = ~np.isnan(labels).any(axis=1), None, None, None
+        whole = ~np.isnan(labels).any(axis=1)
+        names = None
+        place = None
+        shares = None
         if weights is not None:
             shares = weights[there[0]], weights[absent[0]], weights[whole]
         if columns is not None:
@@ -435,32 +541,48 @@ class HeldOutLabels(_Held):
     def ends(
         self, n_labels: int, coverage: float, delta: float | None, by: str
     ) -> tuple[FloatArray, FloatArray]:
-        """Probabilities below which a label is out, and above which it is in, maybe not in order.
+        """Probabilities below which a label is out, and above which it is in, maybe not
+        in order.
 
-        One threshold for all labels of a row, (cells, labels), where a cell is a group, or all
-        rows; or two for each, (labels,). The first of a label is the probability that the share
-        `coverage` of its positives reaches.
+        One threshold for all labels of a row, (cells, labels), where a cell is a group,
+        or all rows; or two for each, (labels,). The first of a label is the probability
+        that the share `coverage` of its positives reaches.
         """
-        scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
+        scores = self.worst
+        cells = np.zeros(self.worst.size, np.int64)
+        n_cells = 1
         weights = None if self.weights is None else self.weights[2]
         if by == "label":
-            scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
+            scores = np.append(-self.proba, self.absent)
+            n_cells = 2 * n_labels
             cells = np.append(self.label, n_labels + self.absent_label)
             weights = None if self.weights is None else np.append(*self.weights[:2])
         elif by == "group" and self.group is not None and self.names is not None:
-            cells, n_cells = self.group, len(self.names.names)
+            cells = self.group
+            n_cells = len(self.names.names)
         if by == "new group" and self.group is not None:
             alike = np.ones(scores.size)
-            found = control.new_group_threshold(scores, self.group, coverage, delta, alike).values
+            found = control.new_group_threshold(
+                scores, self.group, coverage, delta, alike
+            ).values
         else:
             found = control.find_thresholds(
-                scores, cells, n_cells, coverage, delta, weights=weights, unit=self.unit, pool=False
+                scores,
+                cells,
+                n_cells,
+                coverage,
+                delta,
+                weights=weights,
+                unit=self.unit,
+                pool=False,
             ).values
         if by == "label":
-            low, high = -found[:n_labels], np.minimum(found[n_labels:], 1.0)
+            low = -found[:n_labels]
+            high = np.minimum(found[n_labels:], 1.0)
         else:
             far = np.broadcast_to(found[:, None], (found.size, n_labels))
-            low, high = 1.0 - far, np.minimum(far, 1.0)
+            low = 1.0 - far
+            high = np.minimum(far, 1.0)
         # Outwards by what rounding may change: relative, and near 1.
         high = np.minimum(high + 1e-5 * (1.0 - high) + 1.2e-7, 1.0)
         return np.maximum(low, 0.0) * (1.0 - 1e-5), high
@@ -470,9 +592,10 @@ class HeldOutLabels(_Held):
 class LabelSets:
     """What is certain of the labels of each row, with the guarantee about it.
 
-    `inside` (n, labels) is True for labels that are certainly there, `possible` (n, labels) also
-    for those that are open. `thresholds` (labels, 2): below the first a label is out, above the
-    second it is in; by group (groups, 2, labels). `guarantee` is the guarantee in words.
+    `inside` (n, labels) is True for labels that are certainly there, `possible` (n,
+    labels) also for those that are open. `thresholds` (labels, 2): below the first a
+    label is out, above the second it is in; by group (groups, 2, labels). `guarantee`
+    is the guarantee in words.
     """
 
     inside: Array
@@ -492,35 +615,61 @@ class LabelSets:
 
 
 def label_sets(
-    proba: Array, known: HeldOutLabels, coverage: float, delta: float | None, by: str, groups: Any
+    proba: Array,
+    known: HeldOutLabels,
+    coverage: float,
+    delta: float | None,
+    by: str,
+    groups: Any,
 ) -> LabelSets:
-    """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
+    """Sets for calibrated probabilities (n, labels); see
+    `MultilabelCalibrator.predict_set`.
+    """
     coverage, delta = control.check_guarantee(coverage, delta, "coverage")
     check_choice("by", by, ByLabel)
     if by in ("group", "new group"):
         control.known_groups(known.names, by, alike=True)
     if known.weights is not None and (delta is not None or by == "new group"):
         asked = '`by="new group"`' if delta is None else "`delta`"
-        rule = f"{asked} needs examples that all count alike; those of `certify` have weights"
+        rule = (
+            f"{asked} needs examples that all count alike; those of `certify` have "
+            "weights"
+        )
         raise ValueError(f"{rule}. Certify without `sample_weight`, or leave it out.")
     if (by == "group") != (groups is not None):
-        raise ValueError('`groups` must be given with `by="group"`, and with nothing else.')
+        raise ValueError(
+            '`groups` must be given with `by="group"`, and with nothing else.'
+        )
     n_rows, n_labels = map(int, proba.shape)
     low, high = known.ends(n_labels, coverage, delta, by)
     # Where they cross, the point between them that is nearest to 1/2.
     middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
     sides = [np.where(low > high, middle, side) for side in (low, high)]
     found = np.stack(sides, axis=-2).reshape(-1, 2, n_labels)
-    at_least, at_most = control.percent(coverage), control.percent(1.0 - coverage)
-    kind, behind = "", f"{known.worst.size:,} held-out examples"
+    at_least = control.percent(coverage)
+    at_most = control.percent(1.0 - coverage)
+    kind = ""
+    behind = f"{known.worst.size:,} held-out examples"
     if by == "new group":
-        kind = f" of a new group, drawn like the {count_groups(known.group):,} of `certify`,"
-    what = f"At least {at_least} of new examples{kind} have all labels that are included and none "
+        kind = (
+            f" of a new group, drawn like the {count_groups(known.group):,} of "
+            "`certify`,"
+        )
+    what = (
+        f"At least {at_least} of new examples{kind} have all labels that are included "
+        "and none "
+    )
     what += "that are excluded"
     if by == "label":
-        what = f"At most {at_most} of new examples with a label have it excluded, and at most "
+        what = (
+            f"At most {at_most} of new examples with a label have it excluded, and at "
+            "most "
+        )
         what += f"{at_most} of those without have it included, for each label"
-        behind = f"{known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+        behind = (
+            f"{known.proba.size:,} held-out positives and {known.absent.size:,} "
+            "negatives"
+        )
     words = control.state_guarantee(
         what,
         f"certified on {behind}{control.ONE_OF_EACH * known.clustered}",
@@ -534,7 +683,9 @@ def label_sets(
     ends = found[0]
     if by == "group" and known.names is not None:
         place, _ = known.names.match(groups, n_rows, "have all labels open")
-        every = np.concatenate([found, np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))])
+        every = np.concatenate(
+            [found, np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))]
+        )
         ends = every[place].swapaxes(0, 1)
     elif never := [
         f"{int((side == end).sum()):,} are never {place}"
@@ -543,6 +694,8 @@ def label_sets(
     ]:
         lack = "groups" if by == "new group" else "examples"
         words += f" For lack of {lack}, of {n_labels:,} labels {' and '.join(never)}."
-    below, above = ((arrays.backend_of(proba) or NUMPY).from_host(end, proba) for end in ends)
+    below, above = (
+        (arrays.backend_of(proba) or NUMPY).from_host(end, proba) for end in ends
+    )
     thresholds = found if by == "group" else np.stack([low, high], axis=1)
     return LabelSets(proba > above, proba >= below, thresholds, words)

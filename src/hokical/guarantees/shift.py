@@ -1,14 +1,17 @@
-"""Label shift of rows without labels: what is estimated, in numbers and words; other frequencies.
+"""Label shift of rows without labels: what is estimated, in numbers and words; other
+frequencies.
 
-Under label shift rows of one class are distributed as before, whatever their frequency. So new rows
-must be distributed like the calibration examples (`ClassScores`), weighted by how much more
-frequent each class has become; where they are not, something else has changed.
+Under label shift rows of one class are distributed as before, whatever their frequency.
+So new rows must be distributed like the calibration examples (`ClassScores`), weighted
+by how much more frequent each class has become; where they are not, something else has
+changed.
 
-Then p'(k | x) is proportional to p(k | x) w_k, where w is the new frequency divided by that of the
-fit. The new frequencies are the means of p', which EM finds, with pseudo-counts along the old ones:
-without them classes that do not occur get a weight of 0, and the first row of such a class an
-infinite loss. Uncertainty is by the delta method: how each new row, and each calibration example,
-moves the estimate. Estimate, interval and verdict are by this one model.
+Then p'(k | x) is proportional to p(k | x) w_k, where w is the new frequency divided by
+that of the fit. The new frequencies are the means of p', which EM finds, with
+pseudo-counts along the old ones: without them classes that do not occur get a weight of
+0, and the first row of such a class an infinite loss. Uncertainty is by the delta
+method: how each new row, and each calibration example, moves the estimate. Estimate,
+interval and verdict are by this one model.
 """
 
 from __future__ import annotations
@@ -30,17 +33,23 @@ from hokical._core.reading import to_numpy
 from hokical._core.runtime import warn_user
 from hokical.guarantees import calibration_data
 from hokical.guarantees.bounds import chi_square_tail, merge_cells
-from hokical.guarantees.calibration_data import MISFIT, N_LEVELS, CalibrationData, ClassScores
+from hokical.guarantees.calibration_data import (
+    MISFIT,
+    N_LEVELS,
+    CalibrationData,
+    ClassScores,
+)
 from hokical.guarantees.scores import middle_log_odds
 from hokical.rules.base import BalancedRule, GroupedRule, Rule, SetRule, predict_on_host
 
 #: The probability of a false "not label shift", and of false label shift.
 _TEST_LEVEL = 0.01
-SAME, MOVED = "no change", "consistent with label shift"
+SAME = "no change"
+MOVED = "consistent with label shift"
 BROKEN = "not label shift: estimates withheld"
 OFF = (
-    "the probabilities of some classes were not calibrated in the fit, or it is not known whether: "
-    "estimates withheld"
+    "the probabilities of some classes were not calibrated in the fit, or it is not "
+    "known whether: estimates withheld"
 )
 TOO_FEW = "too few examples of the classes it would take: estimates withheld"
 #: What to do if a verdict does not hold.
@@ -68,56 +77,79 @@ def at(labels: IntArray, values: FloatArray) -> FloatArray:
 class ClassFrequencies:
     """The class frequencies of unlabelled rows by EM, and their variance.
 
-    Of rows there are probabilities `proba` (n, classes), the `labels` that are predicted (n,), and
-    `own_labels`, the classifier's, or None if other class frequencies were set, as then none were
-    counted at fit time; `cells` (n, features) and `weights` (n,) of sum 1. `n_rows` is how many
-    came, as some of them may have been equal, and `n` their effective number.
+    Of rows there are probabilities `proba` (n, classes), the `labels` that are
+    predicted (n,), and `own_labels`, the classifier's, or None if other class
+    frequencies were set, as then none were counted at fit time; `cells` (n, features)
+    and `weights` (n,) of sum 1. `n_rows` is how many came, as some of them may have
+    been equal, and `n` their effective number.
 
-    `share` (classes,) are the new frequencies, `old` those of the fit, `noise` (classes,) what the
-    variance of a class's examples adds to that of a mean over the new rows.
+    `share` (classes,) are the new frequencies, `old` those of the fit, `noise`
+    (classes,) what the variance of a class's examples adds to that of a mean over the
+    new rows.
     """
 
     def __init__(
-        self, rule: Rule, data: Logits, weights: FloatArray, n_rows: int, known: ClassScores,
+        self,
+        rule: Rule,
+        data: Logits,
+        weights: FloatArray,
+        n_rows: int,
+        known: ClassScores,
         around: FloatArray | None,
-    ) -> None:  # fmt: skip
-        """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
+    ) -> None:
+        """Pseudo-counts are in proportion to the frequencies `around`, or to those
+        of the fit.
+        """
         self.proba = predict_on_host(rule, "proba", data).astype(np.float64)
         self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
         own = None if isinstance(rule, BalancedRule) else data.to_host(data.labels)
-        self.own_labels, self.cells = own, calibration_data.shift_features(data)[1]
-        self.weights, self.n_rows = weights, n_rows
-        self.known, self.old = known, known.assumed_frequencies
+        self.own_labels = own
+        self.cells = calibration_data.shift_features(data)[1]
+        self.weights = weights
+        self.n_rows = n_rows
+        self.known = known
+        self.old = known.assumed_frequencies
         self.n = effective_size(weights)
         # Of each class 0.1 on average (chosen from .01 to 1 on CIFAR's networks).
         self.prior = 0.1 * self.old.size * (self.old if around is None else around)
         odds = self.proba / self.old
         self.share = self._maximize(odds)
         mixed = odds @ self.share
-        self.log_ratio = float(weights @ np.log(mixed / (odds @ known.smoothed_frequencies)))
+        self.log_ratio = float(
+            weights @ np.log(mixed / (odds @ known.smoothed_frequencies))
+        )
         self.score = odds / mixed[:, None]
         self.posterior = self.score * self.share
         self.noise = self.share**2 / (known.effective + 1.0)
-        # Rows for matrices of classes by classes, of at most 5e8 products; they come in no order.
+        # Rows for matrices of classes by classes, of at most 5e8 products; they come in
+        # no order.
         self.few = slice(0, max(500, int(5e8 / self.old.size**2)))
         self.pull = self._pull()
 
     def _maximize(self, odds: FloatArray) -> FloatArray:
-        """The most likely frequencies by EM, with squared extrapolation (Varadhan, Roland 2008)."""
-        weights, prior = self.weights * self.n_rows, self.prior
-        share, total = self.old, weights.sum() + prior.sum()
+        """The most likely frequencies by EM, with squared extrapolation (Varadhan,
+        Roland 2008).
+        """
+        weights = self.weights * self.n_rows
+        prior = self.prior
+        share = self.old
+        total = weights.sum() + prior.sum()
 
         def step(share: FloatArray) -> FloatArray:
-            return np.asarray((share * (odds.T @ (weights / (odds @ share))) + prior) / total)
+            return np.asarray(
+                (share * (odds.T @ (weights / (odds @ share))) + prior) / total
+            )
 
         for _ in range(500):
             first = step(share)
             second = step(first)
-            move, turn = first - share, second - 2.0 * first + share
+            move = first - share
+            turn = second - 2.0 * first + share
             length = math.sqrt(float(move @ move) / max(float(turn @ turn), 1e-300))
             length = min(max(length, 1.0), 1e3)
             jump = share + 2.0 * length * move + length**2 * turn
-            last, share = share, step(jump) if (jump > 0.0).all() else second
+            last = share
+            share = step(jump) if (jump > 0.0).all() else second
             if np.abs(share - last).mean() < calibration_data.FREQUENCY_TOLERANCE:
                 break
         return np.asarray(share / share.sum())
@@ -125,10 +157,11 @@ class ClassFrequencies:
     def _pull(self) -> FloatArray:
         """How each row moves the class frequencies, (few, classes).
 
-        The inverse information of a row on the simplex, times its score; of many classes the
-        information is taken for diagonal.
+        The inverse information of a row on the simplex, times its score; of many
+        classes the information is taken for diagonal.
         """
-        weights, score = self.weights[self.few], self.score[self.few]
+        weights = self.weights[self.few]
+        score = self.score[self.few]
         own = score * np.sqrt(weights / weights.sum())[:, None]
         prior = self.prior / (self.n * self.share**2)
         if self.share.size > _MOST_SOLVED:
@@ -136,31 +169,49 @@ class ClassFrequencies:
             found = (score - 1.0) * along
         else:
             inverse = np.linalg.inv(own.T @ own + np.diag(prior))
-            along, found = inverse.sum(axis=1), (score - 1.0) @ inverse
+            along = inverse.sum(axis=1)
+            found = (score - 1.0) @ inverse
         return np.asarray(found - np.outer((score - 1.0) @ along, along) / along.sum())
 
     def covariance(
-        self, moved: FloatArray, slopes: FloatArray, common: Any = 1.0, diagonal: bool = False
+        self,
+        moved: FloatArray,
+        slopes: FloatArray,
+        common: Any = 1.0,
+        diagonal: bool = False,
     ) -> FloatArray:
-        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
+        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved`
+        (few, m).
 
-        Sampling of rows and of examples, and the error of the calibrator; of rows that are each
-        `common` (few,) times as frequent as they came. Or the `diagonal` (m,) alone.
+        Sampling of rows and of examples, and the error of the calibrator; of rows that
+        are each `common` (few,) times as frequent as they came. Or the `diagonal` (m,)
+        alone.
         """
-        given, posterior = self.weights[self.few], self.posterior[self.few]
-        weights, square = given * common, given**2 * common
-        weights, square = weights / weights.sum(), square / square.sum()
+        given = self.weights[self.few]
+        posterior = self.posterior[self.few]
+        weights = given * common
+        square = given**2 * common
+        weights = weights / weights.sum()
+        square = square / square.sum()
         share = weights @ posterior
         n = min(self.n, _MOST_ROWS)
-        means = np.zeros((share.size, 1))  # which is safe, and much quicker for many classes
+        means = np.zeros(
+            (share.size, 1)
+        )  # which is safe, and much quicker for many classes
         if moved.shape[1] <= _MOST_SOLVED:
             means = (posterior * weights[:, None]).T @ moved / share[:, None]
         spread = np.sqrt(weights * (posterior @ (self.noise / share)))
-        # The calibrator is no perfect model, and learned classes with few examples from few.
+        # The calibrator is no perfect model, and learned classes with few examples from
+        # few.
         misfit = np.sqrt((MISFIT * self.share) ** 2 + self.noise)
         tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
         sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
-        parts = [sampling, moved * spread[:, None], means * np.sqrt(self.noise)[:, None], tilt.T]
+        parts = [
+            sampling,
+            moved * spread[:, None],
+            means * np.sqrt(self.noise)[:, None],
+            tilt.T,
+        ]
         rows, examples, both, model = (
             (part**2).sum(axis=0) if diagonal else part.T @ part for part in parts
         )
@@ -168,101 +219,140 @@ class ClassFrequencies:
 
     @cached_property
     def variance(self) -> FloatArray:
-        """Of the frequencies, (classes,); by a row at least, which a class without any may have.
+        """Of the frequencies, (classes,); by a row at least, which a class without any
+        may have.
 
-        The expansion to first order does not hold in directions that the rows hardly determine;
-        they are taken for unknown. With many classes hardly any frequency is so uncertain.
+        The expansion to first order does not hold in directions that the rows hardly
+        determine; they are taken for unknown. With many classes hardly any frequency is
+        so uncertain.
         """
         everything = np.eye(self.share.size)
         found = self.covariance(self.pull, everything, diagonal=True) + self.n**-2.0
         if self.share.size <= 64:
             values, vectors = np.linalg.eigh(self.covariance(self.pull, everything))
             labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.n
-            # A standard error of 0.1, and four times the variance that labels would leave.
+            # A standard error of 0.1, and four times the variance that labels would
+            # leave.
             free = (values > 0.1**2) & (values > 4.0 * labelled)
             found += (vectors[:, free] ** 2).sum(axis=1)
         return np.asarray(found)
 
     def accuracy(self, lost: float, reach: float) -> tuple[float, FloatArray]:
-        """The accuracy, from the new frequencies and from the confidences, and an interval (2,).
+        """The accuracy, from the new frequencies and from the confidences, and an
+        interval (2,).
 
         `lost` is the accuracy that out-of-distribution rows can take away.
         """
-        labels, weights, few = self.labels, self.weights, self.few
+        labels = self.labels
+        weights = self.weights
+        few = self.few
         own = at(labels, self.posterior)
         hit = sum_by(labels, weights * own, self.share.size)
         recall = np.clip(hit / self.share, 0.0, 1.0)
-        noise = weights**2 @ (own * (1.0 - own)) + self.noise @ (recall * (1.0 - recall))
-        given, score = weights[few], self.score[few]
+        noise = weights**2 @ (own * (1.0 - own)) + self.noise @ (
+            recall * (1.0 - recall)
+        )
+        given = weights[few]
+        score = self.score[few]
         slopes = (hit / self.share - (own[few] * given) @ score / given.sum())[None]
         spread = self.covariance(self.pull @ slopes.T, slopes, diagonal=True)[0]
-        # By how much each row's part in the frequencies raises the probability of its own label.
+        # By how much each row's part in the frequencies raises the probability of its
+        # own label.
         pull = at(labels[few], self.pull / self.share) - (score * self.pull).sum(axis=1)
         gain = float(given**2 @ (own[few] * pull) / (given @ given) / self.n)
-        value, variance = float(hit.sum()) - gain, float(noise + spread + gain**2)
-        if self.own_labels is not None:  # at fit time these were counted, and not those predicted
-            theirs = value + float(weights @ (at(self.own_labels, self.posterior) - own))
+        value = float(hit.sum()) - gain
+        variance = float(noise + spread + gain**2)
+        if (
+            self.own_labels is not None
+        ):  # at fit time these were counted, and not those predicted
+            theirs = value + float(
+                weights @ (at(self.own_labels, self.posterior) - own)
+            )
             recall = self.known.hit / np.maximum(self.known.count, 1e-300)
             # Which should agree.
             variance = max(variance, (theirs - float(self.share @ recall)) ** 2)
         # If confidences are as reliable as in the fit, whatever the rows are like.
         sure = at(labels, self.proba)
         plain = float(weights @ sure)
-        error = float(weights**2 @ (sure * (1.0 - sure))) + (MISFIT * (1.0 - plain)) ** 2
+        error = (
+            float(weights**2 @ (sure * (1.0 - sure))) + (MISFIT * (1.0 - plain)) ** 2
+        )
         error += plain * (1.0 - plain) / self.known.effective.sum()
-        values, variances = np.array([value, plain]), np.array([variance, error])
-        # One row more or less, which few rows that are nearly certain would not allow for.
+        values = np.array([value, plain])
+        variances = np.array([variance, error])
+        # One row more or less, which few rows that are nearly certain would not allow
+        # for.
         ends, others = _interval(values, variances, reach, 1.0 / self.n)
         low = max(min(ends[0] - lost, others[0]), 0.0)
-        # How much of the change is more than sampling error, from 0 to 1 (James and Stein).
+        # How much of the change is more than sampling error, from 0 to 1 (James and
+        # Stein).
         statistic = 2.0 * self.n * self.log_ratio
         evidence = max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
-        return plain + evidence * (value - plain), np.array([low, max(ends[1], others[1])])
+        return plain + evidence * (value - plain), np.array(
+            [low, max(ends[1], others[1])]
+        )
 
     def change_p_value(self) -> float:
         """The probability of such different frequencies if they are the old ones.
 
-        By the likelihood ratio of all classes, less what the errors of examples and of the
-        calibrator explain, and by the class whose interval is farthest from its old frequency.
+        By the likelihood ratio of all classes, less what the errors of examples and of
+        the calibrator explain, and by the class whose interval is farthest from its old
+        frequency.
         """
-        n, known = self.n, self.known
-        noise = float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
+        n = self.n
+        known = self.known
+        noise = (
+            float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
+        )
         given = self.weights[self.few]
         trace = float((given / given.sum()) @ (self.pull**2).sum(axis=1))
         misfit = float(MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
-        freedom, ratio = self.old.size - 1, 2.0 * n * self.log_ratio
+        freedom = self.old.size - 1
+        ratio = 2.0 * n * self.log_ratio
         by_rows = chi_square_tail(freedom, ratio / (1.0 + n * noise))
         by_all = chi_square_tail(freedom, ratio / (1.0 + n * (noise + misfit)))
-        old, held = known.frequencies, known.effective.sum()
+        old = known.frequencies
+        held = known.effective.sum()
         gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
         far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
         by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
-        # Rows that hardly determine the frequencies have estimates at the end, and no variance.
+        # Rows that hardly determine the frequencies have estimates at the end, and no
+        # variance.
         return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
 
     def fit_p_value(self) -> float:
         """The probability of such different rows if only the class frequencies changed.
 
-        The shares of rows in the cells of a feature, against those of the calibration examples
-        with each class as frequent as it is now; the smallest of the features, times their number.
+        The shares of rows in the cells of a feature, against those of the calibration
+        examples with each class as frequent as it is now; the smallest of the features,
+        times their number.
         """
-        found = [self._feature_p_value(*self._feature(k)) for k in range(self.cells.shape[1])]
+        found = [
+            self._feature_p_value(*self._feature(k)) for k in range(self.cells.shape[1])
+        ]
         return float(min(1.0, len(found) * min(found)))
 
     def uncertain_labels(self) -> tuple[float, float]:
-        """The probability of such uncertain labels if only the frequencies changed; and the loss.
+        """The probability of such uncertain labels if only the frequencies changed; and
+        the loss.
 
-        A class that the fit has not seen shows in the mean log-odds of labels first. The loss is
-        the share of rows whose labels are wrong if out-of-distribution rows explain the log-odds:
-        as uncertain as rows that are expected to get wrong labels, and all counted as right.
+        A class that the fit has not seen shows in the mean log-odds of labels first.
+        The loss is the share of rows whose labels are wrong if out-of-distribution rows
+        explain the log-odds: as uncertain as rows that are expected to get wrong
+        labels, and all counted as right.
         """
         shares, place = self._feature(0)
         score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
-        score -= score[place[0]]  # rows of one level have no log-odds to compare: exactly 0
-        slopes, unsure, weights = (score @ shares)[None], score[place], self.weights
+        score -= score[
+            place[0]
+        ]  # rows of one level have no log-odds to compare: exactly 0
+        slopes = (score @ shares)[None]
+        unsure = score[place]
+        weights = self.weights
         spread = self.covariance(unsure[self.few, None] - self.pull @ slopes.T, slopes)
         gap = float(weights @ unsure - slopes[0] @ self.share)
-        # Few rows with similar scores by coincidence: at least as uncertain as in the fit.
+        # Few rows with similar scores by coincidence: at least as uncertain as in the
+        # fit.
         within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.n
         error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
         wrong = weights * (1.0 - at(self.labels, self.posterior))
@@ -272,33 +362,43 @@ class ClassFrequencies:
         return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
 
     def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
-        """The share of each class's examples in the cells of a feature, and the cells of rows."""
+        """The share of each class's examples in the cells of a feature, and the
+        cells of rows.
+        """
         span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
-        cells, held = self.known.cells[k * span : (k + 1) * span], self.known.count
+        cells = self.known.cells[k * span : (k + 1) * span]
+        held = self.known.count
         pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
         # A pseudo-count counts for as much as an example.
-        unit = np.divide(self.known.square, held, out=np.ones_like(held), where=held > 0.0)
+        unit = np.divide(
+            self.known.square, held, out=np.ones_like(held), where=held > 0.0
+        )
         return (cells + unit * pooled) / (held + unit), self.cells[:, k] - k * span
 
     def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
         expected = shares @ self.share
         seen = sum_by(place, self.weights, len(shares))
-        # By the shares of rows and examples together, as in Pearson's test: by those of the rows
-        # alone, cells with too few of them would seem more certain than they are.
-        n, examples = self.n, 1.0 / self.noise.sum()
+        # By the shares of rows and examples together, as in Pearson's test: by those of
+        # the rows alone, cells with too few of them would seem more certain than they
+        # are.
+        n = self.n
+        examples = 1.0 / self.noise.sum()
         both = (n * seen + examples * expected) / (n + examples)
         n = min(n, examples)
         group = merge_cells(both * n, max(5.0, min(20.0, n / 10.0)))
         if not group[-1]:
             return 1.0
         joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
-        gap, slopes = joined @ (seen - expected), joined @ shares
-        seen, both = joined @ seen, joined @ both
+        gap = joined @ (seen - expected)
+        slopes = joined @ shares
+        seen = joined @ seen
+        both = joined @ both
         moved = joined.T[place[self.few]] - self.pull @ slopes.T
         common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
         spread = self.covariance(moved, slopes, common[group[place[self.few]]])
         values, vectors = np.linalg.eigh(spread)
-        # Without directions that the frequencies have used up, and those within a row's share.
+        # Without directions that the frequencies have used up, and those within a row's
+        # share.
         kept = values > np.maximum(1e-3 * values[-1], self.n**-2.0)
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
         return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
@@ -306,7 +406,8 @@ class ClassFrequencies:
 
 @dataclass(frozen=True, eq=False)
 class ShiftEstimate:
-    """Class frequencies and accuracy on rows without labels, if only class frequencies changed.
+    """Class frequencies and accuracy on rows without labels, if only class frequencies
+    changed.
 
     Attributes
     ----------
@@ -315,16 +416,17 @@ class ShiftEstimate:
     class_frequencies, old_class_frequencies : array of shape (classes,)
         The frequency of each class now, and among the calibration examples.
     class_frequencies_interval : array of shape (classes, 2)
-        From 0 to 1 for classes without an example in the fit; if the verdict is "no change", they
-        contain the old frequencies.
+        From 0 to 1 for classes without an example in the fit; if the verdict is "no
+        change", they contain the old frequencies.
     weights : array of shape (classes,)
-        How much more frequent each class has become, shrunk to 1 by the evidence: 1 if the verdict
-        is "no change".
+        How much more frequent each class has become, shrunk to 1 by the evidence: 1 if
+        the verdict is "no change".
     accuracy : float
-        The share of labels that is right on these rows, and `accuracy_interval`. The interval also
-        holds if the mix of rows changed and not the reliability of scores; its lower end allows for
-        out-of-distribution rows that are too few to be detected. Of an ensemble
-        (`CalibratedClassifier`) both are of its single models; their mean is usually better.
+        The share of labels that is right on these rows, and `accuracy_interval`. The
+        interval also holds if the mix of rows changed and not the reliability of
+        scores; its lower end allows for out-of-distribution rows that are too few to be
+        detected. Of an ensemble (`CalibratedClassifier`) both are of its single models;
+        their mean is usually better.
     adapted_accuracy : float
         The accuracy of the labels of `adapt()`.
     confusion : array of shape (classes, classes)
@@ -332,11 +434,13 @@ class ShiftEstimate:
     log_loss, brier : float
         Expected, of the probabilities as they are, over all classes.
     p_value, change_p_value : float
-        Of the test that only class frequencies changed, and of the one that they did not change.
+        Of the test that only class frequencies changed, and of the one that they did
+        not change.
     unseen : array of integers
         Classes without an example in the fit: they cannot be found.
     holds : bool
-        Whether label shift, or no change, explains the rows. If not, intervals are from 0 to 1.
+        Whether label shift, or no change, explains the rows. If not, intervals are from
+        0 to 1.
     verdict, guarantee : str
         The same in words, and what the numbers rest on.
     by_group : dict of names to estimates
@@ -367,20 +471,29 @@ class ShiftEstimate:
     _of: str = field(default="", repr=False)
 
     def adapt(self) -> Any:
-        """The calibrator for the new class frequencies, like any other; see `reweight_classes`."""
+        """The calibrator for the new class frequencies, like any other; see
+        `reweight_classes`.
+        """
         if not self.holds:
-            words = f"The probabilities would be those of wrong class frequencies: {self.verdict}."
+            words = (
+                "The probabilities would be those of wrong class frequencies: "
+                f"{self.verdict}."
+            )
             warn_user(words)
         return self._calibrator._reweight(self.weights)
 
     @property
     def label_shares(self) -> FloatArray:
-        """The share of rows with each label, (classes,): counted, so true whatever changed."""
+        """The share of rows with each label, (classes,): counted, so true whatever
+        changed.
+        """
         return np.asarray(self.confusion.sum(axis=0))
 
     @property
     def label_accuracy(self) -> FloatArray:
-        """The expected accuracy of the rows with each label, (classes,); NaN if there are none."""
+        """The expected accuracy of the rows with each label, (classes,); NaN if
+        there are none.
+        """
         with np.errstate(invalid="ignore"):
             return np.asarray(np.diag(self.confusion) / self.label_shares)
 
@@ -388,16 +501,25 @@ class ShiftEstimate:
     def guarantee(self) -> str:
         """What the numbers rest on, in words."""
         words = (
-            "Valid if rows of each class are distributed as in the calibration data; the interval "
-            "of the accuracy also if scores are as reliable as there. A few out-of-distribution "
-            "rows can go unnoticed; accuracy is then closer to the lower bound."
+            "Valid if rows of each class are distributed as in the calibration data; "
+            "the interval of the accuracy also if scores are as reliable as there. A "
+            "few out-of-distribution rows can go unnoticed; accuracy is then closer to "
+            "the lower bound."
         )
         if not self.holds:
-            words = "Without labels these rows do not determine the accuracy, the class "
-            words += "frequencies, or whether guarantees of probabilities, sets and abstention "
+            words = (
+                "Without labels these rows do not determine the accuracy, the class "
+            )
+            words += (
+                "frequencies, or whether guarantees of probabilities, sets and "
+                "abstention "
+            )
             words += "still hold."
         elif self.verdict == MOVED:
-            words += " Corrupted inputs can mimic label shift; check that the estimated class "
+            words += (
+                " Corrupted inputs can mimic label shift; check that the estimated "
+                "class "
+            )
             words += "frequencies are plausible."
         return words
 
@@ -407,53 +529,82 @@ class ShiftEstimate:
 
         low, high = self.accuracy_interval
         p = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
-        lines = [f"{self.n:,} rows: {self.verdict} (p {f'= {p:.2g}' if p > 1e-6 else '< 1e-6'})."]
+        lines = [
+            f"{self.n:,} rows: {self.verdict} (p "
+            f"{f'= {p:.2g}' if p > 1e-6 else '< 1e-6'})."
+        ]
         if self.holds:
-            new, old = self.class_frequencies, self.old_class_frequencies
+            new = self.class_frequencies
+            old = self.old_class_frequencies
             order = np.argsort(-np.abs(new - old), kind="stable")
-            known = np.ptp(self.class_frequencies_interval, axis=1) < 0.9  # others are left out
+            known = (
+                np.ptp(self.class_frequencies_interval, axis=1) < 0.9
+            )  # others are left out
             order = order[known[order]][:_SHOWN]
             parts = [f"{name(k)} {new[k]:.1%} (was {old[k]:.1%})" for k in order]
             others = " and others" if old.size > len(parts) else ""
-            shown = f"{', '.join(parts)}{others}" if parts else "not determined by these rows"
+            shown = (
+                f"{', '.join(parts)}{others}"
+                if parts
+                else "not determined by these rows"
+            )
             lines += [
-                f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting "
-                f"to the new class frequencies {self.adapted_accuracy:.1%}.",
+                f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); "
+                "after adapting to the new class frequencies "
+                f"{self.adapted_accuracy:.1%}.",
                 f"Class frequencies: {shown}.",
             ]
-        lines += [self.guarantee] if self.holds else [self.guarantee, _REMEDIES[self.verdict]]
+        lines += (
+            [self.guarantee]
+            if self.holds
+            else [self.guarantee, _REMEDIES[self.verdict]]
+        )
         for title, found in list(self.by_group.items())[:20]:
             low, high = found.accuracy_interval
-            accuracy = f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), " * found.holds
+            accuracy = (
+                f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), "
+                * found.holds
+            )
             lines += [f"{title}, {found.n:,} rows: {accuracy}{found.verdict}."]
         if self.unseen.size:
             names = ", ".join(name(k, "") for k in self.unseen[:_SHOWN])
             more = " and more" if self.unseen.size > _SHOWN else ""
-            lines += [f"Not in the fit, so they cannot be found: classes {names}{more}."]
+            lines += [
+                f"Not in the fit, so they cannot be found: classes {names}{more}."
+            ]
         return "\n".join(lines)
 
 
 def estimate_shift(
-    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, groups: Any
+    calibrator: Any,
+    rule: Rule,
+    data: Logits,
+    counts: FloatArray,
+    delta: float,
+    groups: Any,
 ) -> ShiftEstimate:
-    """Class frequencies and accuracy of checked rows, of all and of each of the `groups` if given.
+    """Class frequencies and accuracy of checked rows, of all and of each of the
+    `groups` if given.
 
-    `rule` is that of the calibrator, or without groups. If it needs groups, rows of a group are
-    compared with the examples of that group in the fit.
+    `rule` is that of the calibrator, or without groups. If it needs groups, rows of a
+    group are compared with the examples of that group in the fit.
     """
     every = calibrator.kept_.class_scores
     if (k := every.farthest_off) is not None:
         warn_user(
-            f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
-            f"{calibrator.name} assume {every.assumed_frequencies[k]:.1%} of class {k}, where "
-            f"{every.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
-            "frequencies and intervals wrong. Fit `hokical.auto`."
+            "`estimate_shift` needs probabilities that are calibrated for each class: "
+            f"those of {calibrator.name} assume {every.assumed_frequencies[k]:.1%} of "
+            f"class {k}, where {every.frequencies[k]:.1%} of the labels of the fit "
+            "are. Alarms may be false, and frequencies and intervals wrong. Fit "
+            "`hokical.auto`."
         )
-    coding, codes = rule.needed_groups, data.codes
+    coding = rule.needed_groups
+    codes = data.codes
     known = None if coding is None else calibrator.kept_.group_scores
     if coding is None and groups is not None:
         coding, codes = GroupCoding.read(groups, data.n_rows)
-    whole, by_group = _estimate(calibrator, rule, data, counts, delta, every), {}
+    whole = _estimate(calibrator, rule, data, counts, delta, every)
+    by_group = {}
     if coding is None:
         return whole
     cells, place = np.unique(codes, axis=0, return_inverse=True)
@@ -462,7 +613,10 @@ def estimate_shift(
         own = np.flatnonzero(place.ravel() == i)
         if not counts[own].any():
             continue
-        options: dict[str, Any] = {"n_tests": len(cells), "around": whole.class_frequencies}
+        options: dict[str, Any] = {
+            "n_tests": len(cells),
+            "around": whole.class_frequencies,
+        }
         scores = every
         if known is not None:  # of the group, if it had enough examples
             same = np.flatnonzero((known.codes == cell).all(axis=1))
@@ -475,28 +629,41 @@ def estimate_shift(
 
 
 def _estimate(
-    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, known: ClassScores,
-    *, around: FloatArray | None = None, n_tests: int = 1, unknown: bool = False,
-) -> ShiftEstimate:  # fmt: skip
+    calibrator: Any,
+    rule: Rule,
+    data: Logits,
+    counts: FloatArray,
+    delta: float,
+    known: ClassScores,
+    *,
+    around: FloatArray | None = None,
+    n_tests: int = 1,
+    unknown: bool = False,
+) -> ShiftEstimate:
     """The estimate of some rows, and whether only the class frequencies changed.
 
-    `around` are the frequencies of more rows, `n_tests` is how many such estimates there are. If
-    the fit has too few examples of the group of the rows, it is `unknown` what its classes are
-    like.
+    `around` are the frequencies of more rows, `n_tests` is how many such estimates
+    there are. If the fit has too few examples of the group of the rows, it is `unknown`
+    what its classes are like.
     """
-    sketch, hashes = calibrator.kept_.fit_rows, calibration_data.row_hashes(data)
+    sketch = calibrator.kept_.fit_rows
+    hashes = calibration_data.row_hashes(data)
     if sketch is not None and sketch.has_twins:
         order = np.argsort(hashes, kind="stable")
         total = counts[order]
     else:  # one row of each hash, if the rows of the fit differed too; in no order
         _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
         total = np.bincount(place, counts).astype(np.float64)
-    rows, total = data.take(order[total > 0.0]), total[total > 0.0]
+    rows = data.take(order[total > 0.0])
+    total = total[total > 0.0]
     given = (total / total.sum(), int(np.count_nonzero(counts)), known, around)
     found = ClassFrequencies(rule, rows, *given)
     unsure, lost = found.uncertain_labels()
-    # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
-    fits = min(1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
+    # Three tests, by Bonferroni: labels that are surer than they should be have a
+    # ninth.
+    fits = min(
+        1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure))
+    )
     change = min(1.0, n_tests * found.change_p_value())
     verdict = TOO_FEW if unknown else _judge(found, fits, change, calibrator)
     holds = verdict in (SAME, MOVED)
@@ -509,12 +676,15 @@ def _estimate(
     unseen = np.flatnonzero(known.count == 0.0)
     shares = _interval(found.share, found.variance, reach, 1.0 / found.n)
     # As of Poisson counts, whose upper end is further away.
-    shares[:, 1] = np.minimum(shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * found.n), 1.0)
+    shares[:, 1] = np.minimum(
+        shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * found.n), 1.0
+    )
     shares[unseen] = 0.0, 1.0
     if verdict == SAME:  # the old frequencies are among those that explain the rows
         shares[:, 0] = np.minimum(shares[:, 0], known.frequencies)
         shares[:, 1] = np.maximum(shares[:, 1], known.frequencies)
-    # By the evidence: those of the fit unless they are ruled out, the estimates if they are so far.
+    # By the evidence: those of the fit unless they are ruled out, the estimates if they
+    # are so far.
     evidence = max(0.0, 1.0 - change / _TEST_LEVEL)
     return ShiftEstimate(
         n=found.n_rows,
@@ -538,24 +708,32 @@ def _estimate(
     )
 
 
-def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: float) -> FloatArray:
+def _interval(
+    middle: FloatArray, variance: FloatArray, reach: float, step: float
+) -> FloatArray:
     """Intervals (k, 2) in [0, 1] of so many standard errors and a step."""
     far = reach * np.sqrt(np.maximum(variance, 1e-300)) + step
     return np.asarray(np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0))
 
 
 def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any) -> str:
-    """The verdict; first whether there is any, as tests on other ground are not at their level."""
-    known, examples = found.known, 1.0 / found.noise.sum()
+    """The verdict; first whether there is any, as tests on other ground are not at
+    their level.
+    """
+    known = found.known
+    examples = 1.0 / found.noise.sum()
     if min(fits, change) >= _TEST_LEVEL:
         return SAME
     unknown = known.implied is None and getattr(calibrator, "name", "") == "hoki"
     if unknown or known.farthest_off is not None:
         return OFF
-    # Examples after reweighting are too few below 50, or half of those before; and of the class
-    # that decides how uncertain the new frequencies are below 8.
+    # Examples after reweighting are too few below 50, or half of those before; and of
+    # the class that decides how uncertain the new frequencies are below 8.
     before = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
-    few = examples < min(50.0, 0.5 * before) or known.effective[found.noise.argmax()] < 8.0
+    few = (
+        examples < min(50.0, 0.5 * before)
+        or known.effective[found.noise.argmax()] < 8.0
+    )
     if change < _TEST_LEVEL and few:
         return TOO_FEW
     if fits >= _TEST_LEVEL:
@@ -563,17 +741,24 @@ def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any)
     return OFF if known.implied is None else BROKEN
 
 
-def class_weights(rule: Rule, known: ClassScores, frequencies: Any, names: Any) -> FloatArray:
+def class_weights(
+    rule: Rule, known: ClassScores, frequencies: Any, names: Any
+) -> FloatArray:
     """New frequencies of the classes divided by those of the fit, (classes,)."""
     n_classes = known.count.size
     if isinstance(frequencies, Mapping):
         frequencies = in_order(frequencies, names or range(n_classes))
     asked = to_numpy(frequencies, "frequencies")
-    right = asked.shape == (n_classes,) and asked.dtype.kind in "iuf" and (asked >= 0.0).all()
+    right = (
+        asked.shape == (n_classes,)
+        and asked.dtype.kind in "iuf"
+        and (asked >= 0.0).all()
+    )
     if not right or not abs(asked.sum() - 1.0) <= 1e-3:
         raise ValueError(
-            f"`frequencies` must have one number for each class, ({n_classes},), at least 0, and "
-            f"sum to 1; got shape {asked.shape}: {asked}. Divide counts by their sum."
+            f"`frequencies` must have one number for each class, ({n_classes},), at "
+            f"least 0, and sum to 1; got shape {asked.shape}: {asked}. Divide counts "
+            "by their sum."
         )
     asked = asked.astype(np.float64)
     gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
@@ -588,34 +773,47 @@ def class_weights(rule: Rule, known: ClassScores, frequencies: Any, names: Any) 
     if guessed.size:
         some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
         warn_user(
-            f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
-            f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are "
-            "all probabilities that follow. Fit with examples of them, or give them frequency 0."
+            f"`frequencies` give {asked[guessed].sum():.1%} to classes without an "
+            f"example in the fit, such as {', '.join(some)}: their frequency in the "
+            "fit is a guess, and so are all probabilities that follow. Fit with "
+            "examples of them, or give them frequency 0."
         )
     return weights
 
 
 def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
-    """The values of a mapping in the order of the classes, each of which must have one."""
+    """The values of a mapping in the order of the classes, each of which must have
+    one.
+    """
     if set(frequencies) != set(names):
         lacking = [name for name in names if name not in frequencies][:5]
         other = [name for name in frequencies if name not in names][:5]
         raise ValueError(
-            "`frequencies` must have a value for each class and for nothing else; none for "
-            f"{lacking}, not classes: {other}. A class that does not occur has the frequency 0."
+            "`frequencies` must have a value for each class and for nothing else; "
+            f"none for {lacking}, not classes: {other}. A class that does not occur "
+            "has the frequency 0."
         )
     return [frequencies[name] for name in names]
 
 
-def reweight(rule: Rule, kept: CalibrationData, ratio: FloatArray) -> tuple[Rule, CalibrationData]:
-    """Rule and data for rows among which each class is `ratio` (classes,) times as frequent."""
-    known, sample, groups = kept.class_scores, kept.fit_conformity, kept.group_scores
+def reweight(
+    rule: Rule, kept: CalibrationData, ratio: FloatArray
+) -> tuple[Rule, CalibrationData]:
+    """Rule and data for rows among which each class is `ratio` (classes,) times as
+    frequent.
+    """
+    known = kept.class_scores
+    sample = kept.fit_conformity
+    groups = kept.group_scores
     assert known is not None
     if isinstance(rule, SetRule):
-        raise ValueError("class frequencies must be set before sets: `with_sets` comes last.")
+        raise ValueError(
+            "class frequencies must be set before sets: `with_sets` comes last."
+        )
     total = ratio
     if isinstance(rule, BalancedRule):
-        total, rule = rule.weights * ratio, rule.rule
+        total = rule.weights * ratio
+        rule = rule.rule
     own = None
     if sample is not None and (held := ratio[sample.labels] > 0.0).any():
         own = sample.take(held)
@@ -625,7 +823,9 @@ def reweight(rule: Rule, kept: CalibrationData, ratio: FloatArray) -> tuple[Rule
         own = replace(own, weights=counts / counts.max(), unit=unit)
     seen = ratio if (ratio * known.count).any() else np.ones_like(ratio)
     if groups is not None:
-        groups = replace(groups, scores=tuple(each.reweighted(ratio) for each in groups.scores))
+        groups = replace(
+            groups, scores=tuple(each.reweighted(ratio) for each in groups.scores)
+        )
     left = replace(
         kept.without_fit().without_held_out(),
         fit_conformity=own,
@@ -642,15 +842,27 @@ def drop_groups(rule: Any) -> Any:
     return replace(rule, rule=drop_groups(rule.rule))
 
 
-def sample_rows(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
-    """The rows, or this many of them, chosen by their numbers; a lazy array's in memory."""
+def sample_rows(
+    logits: Any, weights: Any, n_rows: int
+) -> tuple[Any, Any, IntArray | None]:
+    """The rows, or this many of them, chosen by their numbers; a lazy array's in
+    memory.
+    """
     lazy = lazy_arrays(logits) is not None
     if lazy and np.isnan(logits.shape[0]):
         logits = logits.compute_chunk_sizes()
-    total = getattr(logits, "n_rows", len(logits) if hasattr(logits, "__len__") else n_rows)
+    total = getattr(
+        logits, "n_rows", len(logits) if hasattr(logits, "__len__") else n_rows
+    )
     rows = None
     if total > n_rows:
-        rows = np.sort(np.argpartition(calibration_data.row_draws(0, total), n_rows)[:n_rows])
+        rows = np.sort(
+            np.argpartition(calibration_data.row_draws(0, total), n_rows)[:n_rows]
+        )
         logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
-        weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
+        weights = (
+            None
+            if weights is None
+            else np.asarray(to_numpy(weights, "sample_weight"))[rows]
+        )
     return (np.asarray(logits) if lazy else logits), weights, rows

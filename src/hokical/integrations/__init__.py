@@ -1,4 +1,6 @@
-"""Shells around other libraries, each loaded when it is asked for: `hokical.integrations.torch`."""
+"""Shells around other libraries, each loaded when it is asked for:
+`hokical.integrations.torch`.
+"""
 
 from importlib import import_module
 from typing import Any

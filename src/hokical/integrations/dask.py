@@ -1,11 +1,13 @@
-"""Dask arrays (extra `dask`): fits and metrics as reductions, predictions when asked for.
+"""Dask arrays (extra `dask`): fits and metrics as reductions, predictions when asked
+for.
 
-`fit(logits, labels)`, `predict...` and the metrics find their way here through `BACKEND` when they
-are given Dask arrays. Every task is a pure function of its blocks, so a scheduler may run it again
-on another worker when one dies: nothing is lost or counted twice. Hoki's table of unweighted rows
-is a sum of whole numbers, and therefore the same to the bit however the blocks are cut. Other
-methods are fitted in memory on all rows or, of more than 4 million logits, on a sample of rows that
-does not depend on the blocks.
+`fit(logits, labels)`, `predict...` and the metrics find their way here through
+`BACKEND` when they are given Dask arrays. Every task is a pure function of its blocks,
+so a scheduler may run it again on another worker when one dies: nothing is lost or
+counted twice. Hoki's table of unweighted rows is a sum of whole numbers, and therefore
+the same to the bit however the blocks are cut. Other methods are fitted in memory on
+all rows or, of more than 4 million logits, on a sample of rows that does not depend on
+the blocks.
 """
 
 import operator
@@ -35,19 +37,30 @@ class DaskBackend(NumpyBackend):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
-    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+    def predict(
+        self, calibrator: Any, what: str, array: Array, **options: Any
+    ) -> Array:
         """A prediction as a Dask array, computed block by block when asked for."""
         _check_matrix(array)
         # A later fit must not change what is computed later.
         work = {"calibrator": deepcopy(calibrator), "what": what, "options": options}
-        empty = _predict(np.zeros((1, int(array.shape[1]))), **work)[:0]  # or an error, at once
+        empty = _predict(np.zeros((1, int(array.shape[1]))), **work)[
+            :0
+        ]  # or an error, at once
         rows = _whole_rows(array)
-        kept = {"chunks": (rows.chunks[0], empty.shape[1:])} if empty.ndim > 1 else {"drop_axis": 1}
+        kept = (
+            {"chunks": (rows.chunks[0], empty.shape[1:])}
+            if empty.ndim > 1
+            else {"drop_axis": 1}
+        )
         known = {"dtype": empty.dtype, "meta": empty, "empty": empty}
         return rows.map_blocks(_predict, **work, **known, **kept)
 
     def reduce_rows(
-        self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
+        self,
+        make: Callable[..., Any],
+        combine: Callable[[Any, Any], Any],
+        arrays: Sequence[Any],
     ) -> Any:
         blocks = _align(arrays)
         return _reduce_tree([(make, *part) for part, _ in blocks], combine)
@@ -60,15 +73,15 @@ BACKEND.lazy = BACKEND
 class DaskPartition(Partition):
     """Blocks of Dask arrays, worked on where they are.
 
-    `logits` (n, classes) are a Dask array; `labels` and `sample_weight` (n,), or None, are in
-    chunks of any sizes, or in memory.
+    `logits` (n, classes) are a Dask array; `labels` and `sample_weight` (n,), or None,
+    are in chunks of any sizes, or in memory.
     """
 
     def __init__(self, logits: Any, labels: Any, sample_weight: Any = None) -> None:
         if labels is None:
             raise ValueError(
-                "a fit requires y to be passed, but the target y is None: give `labels`, the true "
-                "class of each row, beside a Dask array."
+                "a fit requires y to be passed, but the target y is None: give "
+                "`labels`, the true class of each row, beside a Dask array."
             )
         _check_matrix(logits)
         self.blocks = _align([logits, labels, sample_weight])
@@ -80,11 +93,14 @@ class DaskPartition(Partition):
 
 
 def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> Any:
-    """What calls make of the blocks that have rows, combined in order, a few at a time."""
+    """What calls make of the blocks that have rows, combined in order, a few at a
+    time.
+    """
     if not tasks:
         raise ValueError("arrays must have at least one row; got none.")
     delayed = partial(import_dask("dask").delayed, pure=True)
-    join, results = delayed(reduce), [delayed(_call)(*task) for task in tasks]
+    join = delayed(reduce)
+    results = [delayed(_call)(*task) for task in tasks]
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]
@@ -92,28 +108,37 @@ def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> A
 
 
 def _align(arrays: Sequence[Any]) -> list[tuple[list[Any], int]]:
-    """Delayed blocks of the arrays that are not None, cut alike, and the number of their first row.
+    """Delayed blocks of the arrays that are not None, cut alike, and the number of
+    their first row.
 
-    They have whole rows, and at least one. Chunks of unknown sizes are counted first, which
-    computes what made them unknown.
+    They have whole rows, and at least one. Chunks of unknown sizes are counted first,
+    which computes what made them unknown.
     """
-    da, known = import_dask("dask.array"), []
+    da = import_dask("dask.array")
+    known = []
     for array in (array for array in arrays if array is not None):
-        lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
+        lazy = (
+            array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
+        )
         unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
         known.append(lazy.compute_chunk_sizes() if unknown else lazy)
     counts = [int(array.shape[0]) for array in known]
     if len(set(counts)) > 1:
         raise ValueError(f"all arrays must have as many rows; got {counts}.")
     rows = known[0].chunks[0]
-    cut = [_whole_rows(array.rechunk({0: rows})).to_delayed().reshape(-1) for array in known]
+    cut = [
+        _whole_rows(array.rechunk({0: rows})).to_delayed().reshape(-1)
+        for array in known
+    ]
     first = np.cumsum([0, *rows[:-1]]).tolist()
     return [(part, k) for *part, k, n in zip(*cut, first, rows, strict=True) if n]
 
 
 def _whole_rows(array: Any) -> Any:
     """The same with all columns of a row in one chunk."""
-    return array.rechunk({1: -1}) if array.ndim == 2 and array.numblocks[1] > 1 else array
+    return (
+        array.rechunk({1: -1}) if array.ndim == 2 and array.numblocks[1] > 1 else array
+    )
 
 
 def _check_matrix(logits: Any) -> None:
@@ -131,12 +156,18 @@ def _call(task: Callable[..., Any], *parts: Any) -> Any:
         return task(*parts)
 
 
-def _work_on(work: Callable[[Examples], Any], part: Any, first_row: int, n_classes: int) -> Any:
+def _work_on(
+    work: Callable[[Examples], Any], part: Any, first_row: int, n_classes: int
+) -> Any:
     return work(check_block(Rows(*part), first_row, n_classes))
 
 
 def _predict(
-    block: AnyArray, calibrator: Calibrator, what: Any, options: dict[str, Any], empty: Any = None
+    block: AnyArray,
+    calibrator: Calibrator,
+    what: Any,
+    options: dict[str, Any],
+    empty: Any = None,
 ) -> Any:
     if not len(block):
         return empty

@@ -7,7 +7,9 @@ from hokical._core.arrays import AnyArray, Array, Backend
 
 
 class JaxBackend(Backend):
-    """JAX has float64 only where it is asked for; here it is, for the length of a call."""
+    """JAX has float64 only where it is asked for; here it is, for the length of a
+    call.
+    """
 
     def from_host(self, array: AnyArray, like: Array) -> Array:
         return self.namespace(like).asarray(array)

@@ -1,10 +1,11 @@
 """A scikit-learn classifier with calibrated confidence. Needs `hokical[sklearn]`.
 
-An ensemble keeps the models of the folds, each with a calibrator that was fitted on the held-out
-part of its fold, and averages their probabilities. Without it, the scores of all held-out parts are
-pooled, one calibrator is fitted on them, and the estimator is fitted again on all the data: one
-model, as fast as the estimator alone. It has seen more data than the models of the folds, so its
-scores are of another scale than those that the calibrator was fitted on.
+An ensemble keeps the models of the folds, each with a calibrator that was fitted on the
+held-out part of its fold, and averages their probabilities. Without it, the scores of
+all held-out parts are pooled, one calibrator is fitted on them, and the estimator is
+fitted again on all the data: one model, as fast as the estimator alone. It has seen
+more data than the models of the folds, so its scores are of another scale than those
+that the calibrator was fitted on.
 """
 
 from __future__ import annotations
@@ -31,8 +32,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, _safe_indexing, column_or_1d, get_tags, indexable, validation
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils import (
+    Tags,
+    _safe_indexing,
+    column_or_1d,
+    get_tags,
+    indexable,
+    validation,
+)
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    process_routing,
+)
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.parallel import Parallel, delayed
@@ -68,62 +80,71 @@ class CalibratedClassifier(
 ):
     """Wrap a classifier so that its confidence is calibrated.
 
-    Logits are the estimator's `decision_function`, or the logarithm of its `predict_proba`. There,
-    a probability of 0 shows the estimator's resolution (no tree voted for the class): zeros are
-    raised to half the smallest probability seen on held-out data, or to 2.2e-16 if that is more.
-    The most likely class of the calibrated probabilities is predicted, as by scikit-learn's own;
-    `keep_labels=True` predicts the estimator's.
+    Logits are the estimator's `decision_function`, or the logarithm of its
+    `predict_proba`. There, a probability of 0 shows the estimator's resolution (no tree
+    voted for the class): zeros are raised to half the smallest probability seen on
+    held-out data, or to 2.2e-16 if that is more. The most likely class of the
+    calibrated probabilities is predicted, as by scikit-learn's own; `keep_labels=True`
+    predicts the estimator's.
 
     Parameters
     ----------
     estimator : scikit-learn classifier
         Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
     method : str or Calibrator
-        A name in the registry, or a calibrator. scikit-learn's names work too: "temperature",
-        "sigmoid" (`platt`; of more than two classes `vecs`, a slope and an intercept for each) and
-        "isotonic" (`irova_ts`, an isotonic regression of each class against the others).
+        A name in the registry, or a calibrator. scikit-learn's names work too:
+        "temperature", "sigmoid" (`platt`; of more than two classes `vecs`, a slope and
+        an intercept for each) and "isotonic" (`irova_ts`, an isotonic regression of
+        each class against the others).
     cv : int, splitter, iterable of (train, test) or "prefit"
-        How to hold out data; an int is a number of stratified folds, not shuffled. Every held-out
-        prediction counts once, so splits may overlap or omit examples. With "prefit", or if the
-        estimator is a `FrozenEstimator`, the estimator has been fitted on other data, and all the
-        data is used to calibrate. Prefer `FrozenEstimator`: it survives `clone`, and so a search.
+        How to hold out data; an int is a number of stratified folds, not shuffled.
+        Every held-out prediction counts once, so splits may overlap or omit examples.
+        With "prefit", or if the estimator is a `FrozenEstimator`, the estimator has
+        been fitted on other data, and all the data is used to calibrate. Prefer
+        `FrozenEstimator`: it survives `clone`, and so a search.
     keep_labels : bool
-        True: `predict` gives the estimator's own label, the class of its largest score, with every
-        method that preserves labels (see `hokical methods`), and
-        `predict_confidence` the probability of that label. Another class can then have the largest
-        entry of `predict_proba`, whose probabilities are the same either way. It takes precedence
-        over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
+        True: `predict` gives the estimator's own label, the class of its largest score,
+        with every method that preserves labels (see `hokical methods`), and
+        `predict_confidence` the probability of that label. Another class can then have
+        the largest entry of `predict_proba`, whose probabilities are the same either
+        way. It takes precedence over the `keep_labels` of an `AutoCalibrator` that is
+        given as `method`.
     ensemble : bool or "auto"
         True: the mean of the calibrated probabilities of the models of the folds, as in
-        scikit-learn; "auto" is True with at least 500 examples, unless the estimator is fitted
-        already, or with `keep_labels`: a fold of fewer is too small for a calibrator of its own.
-        False: one model, fitted on all the data, as fast as the estimator alone.
+        scikit-learn; "auto" is True with at least 500 examples, unless the estimator is
+        fitted already, or with `keep_labels`: a fold of fewer is too small for a
+        calibrator of its own. False: one model, fitted on all the data, as fast as the
+        estimator alone.
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
 
     Attributes
     ----------
-    classes_ : (classes,), the labels, in the order of the columns of `predict_proba`; of several
-        labels, their column numbers
+    classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
+        of several labels, their column numbers
     models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
-    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an ensemble,
-        one that takes the logarithms of the mean probabilities, for guarantees
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an
+        ensemble, one that takes the logarithms of the mean probabilities, for
+        guarantees
     reason_ : what the default chose, and why
-    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the next
-    lowest_logit_ : logits are raised to this; -inf if they come from `decision_function`
+    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
+        next
+    lowest_logit_ : logits are raised to this; -inf if they come from
+        `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
     Notes
     -----
-    An example whose class does not occur in the training part of its fold is not used to calibrate,
-    with a warning: the final model would not make that mistake. For the other examples of the fold
-    that class is masked (-inf), as it was for the fold's model. A fold whose training part has
-    only one class is not used at all.
+    An example whose class does not occur in the training part of its fold is not used
+    to calibrate, with a warning: the final model would not make that mistake. For the
+    other examples of the fold that class is masked (-inf), as it was for the fold's
+    model. A fold whose training part has only one class is not used at all.
 
-    `sample_weight` trains the estimator, if its `fit` (or that of the last step of a Pipeline)
-    takes it, and the calibrator goes by `calibration_weight` alone: class weights in training would
-    otherwise make probabilities of a population in which classes are as common as weighted. There
-    is no `decision_function`: it would rank examples by raw scores, unlike `predict_proba`.
+    `sample_weight` trains the estimator, if its `fit` (or that of the last step of a
+    Pipeline) takes it, and the calibrator goes by `calibration_weight` alone: class
+    weights in training would otherwise make probabilities of a population in which
+    classes are as common as weighted. There is no `decision_function`: it would rank
+    examples by raw scores, unlike `predict_proba`.
 
     Examples
     --------
@@ -133,38 +154,60 @@ class CalibratedClassifier(
     >>> X, y = load_wine(return_X_y=True)
     >>> forest = RandomForestClassifier(20, random_state=0)
     >>> model = CalibratedClassifier(forest, method="temps").fit(X[::2], y[::2])
-    >>> model.predict_proba(X[1::2]).shape, bool(model.predict_confidence(X[1::2]).min() > 1 / 3)
+    >>> (
+    ...     model.predict_proba(X[1::2]).shape,
+    ...     bool(model.predict_confidence(X[1::2]).min() > 1 / 3),
+    ... )
     ((89, 3), True)
     """
 
     def __init__(
-        self, estimator: Any, *, method: str | Calibrator = "auto",
-        cv: int | Literal["prefit"] | Any = 5, keep_labels: bool = False,
-        ensemble: bool | Literal["auto"] = "auto", n_jobs: int | None = None,
-    ) -> None:  # fmt: skip
-        self.estimator, self.method, self.cv = estimator, method, cv
-        self.keep_labels, self.ensemble, self.n_jobs = keep_labels, ensemble, n_jobs
+        self,
+        estimator: Any,
+        *,
+        method: str | Calibrator = "auto",
+        cv: int | Literal["prefit"] | Any = 5,
+        keep_labels: bool = False,
+        ensemble: bool | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.keep_labels = keep_labels
+        self.ensemble = ensemble
+        self.n_jobs = n_jobs
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, calibration_weight: Any = None,
-        calibration_groups: Any = None, **params: Any,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        calibration_weight: Any = None,
+        calibration_groups: Any = None,
+        **params: Any,
+    ) -> Self:
         """Fit the estimator and calibrate it on held-out data.
 
-        `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
-        lists. `y` (n,) are labels, numbers or text; or (n, labels) of 0 and 1, labels that do not
-        exclude each other, for which probabilities are (n, labels). `sample_weight` (n,) says how
-        much each example counts in training, `calibration_weight` (n,) how much it counts in the
-        calibration; rows of weight 0 calibrate nothing. `params` are those of the estimator's
-        `fit`, such as `cat_features` or `eval_set`, cut by fold where they have an entry per row;
-        `groups` (n,) is the splitter's. With scikit-learn's metadata routing they go to whom they
-        are requested by.
+        `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse
+        matrices, lists. `y` (n,) are labels, numbers or text; or (n, labels) of 0 and
+        1, labels that do not exclude each other, for which probabilities are (n,
+        labels). `sample_weight` (n,) says how much each example counts in training,
+        `calibration_weight` (n,) how much it counts in the calibration; rows of weight
+        0 calibrate nothing. `params` are those of the estimator's `fit`, such as
+        `cat_features` or `eval_set`, cut by fold where they have an entry per row;
+        `groups` (n,) is the splitter's. With scikit-learn's metadata routing they go to
+        whom they are requested by.
 
-        `calibration_groups` (n,), or several columns, are groups of people, sites, subjects that
-        the calibrator learns from, see `AutoCalibrator.fit`; the estimator does not see them. If
-        they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
+        `calibration_groups` (n,), or several columns, are groups of people, sites,
+        subjects that the calibrator learns from, see `AutoCalibrator.fit`; the
+        estimator does not see them. If they clearly help, predictions need them, as
+        `groups`: `predict_proba(X, groups=...)`.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
+        for name in [
+            name for name in vars(self) if name.endswith("_")
+        ]:  # of an earlier fit
             delattr(self, name)
         if not any(hasattr(self.estimator, way) for way in _WAYS):
             rule = "a classifier with `decision_function` or `predict_proba`"
@@ -173,14 +216,19 @@ class CalibratedClassifier(
             # Three classes have three pairs, so the number of columns does not tell.
             if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
                 raise ValueError(
-                    "`estimator` must give one score per class, but has decision_function_shape="
+                    "`estimator` must give one score per class, but has "
+                    "decision_function_shape="
                     "'ovo', scores of pairs. Set it to 'ovr'; the labels stay the same."
                 )
-        reading.pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
+        reading.pair_rows(
+            X, calibration_groups, None, None, ("X", "calibration_groups")
+        )
         X, labels = check_examples(self, X, y, sample_weight)
         validation.validate_data(self, X, skip_check_array=True)
         weights = reading.as_weights(sample_weight, len(labels))
-        known = reading.as_weights(calibration_weight, len(labels), name="calibration_weight")
+        known = reading.as_weights(
+            calibration_weight, len(labels), name="calibration_weight"
+        )
         given = calibration_groups
         groups = None if given is None else read_columns(given, len(labels))
         own, of_splits = self._route(params, weights)
@@ -188,7 +236,8 @@ class CalibratedClassifier(
         calibrator = self._new_calibrator(data)
         used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
         counts = used if known is None else used & (known > 0.0)
-        final, averages = None, not data.several and self._is_ensemble(len(labels))
+        final = None
+        averages = not data.several and self._is_ensemble(len(labels))
         if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
         if data.several:
@@ -198,22 +247,30 @@ class CalibratedClassifier(
         parts = self._hold_out(data, final, of_splits, counts)
         self._fit_rows = calibration_data.RowSketch.from_hashes(example_hashes(X)[used])
         if averages:
-            self.models_ = [self._calibrate(one.model, calibrator, [one], data) for one in parts]
+            self.models_ = [
+                self._calibrate(one.model, calibrator, [one], data) for one in parts
+            ]
             self.calibrator_ = self._calibrate_mean(parts, data)
         else:
             one = self._calibrate(final, calibrator, parts, data)
-            self.models_, self.calibrator_ = [one], one.calibrator
-            self.estimator_, self.lowest_logit_ = final, one.lowest
-        reasons = dict.fromkeys(getattr(pair.calibrator, "reason_", "") for pair in self.models_)
+            self.models_ = [one]
+            self.calibrator_ = one.calibrator
+            self.estimator_ = final
+            self.lowest_logit_ = one.lowest
+        reasons = dict.fromkeys(
+            getattr(pair.calibrator, "reason_", "") for pair in self.models_
+        )
         if any(reasons):
             self.reason_ = "; ".join(reasons)
         return self
 
     def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
-        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
+        """Labels (n,): the most likely class, or the estimator's own with
+        `keep_labels`.
 
-        Several labels are (n, labels) of 0 and 1: those with a probability of at least one half.
-        `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
+        Several labels are (n, labels) of 0 and 1: those with a probability of at least
+        one half. `groups` are those of the rows, here and below, if `fit` learned from
+        `calibration_groups`.
         """
         if self.keep_labels:
             return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
@@ -230,7 +287,9 @@ class CalibratedClassifier(
         return np.asarray(self._ask("predict_proba", X, groups=groups))
 
     def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
-        """The probability (n,) that each predicted label is right; (n, labels) of several."""
+        """The probability (n,) that each predicted label is right; (n, labels) of
+        several.
+        """
         if self.keep_labels:
             return np.asarray(self._ask("predict_confidence", X, groups=groups))
         proba = self.predict_proba(X, groups=groups)
@@ -238,20 +297,39 @@ class CalibratedClassifier(
             return np.maximum(proba, 1.0 - proba)
         return np.asarray(proba.max(axis=1))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
         """Accuracy, as of every classifier in scikit-learn."""
-        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
+        return float(
+            accuracy_score(
+                y, self.predict(X, groups=groups), sample_weight=sample_weight
+            )
+        )
 
     def certify(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
-        cluster: Any = None, counts: bool = False, reused: calibration_data.Reused = "refuse",
-    ) -> Self:  # fmt: skip
-        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        cluster: Any = None,
+        counts: bool = False,
+        reused: calibration_data.Reused = "refuse",
+    ) -> Self:
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and
+        `predict_set`.
 
-        Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows. `cluster` and
-        `counts` are those of `Calibrator.certify`; several labels take no `counts`.
+        Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
+        `cluster` and `counts` are those of `Calibrator.certify`; several labels take no
+        `counts`.
         """
-        options: dict[str, Any] = {"groups": groups, "cluster": cluster, "reused": reused}
+        options: dict[str, Any] = {
+            "groups": groups,
+            "cluster": cluster,
+            "reused": reused,
+        }
         options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
@@ -268,39 +346,53 @@ class CalibratedClassifier(
         `MultilabelCalibrator.predict_set`.
         """
         found = self._ask("predict_set", X, groups=groups, **options)
-        return found if self._several else replace(found, classes=self.classes_.tolist())
+        return (
+            found if self._several else replace(found, classes=self.classes_.tolist())
+        )
 
     def predict_or_abstain(
         self, X: Any, *, groups: Any = None, **options: Any
     ) -> SelectivePrediction:
-        """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
+        """Labels, and which to accept so that at most a fraction `risk` is wrong; see
+        Calibrator.
 
-        Call `certify` first: held-out folds are scored by other models than the final one, and are
-        no proof of what it does. Only a fitted estimator with `decision_function` needs none.
-        Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
-        as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
+        Call `certify` first: held-out folds are scored by other models than the final
+        one, and are no proof of what it does. Only a fitted estimator with
+        `decision_function` needs none. Labels and confidence are those of `predict` and
+        `predict_confidence`. Where a method such as Hoki keeps the estimator's label
+        and another class is more likely, nothing is accepted.
         """
-        found: SelectivePrediction = self._ask("predict_or_abstain", X, groups=groups, **options)
+        found: SelectivePrediction = self._ask(
+            "predict_or_abstain", X, groups=groups, **options
+        )
         if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
             proba = self.predict_proba(X, groups=groups)
-            labels, confidence = proba.argmax(axis=1), proba.max(axis=1)
-            accepted = found.accepted & (labels == found.labels)  # others were not tested
-            found = replace(found, labels=labels, confidence=confidence, accepted=accepted)
+            labels = proba.argmax(axis=1)
+            confidence = proba.max(axis=1)
+            accepted = found.accepted & (
+                labels == found.labels
+            )  # others were not tested
+            found = replace(
+                found, labels=labels, confidence=confidence, accepted=accepted
+            )
         return replace(found, labels=self.classes_[found.labels])
 
     def predict_interval(
         self, X: Any, *, label: Any = None, groups: Any = None, **options: Any
     ) -> FloatArray:
-        """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
+        """An interval (n, 2) for the accuracy of labels with a similar score; see
+        Calibrator.
 
-        With `label`, one of `classes_`, for the probability of that class. Call `certify` first, as
-        for `predict_or_abstain`.
+        With `label`, one of `classes_`, for the probability of that class. Call
+        `certify` first, as for `predict_or_abstain`.
         """
         if label is not None:
             options["label"] = self._place(label)
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
-    def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
+    def detect(
+        self, X: Any, label: Any, *, groups: Any = None, **options: Any
+    ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
         `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
@@ -326,19 +418,25 @@ class CalibratedClassifier(
             raise ValueError(text) from error
 
     def _check_has(self, name: str) -> None:
-        """Raise unless the calibrator has a method, which those of several labels may not."""
+        """Raise unless the calibrator has a method, which those of several labels
+        may not.
+        """
         validation.check_is_fitted(self, "models_")
         if not hasattr(self.calibrator_, name):
             rule = f"`{name}` is for one label per row; this model has several"
-            remedy = "Use `predict_proba`, or `predict_set(X, coverage=0.9)` after `certify`."
+            remedy = (
+                "Use `predict_proba`, or `predict_set(X, coverage=0.9)` after "
+                "`certify`."
+            )
             raise TypeError(f"{rule}. {remedy}")
 
     def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
-        """The action of least expected cost for each row, with what it is expected to cost.
+        """The action of least expected cost for each row, with what it is expected to
+        cost.
 
         `costs` (classes, actions), rows in the order of `classes_`, or of two classes
-        (false_positive, false_negative). Actions are labels if there is a column for each, else
-        column numbers.
+        (false_positive, false_negative). Actions are labels if there is a column for
+        each, else column numbers.
         """
         self._check_has("predict_action")
         table, _ = cost_table(costs, self.classes_.size)
@@ -348,16 +446,22 @@ class CalibratedClassifier(
         return replace(found, actions=self.classes_[found.actions])
 
     def estimate_shift(
-        self, X: Any, *, sample_weight: Any = None, delta: float = 0.05, groups: Any = None
+        self,
+        X: Any,
+        *,
+        sample_weight: Any = None,
+        delta: float = 0.05,
+        groups: Any = None,
     ) -> ShiftEstimate:
-        """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
+        """Class frequencies and accuracy of rows without labels; see
+        `Calibrator.estimate_shift`.
 
-        `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
-        predictions of the fit, which are of the single models of an ensemble: so each row is
-        scored by one of them, and the accuracy is theirs; their mean is usually better. Without
-        an ensemble the final model has seen more data than those of the folds, and "something else
-        changed" may be a false alarm: to rely on it, calibrate a `FrozenEstimator` on data that it
-        has not seen.
+        `adapt()` of what is found is a classifier like this one. Rows are compared with
+        held-out predictions of the fit, which are of the single models of an ensemble:
+        so each row is scored by one of them, and the accuracy is theirs; their mean is
+        usually better. Without an ensemble the final model has seen more data than
+        those of the folds, and "something else changed" may be a false alarm: to rely
+        on it, calibrate a `FrozenEstimator` on data that it has not seen.
         """
         self._check_has("estimate_shift")
         learned = getattr(self.calibrator_, "groups_", None) is not None
@@ -369,12 +473,15 @@ class CalibratedClassifier(
         names = tuple(map(str, self.classes_.tolist()))
         own: dict[str, Any] = {"class_names": names, "_calibrator": self}
         if judge is not self.calibrator_:
-            own["_of"] = " of single models of the ensemble, whose mean is usually better,"
+            own["_of"] = (
+                " of single models of the ensemble, whose mean is usually better,"
+            )
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
     def reweight_classes(self, frequencies: Any) -> Self:
-        """A copy for other class frequencies, which are known; see `Calibrator.reweight_classes`.
+        """A copy for other class frequencies, which are known; see
+        `Calibrator.reweight_classes`.
 
         They are in the order of `classes_`, or a mapping of labels to frequencies.
         """
@@ -384,7 +491,9 @@ class CalibratedClassifier(
         return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
 
     def _reweight(self, weights: FloatArray) -> Self:
-        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
+        """A copy for rows among which each class is `weights` (classes,) times as
+        frequent.
+        """
         return self._change(lambda calibrator: calibrator._reweight(weights))
 
     def _change(self, change: Callable[[Any], Any]) -> Self:
@@ -397,20 +506,29 @@ class CalibratedClassifier(
             twin._single_calibrator = change(self._single_calibrator)
         return twin
 
-    def _logits(self, X: Any, groups: Any = None, *, of_one: bool = False) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest; or those of the mean.
+    def _logits(
+        self, X: Any, groups: Any = None, *, of_one: bool = False
+    ) -> FloatArray:
+        """The estimator's logits (n, classes), raised to the lowest; or those of the
+        mean.
 
-        Or, of each row, those of one model of an ensemble, the same for copies of a row.
+        Or, of each row, those of one model of an ensemble, the same for copies of a
+        row.
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         if hasattr(self, "estimator_"):
             return self.models_[0].logits(X)
-        found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
+        found = [
+            pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_
+        ]
         if of_one:
-            n, twins = len(found[0]), self._fit_rows.has_twins
+            n = len(found[0])
+            twins = self._fit_rows.has_twins
             draws = calibration_data.row_draws(0, n) if twins else example_hashes(X)
-            found = [np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]]
+            found = [
+                np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]
+            ]
         return log_of_mean(found)
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
@@ -420,7 +538,8 @@ class CalibratedClassifier(
             sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
             method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
         calibrator = new_calibrator(method)
-        is_default, grouped = isinstance(calibrator, AutoCalibrator), data.groups is not None
+        is_default = isinstance(calibrator, AutoCalibrator)
+        grouped = data.groups is not None
         learns_none = grouped and not calibrator.method.learns_groups
         if learns_none or (data.several and (grouped or not is_default)):
             rule = '`method` must be "auto" with `calibration_groups`, or several labels, not both'
@@ -431,7 +550,9 @@ class CalibratedClassifier(
         return MultilabelCalibrator() if data.several else calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
+        """Where scikit-learn's metadata go: to the estimator's `fit`, and to the
+        splitter.
+        """
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
@@ -451,9 +572,9 @@ class CalibratedClassifier(
             why = "is fitted already" if self._prefit else "does not take it in `fit`"
             given = {}
             warn_user(
-                f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. Pass the "
-                "weights of a step of a Pipeline as `step__sample_weight`, and those of the "
-                "calibration as `calibration_weight`."
+                f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. "
+                "Pass the weights of a step of a Pipeline as `step__sample_weight`, "
+                "and those of the calibration as `calibration_weight`."
             )
         of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
         return params | given, of_splits
@@ -470,7 +591,9 @@ class CalibratedClassifier(
 
     def _is_ensemble(self, n_examples: int) -> bool:
         one_model = self._prefit or self.keep_labels
-        if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one_model):
+        if self.ensemble not in (True, False, "auto") or (
+            self.ensemble is True and one_model
+        ):
             rule = '`ensemble` must be True, False or "auto", and not True where there is one model'
             remedy = "Leave it out for a fitted estimator and with `keep_labels`."
             raise ValueError(f"{rule}; got {self.ensemble!r}. {remedy}")
@@ -478,14 +601,25 @@ class CalibratedClassifier(
         return enough if self.ensemble == "auto" else bool(self.ensemble)
 
     def _hold_out(
-        self, data: ClassifierExamples, final: Any, of_splits: dict[str, Any], counts: BoolArray
+        self,
+        data: ClassifierExamples,
+        final: Any,
+        of_splits: dict[str, Any],
+        counts: BoolArray,
     ) -> list[HeldOutScores]:
-        """Scores of examples that count and that the model giving them has not seen, by fold."""
-        every, splits = np.arange(len(data.y)), [(None, counts)]
+        """Scores of examples that count and that the model giving them has not seen,
+        by fold.
+        """
+        every = np.arange(len(data.y))
+        splits = [(None, counts)]
         if not self._prefit:
-            splits = check_cv(self.cv, data.y, classifier=True).split(data.X, data.y, **of_splits)
+            splits = check_cv(self.cv, data.y, classifier=True).split(
+                data.X, data.y, **of_splits
+            )
         # A splitter may give masks.
-        parts = [(None if a is None else every[a], every[b][counts[b]]) for a, b in splits]
+        parts = [
+            (None if a is None else every[a], every[b][counts[b]]) for a, b in splits
+        ]
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(data.hold_out)(self.estimator, *part, keep_model=final is None)
             for part in parts
@@ -493,9 +627,10 @@ class CalibratedClassifier(
         n_all = sum(test.size for _, test in parts)
         self.n_calibration_ = sum(part.rows.size for part in found)
         message = (
-            f"{n_all - self.n_calibration_} of {n_all} held-out examples cannot be used for "
-            "calibration, because the training part of their fold lacks their class, or has only "
-            "one class. Use more examples of the rare classes, or a stratified splitter as `cv`."
+            f"{n_all - self.n_calibration_} of {n_all} held-out examples cannot be "
+            "used for calibration, because the training part of their fold lacks "
+            "their class, or has only one class. Use more examples of the rare "
+            "classes, or a stratified splitter as `cv`."
         )
         if not self.n_calibration_:
             raise ValueError(message)
@@ -504,41 +639,59 @@ class CalibratedClassifier(
         return [part for part in found if part.rows.size]
 
     def _calibrate(
-        self, model: Any, calibrator: Any, parts: list[HeldOutScores], data: ClassifierExamples
+        self,
+        model: Any,
+        calibrator: Any,
+        parts: list[HeldOutScores],
+        data: ClassifierExamples,
     ) -> CalibratedFold:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
         if data.several:
-            logits, lowest = np.concatenate([part.scores for part in parts]), -math.inf
+            logits = np.concatenate([part.scores for part in parts])
+            lowest = -math.inf
             if hasattr(model, "predict_proba"):
-                # The largest log-odds but for those of 0 and 1, which are what rounding makes them.
+                # The largest log-odds but for those of 0 and 1, which are what rounding
+                # makes them.
                 size = np.abs(logits)
-                lowest = -math.log(2.0) - float(size.max(where=size < 36.0, initial=0.0))
+                lowest = -math.log(2.0) - float(
+                    size.max(where=size < 36.0, initial=0.0)
+                )
             logits = np.clip(logits, lowest, -lowest)
-            return CalibratedFold(model, calibrator.fit(logits, labels, weights), lowest)
-        classes, lowest = classes_of(model), -math.inf
+            return CalibratedFold(
+                model, calibrator.fit(logits, labels, weights), lowest
+            )
+        classes = classes_of(model)
+        lowest = -math.inf
         if not hasattr(model, "decision_function"):
             lowest = resolution([part.scores for part in parts], classes.size)
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
         labels = class_index(labels, classes, "y")
         fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
         if not self._prefit or lowest > -math.inf:
-            # Scores of the models of folds, or raised to a limit that these very examples set, are
-            # not independent examples of what the final model does.
+            # Scores of the models of folds, or raised to a limit that these very
+            # examples set, are not independent examples of what the final model does.
             fitted.forget_examples()
         return CalibratedFold(model, fitted, lowest)
 
-    def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
-        """A calibrator that keeps probabilities as they are, of which guarantees can be made.
+    def _calibrate_mean(
+        self, parts: list[HeldOutScores], data: ClassifierExamples
+    ) -> Any:
+        """A calibrator that keeps probabilities as they are, of which guarantees can be
+        made.
 
         Another one, for `estimate_shift`, is of the probabilities of single models.
         """
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
-            logits, (_, _, groups) = np.maximum(part.scores, pair.lowest), data.of_parts([part])
+            logits, (_, _, groups) = (
+                np.maximum(part.scores, pair.lowest),
+                data.of_parts([part]),
+            )
             found.append(pair.spread(logits, self.classes_, groups))
         truth, weights, _ = data.of_parts(parts)
-        logits, labels = log_of_mean([np.vstack(found)]), class_index(truth, self.classes_, "y")
+        logits = log_of_mean([np.vstack(found)])
+        labels = class_index(truth, self.classes_, "y")
         fitted: Any = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
         self._single_calibrator = make("temps").fit(logits, labels, weights)
@@ -549,14 +702,17 @@ class CalibratedClassifier(
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
-        tags.input_tags, tags.non_deterministic = inner.input_tags, inner.non_deterministic
+        tags.input_tags = inner.input_tags
+        tags.non_deterministic = inner.non_deterministic
         tags.classifier_tags = inner.classifier_tags or tags.classifier_tags
         return tags
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifierExamples:
-    """Rows, labels and whatever else an estimator is fitted on (`params`), or its calibrator."""
+    """Rows, labels and whatever else an estimator is fitted on (`params`), or its
+    calibrator.
+    """
 
     X: Any
     y: AnyArray
@@ -578,31 +734,42 @@ class ClassifierExamples:
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
         """A clone of the estimator, fitted on all rows or on some of them."""
-        X, y, params = self.X, self.y, self.params
+        X = self.X
+        y = self.y
+        params = self.params
         if rows is not None:
             X, y = _safe_split(estimator, X, y, rows)
             params = validation._check_method_params(self.X, params, rows)
         try:
             fresh = clone(estimator)
-        except RuntimeError:  # CatBoost copies `cat_features`, which `clone` does not accept
+        except (
+            RuntimeError
+        ):  # CatBoost copies `cat_features`, which `clone` does not accept
             fresh = deepcopy(estimator)
         try:
             return fresh.fit(X, y, **params)
         except ValueError as error:
             error.add_note(
-                "If the estimator takes no labels but 0, 1, ..., as XGBoost does, encode them: "
-                "`codes = sklearn.preprocessing.LabelEncoder().fit_transform(y)`."
+                "If the estimator takes no labels but 0, 1, ..., as XGBoost does, "
+                "encode them: `codes = "
+                "sklearn.preprocessing.LabelEncoder().fit_transform(y)`."
             )
             raise
 
     def hold_out(
-        self, estimator: Any, train: IntArray | None, rows: IntArray, *, keep_model: bool
+        self,
+        estimator: Any,
+        train: IntArray | None,
+        rows: IntArray,
+        *,
+        keep_model: bool,
     ) -> HeldOutScores:
         """Fit on some rows, and score other `rows` whose class occurs there.
 
         A fitted estimator, `train` None, scores all of them.
         """
-        model, nothing = estimator, np.empty(0)
+        model = estimator
+        nothing = np.empty(0)
         if train is None:
             X = _safe_indexing(self.X, rows)
         else:
@@ -629,7 +796,9 @@ class HeldOutScores(NamedTuple):
     model: Any = None
 
     def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
-        """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
+        """Logits (rows, classes): none below `lowest`, and -inf for classes the
+        model lacks.
+        """
         out = np.full((self.rows.size, classes.size), -np.inf)
         out[:, class_index(self.known, classes, "y")] = np.maximum(self.scores, lowest)
         return out
@@ -644,10 +813,14 @@ class CalibratedFold:
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:
-        found = read_scores(self.model, X, isinstance(self.calibrator, MultilabelCalibrator))
+        found = read_scores(
+            self.model, X, isinstance(self.calibrator, MultilabelCalibrator)
+        )
         return np.clip(found, self.lowest, -self.lowest)
 
-    def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
+    def spread(
+        self, logits: FloatArray, classes: AnyArray, groups: Any = None
+    ) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
         out = np.zeros((len(logits), classes.size))
         known = class_index(classes_of(self.model), classes, "y")
@@ -660,8 +833,11 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
 
     Of `several` labels, which do not exclude each other, log-odds (n, labels).
     """
-    way = next(way for way in (_WAYS[::-1] if several else _WAYS) if hasattr(estimator, way))
-    found, name = getattr(estimator, way)(X), f"estimator.{way}(X)"
+    way = next(
+        way for way in (_WAYS[::-1] if several else _WAYS) if hasattr(estimator, way)
+    )
+    found = getattr(estimator, way)(X)
+    name = f"estimator.{way}(X)"
     if several and way == "predict_proba":
         return np.asarray(conversion.from_binary_probabilities(found, name=name))
     scores = reading.to_numpy(found, name).astype(np.float64)
@@ -674,25 +850,32 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     elif scores.ndim == 1 and n_classes == 2:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
-        rule = f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}"
+        rule = (
+            f"`{name}` must have one column per class, {n_classes}; got shape "
+            f"{scores.shape}"
+        )
         remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
         raise ValueError(f"{rule}. {remedy}")
     return scores
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
-    """Log of half the smallest probability seen above 0, to which smaller ones are raised.
+    """Log of half the smallest probability seen above 0, to which smaller ones are
+    raised.
 
-    At most half of 1/classes, so that it never reaches the largest probability of a row. At least
-    2.2e-16, the rounding unit of 1: a probability is not known better than its complement, and the
-    1e-300 of a naive Bayes classifier would dominate every sum over examples.
+    At most half of 1/classes, so that it never reaches the largest probability of a
+    row. At least 2.2e-16, the rounding unit of 1: a probability is not known better
+    than its complement, and the 1e-300 of a naive Bayes classifier would dominate every
+    sum over examples.
 
     >>> import numpy as np
     >>> votes = np.log([[0.5, 0.25, 0.25], [0.05, 0.05, 0.9]])
     >>> round(float(np.exp(resolution([votes], 3))), 6)
     0.025
     """
-    seen = min(float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores)
+    seen = min(
+        float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores
+    )
     half = min(seen, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
 
@@ -724,11 +907,15 @@ def log_of_mean(parts: Sequence[FloatArray]) -> FloatArray:
 
 
 def example_hashes(X: Any) -> FloatArray:
-    """A number in [0, 1) for each row (n,) of a table, sparse matrix or list, by its contents."""
+    """A number in [0, 1) for each row (n,) of a table, sparse matrix or list, by its
+    contents.
+    """
     if issparse(X):
         entries = X.tocoo()
         words = np.zeros(entries.shape[0], np.uint64)
-        np.add.at(words, entries.row, calibration_data.number_words(entries.data, entries.col))
+        np.add.at(
+            words, entries.row, calibration_data.number_words(entries.data, entries.col)
+        )
         return calibration_data.scatter(words)
     try:
         table = np.asarray(X)
@@ -746,5 +933,7 @@ def classes_of(estimator: Any) -> AnyArray:
     validation.check_is_fitted(estimator, "classes_")
     classes = np.asarray(estimator.classes_)
     if classes.size < 2:
-        raise ValueError(f"`estimator` must know at least two classes; got 1 class, {classes}.")
+        raise ValueError(
+            f"`estimator` must know at least two classes; got 1 class, {classes}."
+        )
     return classes

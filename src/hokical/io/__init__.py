@@ -27,14 +27,25 @@ from hokical.io.examples import read_examples
 from hokical.io.tables import DataFileError, write_table
 
 __all__ = [
-    "STATED_WORDS", "DataFileError", "Rows", "agreement", "read_examples", "read_lm_eval",
-    "read_logprobs", "read_sequence_logprobs", "read_stated", "write_table",
-]  # fmt: skip
+    "STATED_WORDS",
+    "DataFileError",
+    "Rows",
+    "agreement",
+    "read_examples",
+    "read_lm_eval",
+    "read_logprobs",
+    "read_sequence_logprobs",
+    "read_stated",
+    "write_table",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name == "Examples":
-        deprecated = "`hokical.io.Examples` is called `hokical.io.Rows`; the old name goes in 0.6."
+        deprecated = (
+            "`hokical.io.Examples` is called `hokical.io.Rows`; the old name goes in "
+            "0.6."
+        )
         warn_user(deprecated, FutureWarning)
         return Rows
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

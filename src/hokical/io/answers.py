@@ -1,4 +1,6 @@
-"""Answers of language models: log-probabilities, evaluation logs, agreement of repeated samples."""
+"""Answers of language models: log-probabilities, evaluation logs, agreement of
+repeated samples.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,22 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice
 from hokical._core.logits import TopK
-from hokical.io.tables import DataFileError, find_format, json_records, read_text, report_damage
+from hokical.io.tables import (
+    DataFileError,
+    find_format,
+    json_records,
+    read_text,
+    report_damage,
+)
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
 
 
 class ChoiceScores(NamedTuple):
-    """Scores (n, choices) of the replies that name a choice, their `rows`, and how many do not."""
+    """Scores (n, choices) of the replies that name a choice, their `rows`, and how
+    many do not.
+    """
 
     scores: TopK
     rows: IntArray
@@ -30,9 +40,11 @@ class ChoiceScores(NamedTuple):
 
 
 class SequenceScores(NamedTuple):
-    """Log-probabilities of the replies' texts, their `rows`, and how many replies have none.
+    """Log-probabilities of the replies' texts, their `rows`, and how many replies have
+    none.
 
-    `total` (n,) are sums over the tokens, `n_tokens` (n,) how many there are; `texts` (n,).
+    `total` (n,) are sums over the tokens, `n_tokens` (n,) how many there are; `texts`
+    (n,).
     """
 
     total: FloatArray
@@ -48,38 +60,46 @@ class SequenceScores(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A position of a reply: the token that was sampled there, and log-probabilities by token."""
+    """A position of a reply: the token that was sampled there, and log-probabilities
+    by token.
+    """
 
     token: str
     tokens: dict[str, float]
 
 
 def read_logprobs(
-    source: Any, choices: Sequence[str], *, position: Literal["last", "first"] = "last",
-    after: str | None = None, least_mass: float = 0.5,
-) -> ChoiceScores:  # fmt: skip
+    source: Any,
+    choices: Sequence[str],
+    *,
+    position: Literal["last", "first"] = "last",
+    after: str | None = None,
+    least_mass: float = 0.5,
+) -> ChoiceScores:
     """Multiple-choice answers from the replies of a language model's API.
 
-    Reads responses, chat completions, completions and batch output in OpenAI's format, which many
-    servers return, Gemini's candidates, and vLLM's own `outputs`: as JSON, or as the objects of
-    their Python clients. The answer is the last choice that is stated, as after a reasoning; a word
-    such as "A" at the beginning of a sentence is taken for a choice too, so let the model end with
-    "Answer: B" and pass `after="Answer:"`. Spellings such as " A", "(A" and "a" are added up. A
-    choice that is not among the returned tokens is bounded by the last of them.
+    Reads responses, chat completions, completions and batch output in OpenAI's format,
+    which many servers return, Gemini's candidates, and vLLM's own `outputs`: as JSON,
+    or as the objects of their Python clients. The answer is the last choice that is
+    stated, as after a reasoning; a word such as "A" at the beginning of a sentence is
+    taken for a choice too, so let the model end with "Answer: B" and pass
+    `after="Answer:"`. Spellings such as " A", "(A" and "a" are added up. A choice that
+    is not among the returned tokens is bounded by the last of them.
 
     Parameters
     ----------
     source : path of a .json or .jsonl file, or replies
         With `logprobs` and as many `top_logprobs` as the API gives.
-    choices : the possible answers, such as "ABCD" or ["yes", "no"]; class k is choices[k]
+    choices : the possible answers, such as "ABCD" or ["yes", "no"]; class k is
+        choices[k]
     position : {"last", "first"}
         Which of the choices that a reply states is its answer.
     after : str, optional
-        The answer is the first choice after the last occurrence of this text, in any case; replies
-        without it have none.
+        The answer is the first choice after the last occurrence of this text, in any
+        case; replies without it have none.
     least_mass : float
-        The probability that all choices together must have at that place. Below it the reply is no
-        answer: a refusal, or another word.
+        The probability that all choices together must have at that place. Below it the
+        reply is no answer: a refusal, or another word.
 
     Returns
     -------
@@ -100,7 +120,9 @@ def read_logprobs(
     if not 0.0 <= least_mass <= 1.0:
         raise ValueError(f"`least_mass` must lie in [0, 1]; got {least_mass!r}.")
     answers = dict[int, tuple[FloatArray, float]]()
-    n_replies, replies, unread = _parse_entries(source, _positions, "a reply with `logprobs`")
+    n_replies, replies, unread = _parse_entries(
+        source, _positions, "a reply with `logprobs`"
+    )
     for row, given in replies.items():
         places = given if after is None else _places_after(given, after)
         tokens = _find_answer(places, index, {*choices}, "first" if after else position)
@@ -112,9 +134,9 @@ def read_logprobs(
             answers[row] = scores, min(tokens.values())
     if not answers:
         raise unread or ValueError(
-            f"no reply has one of the choices {list(choices)} among its tokens, with a probability "
-            f"of {least_mass:g} together. A choice must be one token: let the model answer with a "
-            "letter or a number."
+            f"no reply has one of the choices {list(choices)} among its tokens, with a "
+            f"probability of {least_mass:g} together. A choice must be one token: let "
+            "the model answer with a letter or a number."
         )
     values, ceilings = zip(*answers.values(), strict=True)
     table = np.array(values)
@@ -126,19 +148,25 @@ def read_logprobs(
 def _parse_entries(
     source: Any, parse: Callable[[Any], Any], wanted: str
 ) -> tuple[int, dict[int, Any], ValueError | None]:
-    """How many entries there are, what is read from each, and what is wrong with the first other.
+    """How many entries there are, what is read from each, and what is wrong with the
+    first other.
 
-    They are the JSON objects of a file, as one list or one a line, or the replies given.
+    They are the JSON objects of a file, as one list or one a line, or the replies
+    given.
     """
     path = Path(source) if isinstance(source, (str, os.PathLike)) else None
     parts = ("choices", "outputs", "output", "candidates", "response")
     if path is not None:
-        find_format(path)  # for its errors about files that are not there, empty or not text
+        find_format(
+            path
+        )  # for its errors about files that are not there, empty or not text
         with report_damage(path, "JSON, or JSON lines"):
             source = json_records(read_text(path).strip())
     elif isinstance(source, Mapping) or any(hasattr(source, name) for name in parts):
         source = [source]  # a single reply
-    n_entries, found, unread = 0, dict[int, Any](), None
+    n_entries = 0
+    found = dict[int, Any]()
+    unread = None
     for row, entry in enumerate(source):
         n_entries += 1
         try:
@@ -151,10 +179,14 @@ def _parse_entries(
 
 
 def _as_index(choices: Sequence[str]) -> dict[str, int]:
-    """The class of every choice by its spelling: as it is, and without case where that differs."""
+    """The class of every choice by its spelling: as it is, and without case where
+    that differs.
+    """
     exact = {choice: place for place, choice in enumerate(choices)}
     if len(exact) < max(len(choices), 2):
-        raise ValueError(f"`choices` must be at least two different answers; got {choices!r}.")
+        raise ValueError(
+            f"`choices` must be at least two different answers; got {choices!r}."
+        )
     folded = {choice.casefold(): place for choice, place in exact.items()}
     return folded | exact if len(folded) == len(exact) else exact
 
@@ -168,14 +200,20 @@ def _class_of(token: str, index: dict[str, int]) -> int | None:
 def _find_answer(
     places: list[_Place], index: dict[str, int], choices: set[str], position: str
 ) -> dict[str, float]:
-    """The log-probabilities where the answer is stated; where none is, those at the beginning.
+    """The log-probabilities where the answer is stated; where none is, those at the
+    beginning.
 
-    Choices as they are written go before those in another case, such as the article "a".
+    Choices as they are written go before those in another case, such as the article
+    "a".
     """
-    stated = [k for k, place in enumerate(places) if _class_of(place.token, index) is not None]
+    stated = [
+        k for k, place in enumerate(places) if _class_of(place.token, index) is not None
+    ]
     exact = [k for k in stated if places[k].token.strip(_AROUND) in choices]
     words = [*(_as_text(place.token) for place in places), ""]
-    inside = [a[-1:].isalnum() and b[:1].isalnum() for a, b in pairwise(words)]  # "B" of "Bob"
+    inside = [
+        a[-1:].isalnum() and b[:1].isalnum() for a, b in pairwise(words)
+    ]  # "B" of "Bob"
     whole = [k for k in exact or stated if not inside[k]]
     if found := whole or exact or stated:
         return places[found[-1 if position == "last" else 0]].tokens
@@ -192,48 +230,64 @@ def _places_after(places: list[_Place], after: str) -> list[_Place]:
 
 
 def _as_text(token: str) -> str:
-    """A token as it is read, without the signs of tokenizers for a space and a new line."""
+    """A token as it is read, without the signs of tokenizers for a space and a new
+    line.
+    """
     return token.translate({0x2581: " ", 0x120: " ", 0x10A: "\n"})
 
 
 def read_sequence_logprobs(source: Any, *, after: str | None = None) -> SequenceScores:
-    """The log-probability of free answers: the sum over their tokens, and the mean of a token.
+    """The log-probability of free answers: the sum over their tokens, and the mean of a
+    token.
 
-    `source` is as in `read_logprobs`, and needs no `top_logprobs`. With `after` the tokens after
-    the last occurrence of this text count, in any case. Of the mean, `np.exp(found.mean)` is a
-    confidence in (0, 1] for `hokical.calibrate_confidence`.
+    `source` is as in `read_logprobs`, and needs no `top_logprobs`. With `after` the
+    tokens after the last occurrence of this text count, in any case. Of the mean,
+    `np.exp(found.mean)` is a confidence in (0, 1] for `hokical.calibrate_confidence`.
 
     >>> content = [{"token": "Par", "logprob": -0.5}, {"token": "is", "logprob": -0.1}]
-    >>> found = read_sequence_logprobs([{"choices": [{"logprobs": {"content": content}}]}])
+    >>> found = read_sequence_logprobs(
+    ...     [{"choices": [{"logprobs": {"content": content}}]}]
+    ... )
     >>> found.texts, found.total, found.mean
     (['Paris'], array([-0.6]), array([-0.3]))
     """
-    n_replies, replies, unread = _parse_entries(source, _positions, "a reply with `logprobs`")
+    n_replies, replies, unread = _parse_entries(
+        source, _positions, "a reply with `logprobs`"
+    )
     if after is not None:
         replies = {row: _places_after(places, after) for row, places in replies.items()}
     found = {row: places for row, places in replies.items() if places}
     if not found:
         wanted = "" if after is None else f" after {after!r}"
         raise unread or ValueError(f"no reply has tokens{wanted}.")
-    totals = [sum(place.tokens[place.token] for place in places) for places in found.values()]
-    texts = ["".join(_as_text(place.token) for place in own).strip() for own in found.values()]
+    totals = [
+        sum(place.tokens[place.token] for place in places) for places in found.values()
+    ]
+    texts = [
+        "".join(_as_text(place.token) for place in own).strip()
+        for own in found.values()
+    ]
     counts = np.array([*map(len, found.values())])
-    rows, n_skipped = np.array([*found]), n_replies - len(found)
+    rows = np.array([*found])
+    n_skipped = n_replies - len(found)
     return SequenceScores(np.array(totals), counts, texts, rows, n_skipped)
 
 
 def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
-    """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples (`--log_samples`).
+    """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples
+    (`--log_samples`).
 
-    For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer choices than
-    others have -inf (masked) in the last columns. `source` is the path of a samples_TASK.jsonl
-    file, or the parsed lines.
+    For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer
+    choices than others have -inf (masked) in the last columns. `source` is the path of
+    a samples_TASK.jsonl file, or the parsed lines.
 
     >>> line = {"target": "1", "filtered_resps": [["-3.5", "False"], ["-1.25", "True"]]}
     >>> read_lm_eval([line])
     (array([[-3.5 , -1.25]]), array([1]))
     """
-    _, found, unread = _parse_entries(source, _choices_of_sample, "a multiple-choice sample")
+    _, found, unread = _parse_entries(
+        source, _choices_of_sample, "a multiple-choice sample"
+    )
     if unread or not found:
         raise unread or ValueError("`source` must hold at least one sample; got none.")
     scores, labels = zip(*found.values(), strict=True)
@@ -242,13 +296,16 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
 
 
 def _choices_of_sample(sample: Any) -> tuple[list[float], int]:
-    """The log-likelihoods of the choices, and which is right: by number, as a letter or by text."""
-    answers, target = sample["filtered_resps"], sample["target"]
+    """The log-likelihoods of the choices, and which is right: by number, as a letter
+    or by text.
+    """
+    answers = sample["filtered_resps"]
+    target = sample["target"]
     if any(isinstance(answer, str) for answer in answers):
         raise ValueError(
-            "it is of a generation task, whose answers are text without log-likelihoods of choices."
-            " Run a multiple-choice variant of the task, or read the log-probabilities of the "
-            "answers' tokens with `read_logprobs`"
+            "it is of a generation task, whose answers are text without "
+            "log-likelihoods of choices. Run a multiple-choice variant of the task, or "
+            "read the log-probabilities of the answers' tokens with `read_logprobs`"
         )
     scores = [float(answer[0]) for answer in answers]
     target = str(target[0] if isinstance(target, list) else target)
@@ -266,9 +323,15 @@ def _choices_of_sample(sample: Any) -> tuple[list[float], int]:
 
 
 def _get(record: Any, *names: str) -> Any:
-    """The first of these entries of a mapping, or attributes of an object, that is not None."""
+    """The first of these entries of a mapping, or attributes of an object, that is
+    not None.
+    """
     for name in names:
-        found = record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
+        found = (
+            record.get(name)
+            if isinstance(record, Mapping)
+            else getattr(record, name, None)
+        )
         if found is not None:
             return found
     return None
@@ -288,7 +351,10 @@ def _positions(reply: Any) -> list[_Place]:
         found = _get(outputs[0], "logprobs")
     elif output := _get(reply, "output"):  # OpenAI's responses: after the reasoning
         texts = (_get(item, "content") or () for item in output)
-        found = next(filter(None, (_get(one, "logprobs") for text in texts for one in text)), None)
+        found = next(
+            filter(None, (_get(one, "logprobs") for text in texts for one in text)),
+            None,
+        )
     elif candidates := _get(reply, "candidates"):  # Gemini
         found = _get(candidates[0], "logprobsResult", "logprobs_result")
     else:
@@ -304,11 +370,18 @@ def _positions(reply: Any) -> list[_Place]:
         pairs = zip(chosen, (_get(top, "candidates") for top in tops), strict=True)
         return [_place(*pair, "logProbability", "log_probability") for pair in pairs]
     if content := found if isinstance(found, list) else _get(found, "content"):
-        return [_place(each, _get(each, "top_logprobs") or (), "logprob") for each in content]
-    tokens, values = _get(found, "tokens") or (), _get(found, "token_logprobs") or ()
+        return [
+            _place(each, _get(each, "top_logprobs") or (), "logprob")
+            for each in content
+        ]
+    tokens = _get(found, "tokens") or ()
+    values = _get(found, "token_logprobs") or ()
     tables = _get(found, "top_logprobs") or [{}] * len(tokens)
     each = zip(tokens, tables, values, strict=True)  # of completions
-    return [_Place(token, {**(table or {}), token: float(value)}) for token, table, value in each]
+    return [
+        _Place(token, {**(table or {}), token: float(value)})
+        for token, table, value in each
+    ]
 
 
 def _place(chosen: Any, others: Iterable[Any], *names: str) -> _Place:
@@ -320,23 +393,32 @@ def _place(chosen: Any, others: Iterable[Any], *names: str) -> _Place:
 
 
 def _vllm_place(table: Mapping[Any, Any], number: Any) -> _Place:
-    """A position of vLLM, which has a table by the numbers of tokens, one of them sampled."""
-    own, tokens = {str(key): one for key, one in table.items()}, dict[str, float]()
+    """A position of vLLM, which has a table by the numbers of tokens, one of them
+    sampled.
+    """
+    own = {str(key): one for key, one in table.items()}
+    tokens = dict[str, float]()
     for one in own.values():  # tokens of one spelling
-        token, value = str(_get(one, "decoded_token")), float(_get(one, "logprob"))
+        token = str(_get(one, "decoded_token"))
+        value = float(_get(one, "logprob"))
         tokens[token] = float(np.logaddexp(tokens.get(token, -np.inf), value))
-    best = max(own, key=lambda k: _get(own[k], "logprob")) if number is None else str(number)
+    best = (
+        max(own, key=lambda k: _get(own[k], "logprob"))
+        if number is None
+        else str(number)
+    )
     return _Place(str(_get(own[best], "decoded_token")), tokens)
 
 
 def agreement(
     samples: Iterable[Iterable[Any]], normalize: Callable[[Any], Hashable] | None = None
 ) -> tuple[list[Any], FloatArray]:
-    """The most frequent answer of each question, and the share (n,) of its samples that agree.
+    """The most frequent answer of each question, and the share (n,) of its samples that
+    agree.
 
-    `samples` are the answers to each question, sampled several times. `normalize` makes answers
-    that mean the same equal; by default text is stripped of spaces, final full stops and case. Of
-    equally frequent answers the first counts.
+    `samples` are the answers to each question, sampled several times. `normalize` makes
+    answers that mean the same equal; by default text is stripped of spaces, final full
+    stops and case. Of equally frequent answers the first counts.
 
     >>> from hokical.io import agreement
     >>> answers, share = agreement([["Paris", "paris.", "Lyon"], ["4", "5", "4"]])
@@ -348,33 +430,83 @@ def agreement(
     for row, given in enumerate(samples):
         counts = Counter() if isinstance(given, str) else Counter(map(key, given))
         if not counts:
-            rule = f"must have a list of answers for each question; got {given!r} in row {row}"
-            raise ValueError(f"`samples` {rule}. Leave out questions without an answer.")
+            rule = (
+                f"must have a list of answers for each question; got {given!r} in row "
+                f"{row}"
+            )
+            raise ValueError(
+                f"`samples` {rule}. Leave out questions without an answer."
+            )
         found.append((*counts.most_common(1)[0], counts.total()))
-    return [answer for answer, _, _ in found], np.array([count / all_ for _, count, all_ in found])
+    return [answer for answer, _, _ in found], np.array(
+        [count / all_ for _, count, all_ in found]
+    )
 
 
 def _normalize(answer: Any) -> Any:
-    return answer.strip().rstrip(".").strip().casefold() if isinstance(answer, str) else answer
+    return (
+        answer.strip().rstrip(".").strip().casefold()
+        if isinstance(answer, str)
+        else answer
+    )
 
 
 STATED_WORDS: Mapping[str, float] = {
-    "impossible": 0.0, "exceptionally unlikely": 0.01, "extremely unlikely": 0.05,
-    "very unlikely": 0.1, "highly unlikely": 0.1, "no idea": 0.1, "unlikely": 0.33,
-    "very uncertain": 0.2, "very unsure": 0.2, "not confident": 0.3, "low confidence": 0.3,
-    "not very confident": 0.25, "not very sure": 0.25, "not very likely": 0.25, "not likely": 0.33,
-    "not sure": 0.35, "not certain": 0.35, "unsure": 0.35, "uncertain": 0.35,
-    "about as likely as not": 0.5, "possible": 0.5, "possibly": 0.5, "maybe": 0.5, "perhaps": 0.5,
-    "medium confidence": 0.6, "moderate confidence": 0.6, "somewhat confident": 0.6,
-    "moderately confident": 0.6, "likely": 0.66, "probable": 0.7, "probably": 0.7,
-    "fairly sure": 0.75, "fairly confident": 0.75, "pretty sure": 0.8, "quite sure": 0.8,
-    "confident": 0.85, "sure": 0.85, "high confidence": 0.9, "very likely": 0.9,
-    "highly likely": 0.9, "very sure": 0.95, "very confident": 0.95, "highly confident": 0.95,
-    "extremely likely": 0.95, "extremely confident": 0.97, "almost certain": 0.97,
-    "almost certainly": 0.97, "virtually certain": 0.99, "certainly": 0.98, "certain": 0.98,
-    "absolutely sure": 1.0, "absolutely certain": 1.0, "completely sure": 1.0,
+    "impossible": 0.0,
+    "exceptionally unlikely": 0.01,
+    "extremely unlikely": 0.05,
+    "very unlikely": 0.1,
+    "highly unlikely": 0.1,
+    "no idea": 0.1,
+    "unlikely": 0.33,
+    "very uncertain": 0.2,
+    "very unsure": 0.2,
+    "not confident": 0.3,
+    "low confidence": 0.3,
+    "not very confident": 0.25,
+    "not very sure": 0.25,
+    "not very likely": 0.25,
+    "not likely": 0.33,
+    "not sure": 0.35,
+    "not certain": 0.35,
+    "unsure": 0.35,
+    "uncertain": 0.35,
+    "about as likely as not": 0.5,
+    "possible": 0.5,
+    "possibly": 0.5,
+    "maybe": 0.5,
+    "perhaps": 0.5,
+    "medium confidence": 0.6,
+    "moderate confidence": 0.6,
+    "somewhat confident": 0.6,
+    "moderately confident": 0.6,
+    "likely": 0.66,
+    "probable": 0.7,
+    "probably": 0.7,
+    "fairly sure": 0.75,
+    "fairly confident": 0.75,
+    "pretty sure": 0.8,
+    "quite sure": 0.8,
+    "confident": 0.85,
+    "sure": 0.85,
+    "high confidence": 0.9,
+    "very likely": 0.9,
+    "highly likely": 0.9,
+    "very sure": 0.95,
+    "very confident": 0.95,
+    "highly confident": 0.95,
+    "extremely likely": 0.95,
+    "extremely confident": 0.97,
+    "almost certain": 0.97,
+    "almost certainly": 0.97,
+    "virtually certain": 0.99,
+    "certainly": 0.98,
+    "certain": 0.98,
+    "absolutely sure": 1.0,
+    "absolutely certain": 1.0,
+    "completely sure": 1.0,
     "completely certain": 1.0,
-}  # fmt: skip
+}
 """Words for how sure somebody is, with probabilities.
 
 Those of the IPCC's guidance on uncertainties (Mastrandrea et al., 2010) for "likely" and its kin,
@@ -382,7 +514,8 @@ the others in between.
 """
 
 _NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
-#: How a confidence is written as a number, with what it is divided by; earlier ones go first.
+#: How a confidence is written as a number, with what it is divided by; earlier ones go
+#: first.
 _STATED = (
     (rf"{_NUMBER}\s*(?:-|\u2013|to)\s*{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
     (rf"{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
@@ -395,16 +528,20 @@ _STATED = (
 @overload
 def read_stated(answers: str, words: Mapping[str, float] | None = None) -> float: ...
 @overload
-def read_stated(answers: Iterable[Any], words: Mapping[str, float] | None = None) -> FloatArray: ...
+def read_stated(
+    answers: Iterable[Any], words: Mapping[str, float] | None = None
+) -> FloatArray: ...
 def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
-    """The confidence in [0, 1] that a text states, or (n,) of several texts; NaN if it has none.
+    """The confidence in [0, 1] that a text states, or (n,) of several texts; NaN if it
+    has none.
 
-    Understands percentages ("90 %", "80-90 percent": the middle), fractions ("9/10", "9 out of
-    10", "0.9"), numbers after "confidence" or "probability", up to 1 or else percentages, and words
-    such as "very likely". Numbers go before words, and of several of a kind the last counts: pass
-    the part of a reply that states the confidence, where the answer has numbers too. `words`
-    replaces the table of words, `hokical.io.STATED_WORDS`; {} reads numbers alone. What words mean
-    is learned by `hokical.calibrate_confidence`: their order is what matters.
+    Understands percentages ("90 %", "80-90 percent": the middle), fractions ("9/10", "9
+    out of 10", "0.9"), numbers after "confidence" or "probability", up to 1 or else
+    percentages, and words such as "very likely". Numbers go before words, and of
+    several of a kind the last counts: pass the part of a reply that states the
+    confidence, where the answer has numbers too. `words` replaces the table of words,
+    `hokical.io.STATED_WORDS`; {} reads numbers alone. What words mean is learned by
+    `hokical.calibrate_confidence`: their order is what matters.
 
     >>> read_stated("I am 90% sure")
     0.9
@@ -414,7 +551,9 @@ def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
     0.3
     """
     table = STATED_WORDS if words is None else words
-    known = {" ".join(word.casefold().split()): float(value) for word, value in table.items()}
+    known = {
+        " ".join(word.casefold().split()): float(value) for word, value in table.items()
+    }
     if bad := {word: value for word, value in known.items() if not 0.0 <= value <= 1.0}:
         raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
     longest = sorted(map(re.escape, known), key=len, reverse=True)
@@ -425,7 +564,9 @@ def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
     return np.array([_stated(each, known, pattern) for each in answers], np.float64)
 
 
-def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | None) -> float:
+def _stated(
+    answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | None
+) -> float:
     """What one answer states, or a number that it is."""
     if answer is None or isinstance(answer, bool):
         return np.nan

@@ -1,8 +1,10 @@
-"""Files of every format as named columns or arrays, results into files, and what is wrong with one.
+"""Files of every format as named columns or arrays, results into files, and what is
+wrong with one.
 
-The format is found by the first bytes. A `.csv` has commas, semicolons or tabs, and the names of
-the columns on top; JSON lines (`.jsonl`), and a JSON list of objects, are tables too: each object
-is a row. Parquet files and tables of pyarrow need the extra `parquet`.
+The format is found by the first bytes. A `.csv` has commas, semicolons or tabs, and the
+names of the columns on top; JSON lines (`.jsonl`), and a JSON list of objects, are
+tables too: each object is a row. Parquet files and tables of pyarrow need the extra
+`parquet`.
 """
 
 from __future__ import annotations
@@ -65,10 +67,13 @@ _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
 class DataFileError(ValueError):
-    """A file that cannot be used: which, what was expected, what was found, what to do."""
+    """A file that cannot be used: which, what was expected, what was found, what to
+    do.
+    """
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
-        self.path, self._said = path, (path, problem, remedy)
+        self.path = path
+        self._said = (path, problem, remedy)
         super().__init__(printable(" ".join(f"{path}: {problem} {remedy}".split())))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -80,8 +85,9 @@ class DataFileError(ValueError):
 def report_damage(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a parser raises on damaged bytes into a DataFileError.
 
-    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error), so
-    everything is caught, here and nowhere else. Lack of memory or of rights is not damage.
+    Parsers raise anything on bytes they do not understand (ValueError, KeyError,
+    zlib.error), so everything is caught, here and nowhere else. Lack of memory or of
+    rights is not damage.
     """
     try:
         yield
@@ -89,10 +95,15 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = str(error) or type(error).__name__
-        problem = f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}."
+        problem = (
+            f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}."
+        )
         said = problem, "Copy or save the file again."
         if isinstance(error, OSError) and error.strerror:
-            said = f"cannot be read: {error.strerror}.", "Check its name, folder and permissions."
+            said = (
+                f"cannot be read: {error.strerror}.",
+                "Check its name, folder and permissions.",
+            )
         raise DataFileError(path, *said) from error
 
 
@@ -102,8 +113,8 @@ def report_file(
 ) -> Iterator[None]:
     """Errors about numbers name the file, if there is one.
 
-    `place` says where in it a row is, or how many rows come before. A `remedy` is what to do about
-    a row in place of dropping it.
+    `place` says where in it a row is, or how many rows come before. A `remedy` is what
+    to do about a row in place of dropping it.
     """
 
     def where(found: re.Match[str]) -> str:
@@ -117,14 +128,18 @@ def report_file(
     except (TypeError, ValueError) as error:
         text = re.sub(r"\b[Rr]ow (\d+)", where, str(error))
         text = text.replace("Fix or drop the row", remedy) if remedy else text
-        raise (type(error)(text) if path is None else DataFileError(path, text)) from error
+        raise (
+            type(error)(text) if path is None else DataFileError(path, text)
+        ) from error
 
 
 def find_format(path: Path) -> str:
     """One of npz, npy, parquet, pickle, csv; or DataFileError."""
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "a pipe or device"
-        raise DataFileError(path, f"expected a file; found {what}.", "Save the data in a file.")
+        raise DataFileError(
+            path, f"expected a file; found {what}.", "Save the data in a file."
+        )
     with report_damage(path, "a file"), path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
     for magic, name in _MAGIC.items():
@@ -135,16 +150,22 @@ def find_format(path: Path) -> str:
     if pickled or (head and path.suffix.lower() in _PICKLES):
         return "pickle"
     if head.startswith(_GZIP):
-        with report_damage(path, "a compressed table (.csv.gz)"), gzip.open(path) as stream:
+        with (
+            report_damage(path, "a compressed table (.csv.gz)"),
+            gzip.open(path) as stream,
+        ):
             head = stream.read(_HEAD_BYTES)
     if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
         return "csv"
-    wanted, found = ".npz, .npy, .csv (UTF-8) or .parquet", "another kind" if head else "nothing"
+    wanted = ".npz, .npy, .csv (UTF-8) or .parquet"
+    found = "another kind" if head else "nothing"
     raise DataFileError(path, f"expected {wanted}; found {found}.", _SAVE)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, unpacked if needed: in UTF-8, else in the encoding of Windows."""
+    """The text of a file, unpacked if needed: in UTF-8, else in the encoding of
+    Windows.
+    """
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(_GZIP) else data
     try:
@@ -157,25 +178,37 @@ def read_text(path: Path) -> str:
 class Table:
     """Named columns of a file, found by name in any case: (n,), or arrays with scores.
 
-    `load(scores, others)` reads columns by name, scores as numbers. `part` is that of an archive
-    which is read: `val_logits` may then be called `logits`. `first_row` rows of the file come
-    before those of the table. `numbers` are the columns that may hold such; by default all.
+    `load(scores, others)` reads columns by name, scores as numbers. `part` is that of
+    an archive which is read: `val_logits` may then be called `logits`. `first_row` rows
+    of the file come before those of the table. `numbers` are the columns that may hold
+    such; by default all.
     """
 
     first_row = 0
 
     def __init__(
-        self, path: Path, names: Iterable[str], load: Load, part: FileSplit | None = None
+        self,
+        path: Path,
+        names: Iterable[str],
+        load: Load,
+        part: FileSplit | None = None,
     ) -> None:
-        self.path, self.names, self.part, self._load = path, [*names], part, load
+        self.path = path
+        self.names = [*names]
+        self.part = part
+        self._load = load
         self.numbers = self.names
         known = [name.strip().lower() for name in self.names]
         if len(set(known)) < len(known):
             found = f"`{Counter(known).most_common(1)[0][0]}` twice"
-            raise self.error(f"expected every column once; found {found}.", "Rename one of them.")
+            raise self.error(
+                f"expected every column once; found {found}.", "Rename one of them."
+            )
         self._places = dict(zip(known, self.names, strict=True))
         mine = [key for key in known if part is not None and key.startswith(f"{part}_")]
-        self._places |= {key.removeprefix(f"{part}_"): self._places[key] for key in mine}
+        self._places |= {
+            key.removeprefix(f"{part}_"): self._places[key] for key in mine
+        }
 
     def first(self, *spellings: str) -> str | None:
         """The first of the spellings that is there, as the file spells it."""
@@ -195,11 +228,19 @@ class Table:
 
     def listed(self) -> str:
         """At most eight of the names, for messages."""
-        shown = [f"`{name}`" if name else "numbers without a name" for name in self.names]
-        return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+        shown = [
+            f"`{name}`" if name else "numbers without a name" for name in self.names
+        ]
+        return ", ".join(shown[:8]) + (
+            f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        )
 
-    def read(self, scores: Sequence[str], others: Sequence[str]) -> tuple[AnyArray, Arrays]:
-        """Scores (n, k), or one array of scores of any shape; other columns (n,) by name."""
+    def read(
+        self, scores: Sequence[str], others: Sequence[str]
+    ) -> tuple[AnyArray, Arrays]:
+        """Scores (n, k), or one array of scores of any shape; other columns (n,) by
+        name.
+        """
         columns = self._load(scores, others)
         found = [columns[name] for name in scores]
         return found[0] if len(found) == 1 else np.stack(found, axis=1), columns
@@ -230,20 +271,28 @@ def open_table(path: Path, split: FileSplit) -> Table:
         case "pickle":
             for entry in entry_points(group="hokical.readers", name="pickle"):
                 return _table_of(path, entry.load()(path), split)
-            remedy = "Install it: pip install ./paper (in a clone). Or save the arrays with "
+            remedy = (
+                "Install it: pip install ./paper (in a clone). Or save the arrays with "
+            )
             remedy += "`numpy.savez`."
-            raise DataFileError(path, "is a pickle, which another package reads.", remedy)
+            raise DataFileError(
+                path, "is a pickle, which another package reads.", remedy
+            )
     with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
         members = archive.namelist()
     names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
     if not names:
-        raise DataFileError(path, "expected NumPy arrays; found another archive.", _SAVE)
+        raise DataFileError(
+            path, "expected NumPy arrays; found another archive.", _SAVE
+        )
 
     def load(scores: Sequence[str], others: Sequence[str]) -> Arrays:
         with report_damage(path, _ARRAYS), np.load(path, allow_pickle=False) as arrays:
             read = {name: arrays[name] for name in (*scores, *others)}
             for name, array in read.items():
-                if isinstance(array, bytes):  # what NumPy gives for an entry without its header
+                if isinstance(
+                    array, bytes
+                ):  # what NumPy gives for an entry without its header
                     raise ValueError(f"`{name}` is no array")
         return read
 
@@ -266,18 +315,23 @@ class TextTable(Table):
         with report_damage(path, _TEXT):
             self._text = read_text(path)
             if self._text.lstrip()[:1] in ("{", "["):
-                self._text, self._before = _csv_of_json(self._text), -1
+                self._text = _csv_of_json(self._text)
+                self._before = -1
             first_line = self._text.lstrip().partition("\n")[0]
             self._delimiter = max(",;\t", key=first_line.count)
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
         names = [name.strip() for name in head[0]]
-        numbered, found = names == [*map(str, range(len(names)))], ""
+        numbered = names == [*map(str, range(len(names)))]
+        found = ""
         if len(names) < 2 and not names[0].isidentifier():
-            found, remedy = "other text", "Name another file."
+            found = "other text"
+            remedy = "Name another file."
         elif all(re.fullmatch(_NUMBER, name) for name in names) and not numbered:
-            found, remedy = "numbers in line 1", "Name the columns there."
+            found = "numbers in line 1"
+            remedy = "Name the columns there."
         elif len(head) < 2:
-            found, remedy = "0 rows", "Add rows."
+            found = "0 rows"
+            remedy = "Add rows."
         if found:
             raise self.error(f"expected {_TEXT}; found {found}.", remedy)
         super().__init__(path, names, self._parse)
@@ -285,27 +339,43 @@ class TextTable(Table):
     def _parse(self, scores: Sequence[str], others: Sequence[str]) -> Arrays:
         """Scores as numbers, NaN where there are none; other columns as text."""
         kinds = {name: "f8" if name in scores else "O" for name in (*others, *scores)}
-        cells = np.dtype([(str(k), kinds.get(name, "U1")) for k, name in enumerate(self.names)])
+        cells = np.dtype(
+            [(str(k), kinds.get(name, "U1")) for k, name in enumerate(self.names)]
+        )
         text = io.StringIO(self._text.lstrip("\r\n"))
-        form: dict[str, Any] = {"delimiter": self._delimiter, "comments": None, "quotechar": '"'}
+        form: dict[str, Any] = {
+            "delimiter": self._delimiter,
+            "comments": None,
+            "quotechar": '"',
+        }
         try:
             table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
         except ValueError:  # percentages, decimal commas, missing values, and errors
             rows = list[tuple[Any, ...]]()
             for line, row in self._checked_rows():
                 each = zip(self.names, row, strict=True)
-                rows.append(tuple(self._number(c, line, n) if n in scores else c for n, c in each))
+                rows.append(
+                    tuple(
+                        self._number(c, line, n) if n in scores else c for n, c in each
+                    )
+                )
             table = np.array(rows, cells)
         found = {name: table[str(self.names.index(name))] for name in kinds}
-        return found | {name: found[name].astype(np.str_) for name in kinds if name not in scores}
+        return found | {
+            name: found[name].astype(np.str_) for name in kinds if name not in scores
+        }
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""
         return f"line {next(islice(self._checked_rows(), row, None))[0]}"
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row that is not blank, after the number of its first line in the file."""
-        reader = csv.reader(io.StringIO(self._text, newline=""), delimiter=self._delimiter)
+        """Each row that is not blank, after the number of its first line in the
+        file.
+        """
+        reader = csv.reader(
+            io.StringIO(self._text, newline=""), delimiter=self._delimiter
+        )
         line = 1
         for row in reader:
             if len(row) > 1 or "".join(row).strip():
@@ -317,13 +387,18 @@ class TextTable(Table):
         for line, row in islice(self._rows(), 1, None):
             if len(row) != len(self.names):
                 rule = f"expected {len(self.names)} cells in a row, as in the first"
-                remedy = "Complete or drop the row, and name every column. Between commas, numbers "
+                remedy = (
+                    "Complete or drop the row, and name every column. Between commas, "
+                    "numbers "
+                )
                 remedy += "have a decimal point."
                 raise self.error(f"{rule}; found {len(row)} in line {line}.", remedy)
             yield line, row
 
     def _number(self, cell: str, line: int, name: str) -> float:
-        """A cell as a number; a percentage as a fraction, NaN if it says that none is known."""
+        """A cell as a number; a percentage as a fraction, NaN if it says that none
+        is known.
+        """
         text = cell.strip()
         if text.lower() in MISSING:
             return np.nan
@@ -350,20 +425,28 @@ def json_records(text: str) -> list[Any]:
 
 
 def _csv_of_json(text: str) -> str:
-    """JSON objects as a table with commas, a line each; lists of scores as a column each."""
+    """JSON objects as a table with commas, a line each; lists of scores as a column
+    each.
+    """
     rows = []
     for row, record in enumerate(json_records(text)):
         if not isinstance(record, dict):
-            raise ValueError(f"entry {row} is no JSON object but {json.dumps(record)[:40]}")
+            raise ValueError(
+                f"entry {row} is no JSON object but {json.dumps(record)[:40]}"
+            )
         cells: dict[str, Any] = {}
         for name, value in record.items():
             kind = _LISTS.get(name.strip().lower())
             if isinstance(value, list) and kind:
                 if any(isinstance(each, (list, dict)) for each in value):
-                    raise ValueError(f"`{name}` of entry {row} is not one list of numbers")
+                    raise ValueError(
+                        f"`{name}` of entry {row} is not one list of numbers"
+                    )
                 cells |= {f"{kind}_{k}": each for k, each in enumerate(value)}
             elif not isinstance(value, (list, dict)):  # on one line
-                cells[name] = " ".join(value.split()) if isinstance(value, str) else value
+                cells[name] = (
+                    " ".join(value.split()) if isinstance(value, str) else value
+                )
         rows.append(cells)
     found = io.StringIO(newline="")
     names = [*dict.fromkeys(name for row in rows for name in row)]
@@ -374,7 +457,9 @@ def _csv_of_json(text: str) -> str:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The Parquet files of a folder and its subfolders, those that match a pattern, or a file."""
+    """The Parquet files of a folder and its subfolders, those that match a pattern,
+    or a file.
+    """
     if path.is_file():
         return [path]
     if is_pattern(path):
@@ -382,9 +467,13 @@ def list_files(path: Path) -> list[Path]:
         files = sorted(base.glob(str(path.relative_to(base))))
     else:
         found = {file: file.relative_to(path).parts for file in path.rglob("*.parquet")}
-        files = sorted(file for file in found if not any(p[0] in "._" for p in found[file]))
+        files = sorted(
+            file for file in found if not any(p[0] in "._" for p in found[file])
+        )
     if not files:
-        raise DataFileError(path, "expected .parquet files; found none.", "Check the name.")
+        raise DataFileError(
+            path, "expected .parquet files; found none.", "Check the name."
+        )
     return files
 
 
@@ -403,19 +492,27 @@ def open_parquet(files: Sequence[Path], **options: Any) -> Any:
 
 
 def arrow_table(path: Path, data: Any, first_row: int = 0) -> Table:
-    """Columns of a pyarrow Dataset or Table, before which the file has `first_row` rows."""
+    """Columns of a pyarrow Dataset or Table, before which the file has `first_row`
+    rows.
+    """
 
     def load(scores: Sequence[str], others: Sequence[str]) -> Arrays:
         names = [*dict.fromkeys((*scores, *others))]
         with report_damage(path, PARQUET):
             scan = hasattr(data, "to_table")
-            table = data.to_table(names, **scan_options(data)) if scan else data.select(names)
+            table = (
+                data.to_table(names, **scan_options(data))
+                if scan
+                else data.select(names)
+            )
         columns = {name: to_column(table.column(name)) for name in others}
         return columns | {name: to_scores(path, table, [name]) for name in scores}
 
     found = Table(path, data.schema.names, load)
     found.first_row = first_row
-    found.numbers = [field.name for field in data.schema if _NUMERIC.match(str(field.type))]
+    found.numbers = [
+        field.name for field in data.schema if _NUMERIC.match(str(field.type))
+    ]
     return found
 
 
@@ -430,7 +527,9 @@ def scan_options(data: Any) -> dict[str, Any]:
 
 
 def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
-    """Scores (n, classes) from a column per class or a column of lists; nulls are NaN."""
+    """Scores (n, classes) from a column per class or a column of lists; nulls are
+    NaN.
+    """
     columns = [table.column(name) for name in names]
     if len(columns) > 1 or "list" not in str(columns[0].type):
         found = [np.asarray(column.to_numpy()) for column in columns]
@@ -438,7 +537,9 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
     rows = columns[0].combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
     if len(lengths) > 1 or lengths & {None, 0}:
-        problem = f"expected as many scores in every row; found {sorted(map(str, lengths))}."
+        problem = (
+            f"expected as many scores in every row; found {sorted(map(str, lengths))}."
+        )
         raise DataFileError(path, problem, "Fix or drop these rows.")
     values = np.asarray(rows.flatten().to_numpy(zero_copy_only=False))
     return values.reshape(len(rows), lengths.pop() if lengths else 0)
@@ -447,15 +548,17 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
     """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file.
 
-    In a .csv, text that a spreadsheet would take for a formula, as it begins with one of `=+-@` and
-    is no number, gets a `'` before it; the number of such cells is returned.
+    In a .csv, text that a spreadsheet would take for a formula, as it begins with one
+    of `=+-@` and is no number, gets a `'` before it; the number of such cells is
+    returned.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_table(f"{folder}/new.csv", {"note": np.array(["=1 + 1", "b"])})
     1
     """
-    name, marked = os.fspath(path), 0
+    name = os.fspath(path)
+    marked = 0
 
     def cells(values: Iterable[Any]) -> Iterator[Any]:
         nonlocal marked
@@ -469,21 +572,28 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             arrays: Any = {key: _for_numpy(np.asarray(c)) for key, c in columns.items()}
             np.savez(stream, **arrays)
         elif name.endswith(".parquet"):
-            lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
+            lists = {
+                key: c.tolist() if c.dtype.kind in "UTO" else c
+                for key, c in columns.items()
+            }
             table = import_arrow("pyarrow").table(lists)
             import_arrow("pyarrow.parquet").write_table(table, stream)
         else:
             text = io.StringIO(newline="")
             rows = csv.writer(text, lineterminator="\n")
             rows.writerow(cells(columns))
-            rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
+            rows.writerows(
+                zip(*(cells(c.tolist()) for c in columns.values()), strict=True)
+            )
             data = text.getvalue().encode("utf-8")
             stream.write(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     return marked
 
 
 def _for_numpy(column: AnyArray) -> AnyArray:
-    """Numbers as they are, whole ones with -1 where there is none; everything else as text."""
+    """Numbers as they are, whole ones with -1 where there is none; everything else
+    as text.
+    """
     if column.dtype.kind not in "OT":
         return column
     values = column.tolist()
@@ -492,15 +602,24 @@ def _for_numpy(column: AnyArray) -> AnyArray:
     return found if found.dtype.kind in "ibU" else column.astype(np.str_)
 
 
-def check_output(path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = "") -> None:
+def check_output(
+    path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = ""
+) -> None:
     """Refuse a place that cannot be written to, before the work is done and lost."""
-    path, ends = Path(path), suffix if isinstance(suffix, str) else " or ".join(suffix)
+    path = Path(path)
+    ends = suffix if isinstance(suffix, str) else " or ".join(suffix)
     folder = path.parent
     if not path.name.endswith(suffix):
-        raise DataFileError(path, f"expected an output name that ends in {ends}.", "Rename it.")
+        raise DataFileError(
+            path, f"expected an output name that ends in {ends}.", "Rename it."
+        )
     if not folder.is_dir():
-        raise DataFileError(path, f"cannot be written: no folder {folder}.", "Make it first.")
+        raise DataFileError(
+            path, f"cannot be written: no folder {folder}.", "Make it first."
+        )
     if path.exists() and not path.is_file():
-        raise DataFileError(path, "cannot be written: it is not a file.", "Choose another name.")
+        raise DataFileError(
+            path, "cannot be written: it is not a file.", "Choose another name."
+        )
     if not os.access(folder, os.W_OK):
         raise DataFileError(path, f"cannot be written: no right to write in {folder}.")

@@ -1,22 +1,26 @@
-"""Calibration errors, over bins and smooth, proper scores, and how confidence ranks rows.
+"""Calibration errors, over bins and smooth, proper scores, and how confidence ranks
+rows.
 
 With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
 
     ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE.
 
-The smooth ECE (Blasiok and Nakkiran, 2024) has a kernel for bins, and needs no choice of bandwidth.
-With residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
+The smooth ECE (Blasiok and Nakkiran, 2024) has a kernel for bins, and needs no choice
+of bandwidth. With residuals r_i = correct_i - confidence_i at f_i and the Gaussian
+kernel reflected at 0 and 1,
 
-    smECE_s = integral over [0, 1] of |mean_i r_i K_s(t, f_i)| dt,   smECE = the s with smECE_s = s.
+    smECE_s = integral over [0, 1] of |mean_i r_i K_s(t, f_i)| dt,   smECE = the s with
+    smECE_s = s.
 
-Cosines are the eigenfunctions of the reflected kernel: smoothing multiplies the k-th coefficient by
-exp(-(pi k s)^2 / 2), however many reflections that takes. So residuals are put on a grid (each
-shared by its two nearest cells), and one cosine transform is inverted per bandwidth. Sums add up
-over chunks.
+Cosines are the eigenfunctions of the reflected kernel: smoothing multiplies the k-th
+coefficient by exp(-(pi k s)^2 / 2), however many reflections that takes. So residuals
+are put on a grid (each shared by its two nearest cells), and one cosine transform is
+inverted per bandwidth. Sums add up over chunks.
 
-AUROC, selective risk and the area under it say how well confidence separates right from wrong.
-Examples of equal confidence cannot be ordered, so these average over their orders. Risk is the
-share of wrong predictions among those kept, the most confident first.
+AUROC, selective risk and the area under it say how well confidence separates right from
+wrong. Examples of equal confidence cannot be ordered, so these average over their
+orders. Risk is the share of wrong predictions among those kept, the most confident
+first.
 """
 
 from __future__ import annotations
@@ -47,21 +51,25 @@ from hokical.metrics.levels import (
 Pair = tuple[FloatArray, FloatArray]
 #: The scores (n,) whose means are metrics, by metric.
 Scores = dict[str, FloatArray]
-#: The largest log loss that one more row is expected to have: that of a confidence of 1 - 1e-16.
+#: The largest log loss that one more row is expected to have: that of a confidence of 1
+#: - 1e-16.
 MOST_LOSS = 36.0
 
 
 def class_sums(data: Predictions, n_bins: int, scores: Scores) -> dict[str, FloatArray]:
     """Sums over (proba, labels) by metric, which add up over chunks.
 
-    Of the `row_scores` the sums of the scores, their squares and cubes, the scores of wrong labels,
-    their number, and what all rows would score with a wrong one, (6,); and `class_gaps`. With
-    another class a row has the probability 0, or the mean of the others'.
+    Of the `row_scores` the sums of the scores, their squares and cubes, the scores of
+    wrong labels, their number, and what all rows would score with a wrong one, (6,);
+    and `class_gaps`. With another class a row has the probability 0, or the mean of the
+    others'.
     """
     weight = data.filled_weight()
     wrong = weight * (data.proba.argmax(axis=1) != data.labels)
     known = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
-    rest = np.maximum(1.0 - data.proba.max(axis=1).astype(np.float64), math.exp(-MOST_LOSS))
+    rest = np.maximum(
+        1.0 - data.proba.max(axis=1).astype(np.float64), math.exp(-MOST_LOSS)
+    )
     mean = math.log(data.proba.shape[1] - 1) - np.log(rest)
     worst = {"brier": scores["brier"] + 2.0 * known, "log_loss": mean}
     sums = {"classwise_ece": class_gaps(data, n_bins)}
@@ -74,7 +82,8 @@ def class_sums(data: Predictions, n_bins: int, scores: Scores) -> dict[str, Floa
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
     """Weighted sums of 1{label} - probability by class and bin, (classes, bins)."""
-    n_classes, weight = rows.proba.shape[1], rows.filled_weight()
+    n_classes = rows.proba.shape[1]
+    weight = rows.filled_weight()
     gaps = np.zeros(n_classes * n_bins)
     for part in row_slices(*rows.proba.shape):
         proba = rows.proba[part].astype(np.float64, order="C")
@@ -102,7 +111,9 @@ def brier_rows(data: Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)
     for rows in row_slices(*data.proba.shape):
-        block = data.proba[rows].astype(np.float64, order="C")  # which decides the order of sums
+        block = data.proba[rows].astype(
+            np.float64, order="C"
+        )  # which decides the order of sums
         block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
         out[rows] = np.einsum("ij,ij->i", block, block)
     return out
@@ -114,36 +125,52 @@ def squared_errors(confidence: FloatArray) -> Pair:
 
 
 def log_loss_pair(confidence: FloatArray, limit: float = math.inf) -> Pair:
-    """-log(probability of what happened) of right and of wrong rows, at most `limit`."""
+    """-log(probability of what happened) of right and of wrong rows, at most
+    `limit`.
+    """
     with np.errstate(divide="ignore"):
         # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        return np.minimum(-np.log(confidence), limit), np.minimum(-np.log1p(-confidence), limit)
+        return np.minimum(-np.log(confidence), limit), np.minimum(
+            -np.log1p(-confidence), limit
+        )
 
 
 def row_scores(rows: Outcomes) -> Scores:
-    """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
+    """The scores (n,) whose means are metrics: of all classes if known, else of the
+    label.
+    """
     if (data := rows.vectors) is not None:
         return {"brier": brier_rows(data), "log_loss": log_loss_rows(data)}
-    pairs = {"brier": squared_errors(rows.confidence), "log_loss": log_loss_pair(rows.confidence)}
+    pairs = {
+        "brier": squared_errors(rows.confidence),
+        "log_loss": log_loss_pair(rows.confidence),
+    }
     return {name: np.where(rows.correct, *pair) for name, pair in pairs.items()}
 
 
 def ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width", norm: float = 1,
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    norm: float = 1,
     sample_weight: Any = None,
-) -> float:  # fmt: skip
-    """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by bins.
+) -> float:
+    """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by
+    bins.
 
-    `proba` (n,) is the probability that each predicted label is right, and `labels` (n,) whether it
-    was: booleans, or 0 and 1. Or `proba` (n, classes) are the probabilities of all classes, whose
-    rows sum to 1 (within 1e-2, for float16) and are not rescaled, and `labels` (n,) the true
-    classes as column indices; then the likeliest class is the predicted label. `sample_weight` (n,)
-    says how often each example counts; 2 is the same as passing it twice. Without weights the
-    result does not depend on the order of the rows, to the bit.
+    `proba` (n,) is the probability that each predicted label is right, and `labels`
+    (n,) whether it was: booleans, or 0 and 1. Or `proba` (n, classes) are the
+    probabilities of all classes, whose rows sum to 1 (within 1e-2, for float16) and are
+    not rescaled, and `labels` (n,) the true classes as column indices; then the
+    likeliest class is the predicted label. `sample_weight` (n,) says how often each
+    example counts; 2 is the same as passing it twice. Without weights the result does
+    not depend on the order of the rows, to the bit.
 
-    With `bins="width"` the J = `n_bins` bins are [j/J, (j+1)/J), the last closed; "mass" puts about
-    equal weight in each, and equal confidences in one. `norm`, any exponent of at least 1 or inf,
-    says how the bins' gaps are averaged.
+    With `bins="width"` the J = `n_bins` bins are [j/J, (j+1)/J), the last closed;
+    "mass" puts about equal weight in each, and equal confidences in one. `norm`, any
+    exponent of at least 1 or inf, says how the bins' gaps are averaged.
 
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True]), 6)
     0.3
@@ -155,7 +182,8 @@ def ece(
         raise ValueError(f"`norm` {rule}; got {norm!r}. Use 1, 2 or math.inf.")
     levels = read_levels(proba, labels, sample_weight)
     gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
-    size, whole = np.abs(gap), float(weight.sum())
+    size = np.abs(gap)
+    whole = float(weight.sum())
     if norm == 1:
         return float(size.sum()) / whole
     mean = size / weight
@@ -168,23 +196,35 @@ def ece(
 
 
 def debiased_ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width",
-    squared: bool = False, sample_weight: Any = None,
-) -> float:  # fmt: skip
-    """The 2-norm calibration error without the bias that sampling adds (Kumar et al., 2019).
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    squared: bool = False,
+    sample_weight: Any = None,
+) -> float:
+    """The 2-norm calibration error without the bias that sampling adds (Kumar et al.,
+    2019).
 
-    sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one example cannot
-    be estimated; it adds 0. Weights are read as numbers of examples. The result is the root, on the
-    scale of `ece(norm=2)`, or 0 if the estimate is negative; `squared=True` gives the estimate
-    itself, which is negative about half the time for a perfect model. Arguments are as in `ece`.
+    sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one
+    example cannot be estimated; it adds 0. Weights are read as numbers of examples. The
+    result is the root, on the scale of `ece(norm=2)`, or 0 if the estimate is negative;
+    `squared=True` gives the estimate itself, which is negative about half the time for
+    a perfect model. Arguments are as in `ece`.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(size=2000)
     >>> correct = rng.uniform(size=2000) < confidence  # a perfect model
-    >>> round(ece(confidence, correct, norm=2), 4), round(debiased_ece(confidence, correct), 4)
+    >>> (
+    ...     round(ece(confidence, correct, norm=2), 4),
+    ...     round(debiased_ece(confidence, correct), 4),
+    ... )
     (0.0407, 0.0207)
     """
-    found = read_levels(proba, labels, sample_weight).by_bin(check_count("n_bins", n_bins), bins)
+    found = read_levels(proba, labels, sample_weight).by_bin(
+        check_count("n_bins", n_bins), bins
+    )
     gap, w, correct = (column[found[1] > 1] for column in found)
     accuracy = correct / w
     square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
@@ -195,11 +235,12 @@ def debiased_ece(
 def classwise_ece(
     proba: Any, labels: Any = None, *, n_bins: int = 15, sample_weight: Any = None
 ) -> float:
-    """Mean over the classes of the ECE of (proba[:, k], labels == k) (Kull et al., 2019).
+    """Mean over the classes of the ECE of (proba[:, k], labels == k) (Kull et al.,
+    2019).
 
-    `proba` (n, classes) and the other arguments are as in `ece`. All classes count alike, even one
-    that never occurs. With many classes most probabilities are near 0, and so is this mean: compare
-    it only between models of the same classes.
+    `proba` (n, classes) and the other arguments are as in `ece`. All classes count
+    alike, even one that never occurs. With many classes most probabilities are near 0,
+    and so is this mean: compare it only between models of the same classes.
 
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
@@ -215,13 +256,18 @@ def classwise_ece(
 
 
 def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
-    """The Brier score of all classes (n, classes), in [0, 2], or of a confidence (n,), in [0, 1].
+    """The Brier score of all classes (n, classes), in [0, 2], or of a confidence (n,),
+    in [0, 1].
 
-    The mean of the squared distance of the probabilities to what happened: of all classes the sum
-    over them of (proba - 1{label})^2, of a confidence (1{correct} - confidence)^2. Arguments are as
-    in `ece`. Of two classes it is twice scikit-learn's `brier_score_loss`.
+    The mean of the squared distance of the probabilities to what happened: of all
+    classes the sum over them of (proba - 1{label})^2, of a confidence (1{correct} -
+    confidence)^2. Arguments are as in `ece`. Of two classes it is twice scikit-learn's
+    `brier_score_loss`.
 
-    >>> round(brier([0.9, 0.6], [True, False]), 6), round(brier([[0.7, 0.2, 0.1]], [0]), 6)
+    >>> (
+    ...     round(brier([0.9, 0.6], [True, False]), 6),
+    ...     round(brier([[0.7, 0.2, 0.1]], [0]), 6),
+    ... )
     (0.185, 0.14)
     """
     return _mean_score(brier_rows, squared_errors, proba, labels, sample_weight)
@@ -232,12 +278,15 @@ def log_loss(
 ) -> float:
     """Mean of -log(probability given to what happened), in nats.
 
-    Of probabilities (n, classes) that is the probability of the true class; of a confidence (n,),
-    that of being right, or wrong. Arguments are as in `ece`. Probabilities are raised to at least
-    `clip`. By default they are not, and a label that was certain and wrong makes the result inf.
-    scikit-learn uses 2.2e-16.
+    Of probabilities (n, classes) that is the probability of the true class; of a
+    confidence (n,), that of being right, or wrong. Arguments are as in `ece`.
+    Probabilities are raised to at least `clip`. By default they are not, and a label
+    that was certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
 
-    >>> round(log_loss([0.9, 0.6], [True, False]), 6), round(log_loss([[0.7, 0.2, 0.1]], [0]), 6)
+    >>> (
+    ...     round(log_loss([0.9, 0.6], [True, False]), 6),
+    ...     round(log_loss([[0.7, 0.2, 0.1]], [0]), 6),
+    ... )
     (0.510826, 0.356675)
     >>> log_loss([0.9, 1.0], [True, False])
     inf
@@ -250,13 +299,19 @@ def log_loss(
     return _mean_score(of_rows, of_confidence, proba, labels, sample_weight)
 
 
-def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
-    """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below classes - 1.
+def ranked_probability_score(
+    proba: Any, labels: Any = None, *, sample_weight: Any = None
+) -> float:
+    """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below
+    classes - 1.
 
-    A proper score for classes whose columns are in order (Epstein, 1969): being off by one grade
-    costs less than by two. Arguments are as in `ece`.
+    A proper score for classes whose columns are in order (Epstein, 1969): being off by
+    one grade costs less than by two. Arguments are as in `ece`.
 
-    >>> [round(ranked_probability_score([[0.7, 0.2, 0.1]], [label]), 2) for label in (0, 1, 2)]
+    >>> [
+    ...     round(ranked_probability_score([[0.7, 0.2, 0.1]], [label]), 2)
+    ...     for label in (0, 1, 2)
+    ... ]
     [0.1, 0.5, 1.3]
     """
     return _mean_score(ranked_rows, None, proba, labels, sample_weight)
@@ -267,7 +322,9 @@ def _mean_score(
     of_confidence: Callable[[FloatArray], Pair] | None,
     *columns: Any,
 ) -> float:
-    """A proper score of all classes, or of a confidence if it has one; the shape decides."""
+    """A proper score of all classes, or of a confidence if it has one; the shape
+    decides.
+    """
 
     def make(*chunk: Any) -> Any:
         if of_confidence is not None and np.ndim(chunk[0]) != 2:
@@ -282,18 +339,24 @@ def _mean_score(
     return float(found[0] / found[1])
 
 
-_LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
+_LEAST_CELLS = 1 << 12
+_MOST_CELLS = 1 << 18
 
 
 def smooth_ece(
-    proba: Any, labels: Any = None, *, bandwidth: float | None = None, sample_weight: Any = None,
-) -> float:  # fmt: skip
+    proba: Any,
+    labels: Any = None,
+    *,
+    bandwidth: float | None = None,
+    sample_weight: Any = None,
+) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
-    The `bandwidth` is the standard deviation s of the kernel, above 0; by default the one that
-    equals its own error, which makes the result continuous in the confidences. The grid has 64
-    cells per bandwidth (at most 2^18 in all), so the result is accurate to about 1e-5 relative, or
-    2e-6 absolute if that is more. Other arguments are as in `ece`.
+    The `bandwidth` is the standard deviation s of the kernel, above 0; by default the
+    one that equals its own error, which makes the result continuous in the confidences.
+    The grid has 64 cells per bandwidth (at most 2^18 in all), so the result is accurate
+    to about 1e-5 relative, or 2e-6 absolute if that is more. Other arguments are as in
+    `ece`.
 
     >>> round(smooth_ece([0.9, 0.9, 0.9, 0.9], [True, True, True, False]), 4)
     0.15
@@ -302,11 +365,16 @@ def smooth_ece(
 
     levels = read_levels(proba, labels, sample_weight)
     if bandwidth is not None:
-        check_positive("bandwidth", bandwidth, "Leave it out for the one that equals its error.")
+        check_positive(
+            "bandwidth", bandwidth, "Leave it out for the one that equals its error."
+        )
         return _smoothed_error(levels, bandwidth)(bandwidth)
     # The s with smECE_s = s, which decreases in s.
-    low, high = abs(float(levels.gap.sum())), float(np.abs(levels.gap).sum())
-    low, high, found = low / levels.total, high / levels.total, 1.0
+    low = abs(float(levels.gap.sum()))
+    high = float(np.abs(levels.gap).sum())
+    low = low / levels.total
+    high = high / levels.total
+    found = 1.0
     for tolerance in (1e-6, 1e-12):  # the first decides on the grid of the second
         error = _smoothed_error(levels, found)
         if error(low) <= low:
@@ -322,24 +390,30 @@ def smooth_ece(
 
 
 def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float]:
-    """smECE_s as a function of s, on a grid that has 64 cells per `bandwidth`, within limits."""
+    """smECE_s as a function of s, on a grid that has 64 cells per `bandwidth`,
+    within limits.
+    """
     from scipy.fft import dct, idct
 
     wanted = 64 / max(bandwidth, 64 / _MOST_CELLS)
     cells = max(_LEAST_CELLS, 1 << int(np.ceil(np.log2(wanted))))
-    # Each residual is shared between the two nearest of the cells' centres. Beyond the first and
-    # the last the neighbour is the mirror image, in the same cell: one more, folded back.
+    # Each residual is shared between the two nearest of the cells' centres. Beyond the
+    # first and the last the neighbour is the mirror image, in the same cell: one more,
+    # folded back.
     place = levels.confidence * cells + 0.5
     lower = np.floor(place).astype(np.int64)
-    share, masses = place - lower, levels.gap / levels.total
+    share = place - lower
+    masses = levels.gap / levels.total
     grid = sum_by(lower, masses * (1.0 - share), cells + 2)
     grid += sum_by(lower + 1, masses * share, cells + 2)
     grid[1] += grid[0]
     grid[-2] += grid[-1]
-    coefficients, square = dct(grid[1:-1], norm="ortho"), (np.pi * np.arange(cells)) ** 2
+    coefficients = dct(grid[1:-1], norm="ortho")
+    square = (np.pi * np.arange(cells)) ** 2
 
     def error(s: float) -> float:
-        # Sharing a point between two cells adds a variance of h^2/6 on average: correct for it.
+        # Sharing a point between two cells adds a variance of h^2/6 on average: correct
+        # for it.
         variance = max(s**2 - 1.0 / (6.0 * cells**2), 0.0)
         damping = np.exp(-0.5 * variance * square)
         return float(np.abs(idct(coefficients * damping, norm="ortho")).sum())
@@ -348,10 +422,11 @@ def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float
 
 
 def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
-    """Probability that a correct example is more confident than a wrong one; ties count 1/2.
+    """Probability that a correct example is more confident than a wrong one; ties count
+    1/2.
 
-    NaN if all examples are correct, or none: there is no pair to compare. Arguments are as
-    in `ece`.
+    NaN if all examples are correct, or none: there is no pair to compare. Arguments are
+    as in `ece`.
 
     >>> auroc([0.9, 0.8, 0.8, 0.3], [True, True, False, False])
     0.875
@@ -360,19 +435,21 @@ def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
 
 
 def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
-    """Area under the risk-coverage curve: the mean over k of the risk of the k most confident.
+    """Area under the risk-coverage curve: the mean over k of the risk of the k most
+    confident.
 
-    Weights are read as numbers of examples: weights that are twice as large mean twice as many, and
-    the mean over k changes a little.
+    Weights are read as numbers of examples: weights that are twice as large mean twice
+    as many, and the mean over k changes a little.
 
     >>> round(aurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.277778
     """
     from scipy.special import digamma
 
-    # Within a group of ties errors are spread evenly, so the k-th risk is (E + (k - K) r)/k with E
-    # errors among the K kept before and r the group's own risk. Its sum over the group is
-    # r w + (E - K r)(H(K + w) - H(K)), with the harmonic numbers H(k) = 1 + 1/2 + ... + 1/k.
+    # Within a group of ties errors are spread evenly, so the k-th risk is (E + (k - K)
+    # r)/k with E errors among the K kept before and r the group's own risk. Its sum
+    # over the group is r w + (E - K r)(H(K + w) - H(K)), with the harmonic numbers H(k)
+    # = 1 + 1/2 + ... + 1/k.
     levels = read_levels(proba, labels, sample_weight)
     upto = np.asarray(digamma(levels.weight_above + 1.0) + np.euler_gamma)
     steps = -np.diff(upto, append=0.0)
@@ -387,12 +464,15 @@ def selective_risk(
 ) -> Any:
     """Share of wrong predictions among the most confident `coverage` of the examples.
 
-    `coverage` is a share above 0 and at most 1, or several of them, which give an array. The
-    example at the cut counts partly, so the risk is continuous in the coverage.
+    `coverage` is a share above 0 and at most 1, or several of them, which give an
+    array. The example at the cut counts partly, so the risk is continuous in the
+    coverage.
 
     >>> selective_risk([0.9, 0.8, 0.7, 0.6], [True, True, False, False], coverage=0.5)
     0.0
-    >>> selective_risk([0.9, 0.8, 0.7, 0.6], [True, True, False, False], coverage=[0.8, 1.0])
+    >>> selective_risk(
+    ...     [0.9, 0.8, 0.7, 0.6], [True, True, False, False], coverage=[0.8, 1.0]
+    ... )
     array([0.375, 0.5  ])
     """
     shares = np.asarray(coverage, np.float64)
@@ -403,7 +483,11 @@ def selective_risk(
     # The highest threshold that keeps enough.
     kept = np.searchsorted(levels.weight_above[::-1], wanted)
     place = np.maximum(levels.weight.size - 1 - kept, 0)
-    partly = (levels.weight_above[place] - wanted) * levels.errors[place] / levels.weight[place]
+    partly = (
+        (levels.weight_above[place] - wanted)
+        * levels.errors[place]
+        / levels.weight[place]
+    )
     risks = (levels.errors_above[place] - partly) / wanted
     return risks if shares.ndim else float(risks)
 
@@ -411,12 +495,16 @@ def selective_risk(
 def risk_coverage_curve(
     proba: Any, labels: Any = None, *, sample_weight: Any = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Coverage and risk (groups,) at each distinct confidence as threshold, highest first.
+    """Coverage and risk (groups,) at each distinct confidence as threshold, highest
+    first.
 
-    >>> coverage, risk = risk_coverage_curve([0.9, 0.8, 0.8, 0.3], [True, True, False, False])
+    >>> coverage, risk = risk_coverage_curve(
+    ...     [0.9, 0.8, 0.8, 0.3], [True, True, False, False]
+    ... )
     >>> coverage.tolist(), risk.round(3).tolist()
     ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
     levels = read_levels(proba, labels, sample_weight)
-    kept, wrong = levels.weight_above[::-1], levels.errors_above[::-1]
+    kept = levels.weight_above[::-1]
+    wrong = levels.errors_above[::-1]
     return kept / levels.total, wrong / kept

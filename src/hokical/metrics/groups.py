@@ -1,12 +1,14 @@
-"""Calibration by group, for a good average can hide people or classes; accuracy of few labels.
+"""Calibration by group, for a good average can hide people or classes; accuracy of few
+labels.
 
-A group's number of events is tested against what their probabilities predict. Without weights the
-distribution of the sum is exact. A weighted sum is tested by Lugannani and Rice's saddlepoint
-approximation with a correction for its steps, which is conservative for few rows: in simulations of
-3 to 3000 rows a test had at most its level of false alarms.
+A group's number of events is tested against what their probabilities predict. Without
+weights the distribution of the sum is exact. A weighted sum is tested by Lugannani and
+Rice's saddlepoint approximation with a correction for its steps, which is conservative
+for few rows: in simulations of 3 to 3000 rows a test had at most its level of false
+alarms.
 
-Prediction-powered inference finds an accuracy, of all rows and by group, from a few labels and the
-confidences of many rows.
+Prediction-powered inference finds an accuracy, of all rows and by group, from a few
+labels and the confidences of many rows.
 """
 
 from __future__ import annotations
@@ -27,18 +29,20 @@ from hokical.metrics.levels import Outcomes, as_examples, as_predictions
 from hokical.metrics.summaries import share_ends
 
 #: More events than this are merged if their probabilities agree to 1/256.
-_EVENTS, _PROBABILITIES = 1024, 256
+_EVENTS = 1024
+_PROBABILITIES = 256
 #: p-values below this are rounding.
 LEAST_P = 1e-10
 
 
 def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
-    """Of the number of independent events that happen: k, and P(number = k + 0, 1, ...).
+    """Of the number of independent events that happen: k, and P(number = k + 0, 1,
+    ...).
 
-    Of up to 1024 events by adding one after the other. Of more, those whose probabilities agree to
-    1/256 have their mean, which can only widen the distribution (Hoeffding, 1956,
-    doi:10.1214/aoms/1177728178), by about 1e-5; all numbers that are left out are together as
-    likely as rounding, 1e-10.
+    Of up to 1024 events by adding one after the other. Of more, those whose
+    probabilities agree to 1/256 have their mean, which can only widen the distribution
+    (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about 1e-5; all numbers that are
+    left out are together as likely as rounding, 1e-10.
 
     >>> sum_distribution(np.array([0.5, 0.5]))
     (0, array([0.25, 0.5 , 0.25]))
@@ -51,15 +55,24 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
             found[: k + 1] *= 1.0 - p
             found[1 : k + 2] += happened
         return 0, found
-    place = np.minimum((probabilities * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
+    place = np.minimum(
+        (probabilities * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1
+    )
     counts = np.bincount(place, minlength=_PROBABILITIES).astype(np.float64)
-    sums, kept = np.bincount(place, probabilities, _PROBABILITIES), counts > 0
-    p, counts = np.clip(sums[kept] / counts[kept], 0.0, 1.0), counts[kept]
+    sums = np.bincount(place, probabilities, _PROBABILITIES)
+    kept = counts > 0
+    p = np.clip(sums[kept] / counts[kept], 0.0, 1.0)
+    counts = counts[kept]
     spread = math.sqrt(float(counts @ (p * (1.0 - p))))
-    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))  # beyond which nothing matters
+    width = 1 << math.ceil(
+        math.log2(24.0 * spread + 64.0)
+    )  # beyond which nothing matters
     first = math.floor(float(counts @ p)) - width // 2
     angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
-    log_size, turn = np.zeros(angle.size), first * angle  # of the characteristic function
+    log_size, turn = (
+        np.zeros(angle.size),
+        first * angle,
+    )  # of the characteristic function
     for one, count in zip(p.tolist(), counts.tolist(), strict=True):
         factor = 1.0 + one * (np.exp(-1j * angle) - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
@@ -69,10 +82,11 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
 
 
 def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) -> float:
-    """Two-sided p-value of the (weighted) number of events, if their probabilities are `p` (n,).
+    """Two-sided p-value of the (weighted) number of events, if their probabilities are
+    `p` (n,).
 
-    With weights by Lugannani and Rice (1980, doi:10.2307/1426607): the sum is moved towards its
-    mean by half the weight of a typical event, as for a lattice.
+    With weights by Lugannani and Rice (1980, doi:10.2307/1426607): the sum is moved
+    towards its mean by half the weight of a typical event, as for a lattice.
     """
     if weight is None:
         first, found = sum_distribution(p)
@@ -83,30 +97,44 @@ def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) ->
     from scipy.special import ndtr
 
     weight = weight / weight.max()
-    unsure, sign = p * (1.0 - p), math.copysign(1.0, float(weight @ (correct - p)))
+    unsure = p * (1.0 - p)
+    sign = math.copysign(1.0, float(weight @ (correct - p)))
     if (correct != p)[unsure == 0.0].any():  # a certainty was wrong
         return LEAST_P
-    variance, turned = float(weight**2 @ unsure), sign * weight
+    variance = float(weight**2 @ unsure)
+    turned = sign * weight
     half = 0.5 * variance / float(weight @ unsure) if variance > 0.0 else 0.0
     size = float(turned @ (correct - p)) - half
-    if size <= 0.1 * math.sqrt(variance):  # where the formula has no digits, and nothing is found
+    if size <= 0.1 * math.sqrt(
+        variance
+    ):  # where the formula has no digits, and nothing is found
         return 1.0
     with np.errstate(divide="ignore"):  # of a certainty
-        log_p, log_q = np.log(p), np.log1p(-p)
+        log_p = np.log(p)
+        log_q = np.log1p(-p)
 
     def exponent(t: float) -> float:
-        return float(np.logaddexp(log_q, log_p + t * turned).sum() - t * (turned @ p)) - t * size
+        return (
+            float(np.logaddexp(log_q, log_p + t * turned).sum() - t * (turned @ p))
+            - t * size
+        )
 
     least = minimize_scalar(exponent, bounds=(0.0, 64.0), options={"xatol": 1e-9})
-    t, r = float(least.x), math.sqrt(max(-2.0 * least.fun, 1e-12))
+    t = float(least.x)
+    r = math.sqrt(max(-2.0 * least.fun, 1e-12))
     tilted = p / (p + (1.0 - p) * np.exp(-t * turned))
     u = t * math.sqrt(float(weight**2 @ (tilted * (1.0 - tilted))))
     density = math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi)
-    return min(max(2.0 * (float(ndtr(-r)) + density * (1.0 / u - 1.0 / r)), LEAST_P), 1.0)
+    return min(
+        max(2.0 * (float(ndtr(-r)) + density * (1.0 / u - 1.0 / r)), LEAST_P), 1.0
+    )
 
 
-def mean_p_values(n: FloatArray, predicted: FloatArray, observed: FloatArray) -> FloatArray:
-    """Upper bounds of p-values from means alone: Chernoff's bound, for rows of any probabilities.
+def mean_p_values(
+    n: FloatArray, predicted: FloatArray, observed: FloatArray
+) -> FloatArray:
+    """Upper bounds of p-values from means alone: Chernoff's bound, for rows of any
+    probabilities.
 
     (Hoeffding, 1963, doi:10.1080/01621459.1963.10500830.)
     """
@@ -133,18 +161,22 @@ def holm(p_values: FloatArray) -> FloatArray:
 LEAST_OF_PAIR = 20
 #: What is asked of every table: is the predicted label right?
 LABEL = "label"
-#: Segments of confidence inside which groups are tested too, and their share of `delta`.
-SEGMENTS, SEGMENT_SHARE = 4, 0.2
+#: Segments of confidence inside which groups are tested too, and their share of
+#: `delta`.
+SEGMENTS = 4
+SEGMENT_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """The `n` rows of a group: mean predicted probability, observed share with interval, and test.
+    """The `n` rows of a group: mean predicted probability, observed share with
+    interval, and test.
 
-    `z` is the sum of what happened less what was predicted, in standard deviations; `p_value` the
-    probability of such a sum if every prediction were right. It is `flagged` if that is ruled out,
-    allowing for the number of groups. `asked` is "label" if predicted and observed are of the
-    predicted label being right, or the class whose probability was tested.
+    `z` is the sum of what happened less what was predicted, in standard deviations;
+    `p_value` the probability of such a sum if every prediction were right. It is
+    `flagged` if that is ruled out, allowing for the number of groups. `asked` is
+    "label" if predicted and observed are of the predicted label being right, or the
+    class whose probability was tested.
     """
 
     name: str
@@ -165,7 +197,9 @@ class GroupRow:
 
     @property
     def oe_ratio(self) -> float:
-        """Observed to expected; above 1 where the predictions are too low. NaN if none expected."""
+        """Observed to expected; above 1 where the predictions are too low. NaN if
+        none expected.
+        """
         return self.observed / self.predicted if self.predicted > 0.0 else math.nan
 
     @property
@@ -176,7 +210,8 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One row per group, and per pair of groups of different columns; see `group_table`.
+    """One row per group, and per pair of groups of different columns; see
+    `group_table`.
 
     `segments` are the parts of groups, by confidence, that are certainly miscalibrated.
     """
@@ -197,19 +232,24 @@ class GroupTable:
 
     def worst(self, limit: int | None = None) -> tuple[GroupRow, ...]:
         """The rows by p-value, the smallest first."""
-        return tuple(sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit])
+        return tuple(
+            sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit]
+        )
 
     def __getitem__(self, name: str | float) -> GroupRow:
         found = {row.full_name: row for row in self.rows}
         key = str(name).removesuffix(".0") if isinstance(name, float) else str(name)
         if key not in found:
-            raise KeyError(f"no group is called {name!r}; there are {', '.join([*found][:20])}")
+            raise KeyError(
+                f"no group is called {name!r}; there are {', '.join([*found][:20])}"
+            )
         return found[key]
 
     @property
     def verdict(self) -> str:
         """In words, for all groups at once."""
-        bad, parts = self.flagged, self.segments
+        bad = self.flagged
+        parts = self.segments
         n_groups = len({row.name for row in self.rows})
         if not bad and not parts:
             return f"no group of {n_groups} is clearly miscalibrated"
@@ -229,8 +269,9 @@ class GroupTable:
     def __str__(self) -> str:
         width = max(len("group"), *(len(row.full_name) for row in self.rows))
         lines = [
-            f"{row.full_name:{width}} {row.n:>8,} {row.predicted:>9.1%} {row.observed:>9.1%} "
-            f"({row.low:.1%} to {row.high:.1%}){'  miscalibrated' if row.flagged else ''}"
+            f"{row.full_name:{width}} {row.n:>8,} {row.predicted:>9.1%} "
+            f"{row.observed:>9.1%} ({row.low:.1%} to "
+            f"{row.high:.1%}){'  miscalibrated' if row.flagged else ''}"
             for row in self.rows
         ]
         head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
@@ -241,33 +282,40 @@ class GroupTable:
 
 
 def group_table(
-    proba: Any, labels: Any, groups: Any, *, sample_weight: Any = None, delta: float = 0.05,
+    proba: Any,
+    labels: Any,
+    groups: Any,
+    *,
+    sample_weight: Any = None,
+    delta: float = 0.05,
     class_names: Sequence[str] = (),
-) -> GroupTable:  # fmt: skip
+) -> GroupTable:
     """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
 
     Parameters
     ----------
     proba : array of shape (n, classes), or confidence of shape (n,)
-        Of probabilities, the label is the likeliest class, and its probability the confidence. Of
-        two classes the probability of the second is tested as well, in rows of their own: a risk
-        can be wrong where the label is right as often as predicted.
+        Of probabilities, the label is the likeliest class, and its probability the
+        confidence. Of two classes the probability of the second is tested as well, in
+        rows of their own: a risk can be wrong where the label is right as often as
+        predicted.
     labels : array of shape (n,)
         The true classes; with a confidence (n,), whether each prediction was right.
     groups : array of shape (n,), or several columns
-        Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for several
-        columns, whose groups overlap. Then pairs of groups of two columns, of at least 20 rows, are
-        tested too. So is each group within each quarter of the confidences. Numbers with more than
-        20 different values are cut at deciles, but for whole numbers (n,) alone, which are names,
-        such as the predicted labels.
+        Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for
+        several columns, whose groups overlap. Then pairs of groups of two columns, of
+        at least 20 rows, are tested too. So is each group within each quarter of the
+        confidences. Numbers with more than 20 different values are cut at deciles, but
+        for whole numbers (n,) alone, which are names, such as the predicted labels.
     sample_weight : array of shape (n,), optional
-        How much each row counts, as in a survey. Shares and tests are weighted; intervals are those
-        of as many rows as the weights are worth, which is approximate.
+        How much each row counts, as in a survey. Shares and tests are weighted;
+        intervals are those of as many rows as the weights are worth, which is
+        approximate.
     delta : float
-        Probability that anything is flagged if every prediction is right (Holm's method on exact
-        p-values, which holds however groups overlap): four fifths of it for groups and pairs, one
-        fifth for parts of them by confidence. Intervals of the observed share (Clopper and
-        Pearson's) are at 1 - delta each.
+        Probability that anything is flagged if every prediction is right (Holm's method
+        on exact p-values, which holds however groups overlap): four fifths of it for
+        groups and pairs, one fifth for parts of them by confidence. Intervals of the
+        observed share (Clopper and Pearson's) are at 1 - delta each.
     class_names : sequence of str
         Names of the classes, by column.
 
@@ -281,7 +329,9 @@ def group_table(
     >>> [row.name for row in table.flagged], table.segments[0].name
     (['west'], 'west, confidence 0.90 to 1.00')
     """
-    weights = None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
+    weights = (
+        None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
+    )
     if np.ndim(proba) != 2:
         return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
     data = as_predictions(proba, labels)
@@ -297,20 +347,27 @@ def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     if names is None:
         return ()
     if isinstance(names, str) or len(names) not in (0, n_classes):
-        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
+        rule = (
+            f"`class_names` must have a name for each of the {n_classes} columns, in "
+            "their order"
+        )
         raise ValueError(f"{rule}; got {names!r}.")
     return tuple(map(str, names))
 
 
 def audit(
-    questions: dict[str, Outcomes], groups: Any, weights: FloatArray | None, delta: float
+    questions: dict[str, Outcomes],
+    groups: Any,
+    weights: FloatArray | None,
+    delta: float,
 ) -> GroupTable:
     """The table of checked rows, one or several questions about the same ones."""
     check_chance("delta", delta)
     n = next(iter(questions.values())).n_rows
     coding, codes = GroupCoding.read(groups, n, weights)
     cells = list(_cells(coding, codes if weights is None else codes[weights > 0.0]))
-    tests, parts = [], []
+    tests = []
+    parts = []
     for asked, given in questions.items():
         rows = Outcomes(given.confidence, given.correct, weights).counted()
         tests += [_test(rows, name, own, asked) for name, own in cells]
@@ -325,11 +382,14 @@ def audit(
                 parts.append(_test(rows, segment, some, asked))
     found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
     worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
-    return GroupTable(_make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst))
+    return GroupTable(
+        _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst)
+    )
 
 
 def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
-    """A table from sums by group: rows, weight, its squares, confidence and correct, (5, groups).
+    """A table from sums by group: rows, weight, its squares, confidence and correct,
+    (5, groups).
 
     p-values are bounds, as single rows are not known.
     """
@@ -337,7 +397,9 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     count, weight, squares, confidence, correct = sums[:, places]
     predicted, observed = (np.clip(s / weight, 0.0, 1.0) for s in (confidence, correct))
     worth = weight**2 / squares
-    z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
+    z = (observed - predicted) / np.sqrt(
+        np.maximum(predicted * (1.0 - predicted), 1e-12) / worth
+    )
     p = mean_p_values(worth, predicted, observed)
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
     named = ([names[k] for k in places.tolist()], [LABEL] * places.size)
@@ -349,7 +411,9 @@ def label_rows(
     rows: Outcomes, predicted: IntArray, names: Sequence[str], delta: float
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
-    tests = [_test(rows, str(names[k] if names else k), own) for k, own in _split(predicted)]
+    tests = [
+        _test(rows, str(names[k] if names else k), own) for k, own in _split(predicted)
+    ]
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
@@ -359,10 +423,14 @@ def count_items(table: GroupTable, n_items: int) -> GroupTable:
     n, predicted, observed = np.array([*shares]).T
     p = mean_p_values(np.minimum(n, n_items), predicted, observed)
     tested = zip(table.rows, p.tolist(), (holm(p) <= table.delta).tolist(), strict=True)
-    return replace(table, rows=tuple(replace(r, p_value=k, flagged=f) for r, k, f in tested))
+    return replace(
+        table, rows=tuple(replace(r, p_value=k, flagged=f) for r, k, f in tested)
+    )
 
 
-def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tuple[GroupRow, ...]:
+def _make_rows(
+    tests: list[tuple[Any, ...]], delta: float, level: float
+) -> tuple[GroupRow, ...]:
     """Rows with intervals, and flags at `level` that allow for the number of tests."""
     names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
     low, high = zip(*share_ends(observed, worth, delta), strict=True)
@@ -372,7 +440,9 @@ def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tupl
 
 
 def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray]]:
-    """The groups that occur, then pairs of groups of two columns: name, and numbers of rows."""
+    """The groups that occur, then pairs of groups of two columns: name, and numbers
+    of rows.
+    """
     names = [coding.full_names(k) for k in range(len(coding.columns))]
     for k, own in enumerate(names):
         yield from ((own[c], rows) for c, rows in _split(codes[:, k]) if rows.size)
@@ -390,36 +460,51 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
         yield int(codes[rows[0]]), rows
 
 
-def _test(rows: Outcomes, name: str, own: IntArray, asked: str = LABEL) -> tuple[Any, ...]:
-    """Of some rows: name, what was asked, rows, how many they are worth, shares, z and p-value."""
-    confidence, correct = rows.confidence[own], rows.correct[own]
+def _test(
+    rows: Outcomes, name: str, own: IntArray, asked: str = LABEL
+) -> tuple[Any, ...]:
+    """Of some rows: name, what was asked, rows, how many they are worth, shares, z
+    and p-value.
+    """
+    confidence = rows.confidence[own]
+    correct = rows.correct[own]
     weight = None if rows.weight is None else rows.weight[own]
     share = np.ones(own.size) if weight is None else weight / weight.mean()
-    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
-    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+    predicted = float((share * confidence).mean())
+    observed = float((share * correct).mean())
+    spread = float(
+        np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size)
+    )
     gap = observed - predicted
-    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+    certain = (
+        0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)
+    )  # a certainty was wrong
     z = gap / spread if spread > 0.0 else certain
-    worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
+    worth = own.size / float((share**2).mean())
+    p = sum_p_value(confidence, correct, weight)
     return name, asked, own.size, worth, predicted, observed, z, p
 
 
-#: Confidences are clipped here before their log-odds; the ridge on each standardized column.
-_LEAST, _RIDGE = 0.01, 1.0
+#: Confidences are clipped here before their log-odds; the ridge on each standardized
+#: column.
+_LEAST = 0.01
+_RIDGE = 1.0
 #: Right and wrong labels below which the labels' own exact interval is given.
 _FEWEST = 10
-#: The confidences are used where they reduce the variance by 1 %, and the interval is not wider
-#: than that of the labels by more than 2 %.
-_GAIN, _WIDER = 0.99, 1.02
+#: The confidences are used where they reduce the variance by 1 %, and the interval is
+#: not wider than that of the labels by more than 2 %.
+_GAIN = 0.99
+_WIDER = 1.02
 
 
 @dataclass(frozen=True)
 class PredictionPowered:
-    """An accuracy with its interval at 1 - delta, from `n` labels and `n_unlabelled` rows.
+    """An accuracy with its interval at 1 - delta, from `n` labels and `n_unlabelled`
+    rows.
 
-    `labels_alone` is the accuracy of the labelled rows with its exact interval. `effective` is how
-    many labels alone would be as precise: n where the confidences were of no use. `by_group` has
-    the same for each group that has labels.
+    `labels_alone` is the accuracy of the labelled rows with its exact interval.
+    `effective` is how many labels alone would be as precise: n where the confidences
+    were of no use. `by_group` has the same for each group that has labels.
     """
 
     accuracy: float
@@ -436,72 +521,97 @@ class PredictionPowered:
         if self.effective == self.n:
             used = "the confidences were of no use"
         found = f"{self.accuracy:.1%} ({self.low:.1%} to {self.high:.1%})"
-        return f"{found}, from {self.n:,} labels and {self.n_unlabelled:,} rows without: {used}"
+        return (
+            f"{found}, from {self.n:,} labels and {self.n_unlabelled:,} rows without: "
+            f"{used}"
+        )
 
 
 def prediction_powered_accuracy(
-    confidence: Any, correct: Any, unlabelled: Any, *, delta: float = 0.05, groups: Any = None,
+    confidence: Any,
+    correct: Any,
+    unlabelled: Any,
+    *,
+    delta: float = 0.05,
+    groups: Any = None,
     unlabelled_groups: Any = None,
-) -> PredictionPowered:  # fmt: skip
-    """The accuracy of today's rows, from some labels and the confidences of the other rows.
+) -> PredictionPowered:
+    """The accuracy of today's rows, from some labels and the confidences of the other
+    rows.
 
-    The labelled rows must be a random sample of the rows. Then the interval holds, however bad the
-    confidences are; good ones make it narrower. What is estimated is a mean of yes or no: with
-    probabilities of an event and whether it occurred, the share of events; with a judge's scores
-    and human labels, a pass rate.
+    The labelled rows must be a random sample of the rows. Then the interval holds,
+    however bad the confidences are; good ones make it narrower. What is estimated is a
+    mean of yes or no: with probabilities of an event and whether it occurred, the share
+    of events; with a judge's scores and human labels, a pass rate.
 
     Parameters
     ----------
     confidence : array of shape (n,) or (n, signals)
-        Numbers in [0, 1] of the labelled rows. They need not be calibrated: a regression on them
-        predicts the labels, each label by a fit without it.
+        Numbers in [0, 1] of the labelled rows. They need not be calibrated: a
+        regression on them predicts the labels, each label by a fit without it.
     correct : array of shape (n,)
         Whether each of them is right.
     unlabelled : array of shape (m,) or (m, signals)
         Of the rows without a label.
     delta : float
-        Probability that the interval misses (approximately: it is exact where the confidences are
-        not used).
-    groups, unlabelled_groups : array-like of shape (n,) and (m,), or several columns, optional
-        For `by_group`.
+        Probability that the interval misses (approximately: it is exact where the
+        confidences are not used).
+    groups, unlabelled_groups : array-like of shape (n,) and (m,), or several columns,
+        optional For `by_group`.
 
     Notes
     -----
-    With the prediction h_i of label y_i by the others, the estimate is the mean of h over the m
-    rows plus the mean of y_i - h_i (Angelopoulos et al., 2023, doi:10.1126/science.adi6000). Its
-    variance is turned into a number of labels, whose Clopper-Pearson interval is given. With fewer
-    than 10 right or wrong labels, and where the confidences hardly help, it is that of the labels.
+    With the prediction h_i of label y_i by the others, the estimate is the mean of h
+    over the m rows plus the mean of y_i - h_i (Angelopoulos et al., 2023,
+    doi:10.1126/science.adi6000). Its variance is turned into a number of labels, whose
+    Clopper-Pearson interval is given. With fewer than 10 right or wrong labels, and
+    where the confidences hardly help, it is that of the labels.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.beta(2.0, 1.0, size=20_000)
     >>> right = rng.random(20_000) < confidence**2
-    >>> print(prediction_powered_accuracy(confidence[:200], right[:200], confidence[200:]))
+    >>> print(
+    ...     prediction_powered_accuracy(confidence[:200], right[:200], confidence[200:])
+    ... )
     48.8% (42.7% to 54.9%), from 200 labels and 19,800 rows without: as precise as 270 labels alone
     """
     check_chance("delta", delta)
-    known, rest = _columns(confidence, "confidence"), _columns(unlabelled, "unlabelled")
+    known = _columns(confidence, "confidence")
+    rest = _columns(unlabelled, "unlabelled")
     if known.shape[1] != rest.shape[1]:
-        n_signals, others = known.shape[1] // 2, rest.shape[1] // 2
+        n_signals = known.shape[1] // 2
+        others = rest.shape[1] // 2
         rule = f"`unlabelled` must have the {n_signals} signals of `confidence`"
         raise ValueError(f"{rule}; got {others}. Pass the same columns.")
-    right = as_labels(correct, len(known), 2, name="correct", right=True).astype(np.float64)
-    # A ridge regression of labels (n,) on standardized columns, in which each can be left out.
+    right = as_labels(correct, len(known), 2, name="correct", right=True).astype(
+        np.float64
+    )
+    # A ridge regression of labels (n,) on standardized columns, in which each can be
+    # left out.
     both = np.vstack([known, rest])
-    mean, spread = both.mean(axis=0), np.maximum(both.std(axis=0), 1e-9)
-    x, new = (np.column_stack([np.ones(len(p)), (p - mean) / spread]) for p in (known, rest))
+    mean = both.mean(axis=0)
+    spread = np.maximum(both.std(axis=0), 1e-9)
+    x, new = (
+        np.column_stack([np.ones(len(p)), (p - mean) / spread]) for p in (known, rest)
+    )
     ridge = np.append(0.0, np.full(mean.size, _RIDGE))
     inverse = np.asarray(np.linalg.inv(x.T @ x + np.diag(ridge)), np.float64)
-    own, whole = x @ inverse, inverse @ (x.T @ right)
+    own = x @ inverse
+    whole = inverse @ (x.T @ right)
     leverage = np.minimum((own * x).sum(axis=1), 0.999)
     # What a label's own fit predicts differs from the whole fit by its gap.
     gaps = (right - own @ (x.T @ right)) / (1.0 - leverage)
 
     def estimate(rows: Any, others: Any) -> PredictionPowered:
         """The mean label of some labelled rows and some of the others."""
-        labels, gap, predicted = right[rows], gaps[rows], new[others]
-        n, m, alone = len(labels), len(predicted), float(labels.mean())
+        labels = right[rows]
+        gap = gaps[rows]
+        predicted = new[others]
+        n = len(labels)
+        m = len(predicted)
+        alone = float(labels.mean())
         low, high = share_ends(alone, n, delta)
         plain = PredictionPowered(alone, low, high, n, m, float(n), (alone, low, high))
         if min(labels.sum(), n - labels.sum()) < _FEWEST or not m:
@@ -521,12 +631,16 @@ def prediction_powered_accuracy(
     by_group = {}
     if (groups is None) != (unlabelled_groups is None):
         missing = "groups" if groups is None else "unlabelled_groups"
-        raise ValueError(f"`{missing}` must be given too: both kinds of rows need their groups.")
+        raise ValueError(
+            f"`{missing}` must be given too: both kinds of rows need their groups."
+        )
     if groups is not None:
         names, place = GroupNames.from_rows(groups, len(known))
         other = names.places(unlabelled_groups, len(rest))
         for k, name in enumerate(names.names):
-            by_group[name[0] if len(name) == 1 else name] = estimate(place == k, other == k)
+            by_group[name[0] if len(name) == 1 else name] = estimate(
+                place == k, other == k
+            )
     return replace(estimate(slice(None), slice(None)), by_group=by_group)
 
 
@@ -538,6 +652,11 @@ def _columns(values: Any, name: str) -> FloatArray:
         rule = "numbers (n,), or several signals (n, k), of at least one entry"
         raise ValueError(f"`{name}` must be {rule}; got shape {array.shape}.")
     remedy = "Divide percentages by 100, and drop rows without a confidence."
-    refuse(~((table >= 0.0) & (table <= 1.0)), table, f"`{name}` must lie in [0, 1]", remedy)
+    refuse(
+        ~((table >= 0.0) & (table <= 1.0)),
+        table,
+        f"`{name}` must lie in [0, 1]",
+        remedy,
+    )
     inside = np.clip(table, _LEAST, 1.0 - _LEAST)
     return np.hstack([table, np.log(inside / (1.0 - inside))])

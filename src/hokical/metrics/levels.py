@@ -1,22 +1,23 @@
-"""Checked rows, of arrays or of chunks, and the table of levels that metrics are computed from.
+"""Checked rows, of arrays or of chunks, and the table of levels that metrics are
+computed from.
 
-The table of levels counts right and wrong rows by level of confidence; every metric of the
-predicted label is made of it. Up to `MOST_EXACT` rows a level is one value of the confidence, and
-metrics are exact. Of more rows nearby confidences share a level. Over-confident networks say
-1 - 1e-9 when they are right and 1 - 1e-6 when they are wrong, so levels are fine near 0 and 1. With
-d = min(c, 1 - c),
+The table of levels counts right and wrong rows by level of confidence; every metric of
+the predicted label is made of it. Up to `MOST_EXACT` rows a level is one value of the
+confidence, and metrics are exact. Of more rows nearby confidences share a level.
+Over-confident networks say 1 - 1e-9 when they are right and 1 - 1e-6 when they are
+wrong, so levels are fine near 0 and 1. With d = min(c, 1 - c),
 
     d >= 2^-8:  d is rounded to a multiple of 2^-18,
     d <  2^-8:  d is rounded to 10 binary digits after its first, down to 2^-53,
 
-so d changes by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6); every level keeps the
-mean confidence of its rows. 1 - c is exact for c >= 1/2, and bits are shifted instead of taking a
-logarithm: levels are the same on every machine. Counts add up, over chunks and machines, to those
-of all rows at once; without weights to the bit.
+so d changes by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6); every
+level keeps the mean confidence of its rows. 1 - c is exact for c >= 1/2, and bits are
+shifted instead of taking a logarithm: levels are the same on every machine. Counts add
+up, over chunks and machines, to those of all rows at once; without weights to the bit.
 
-Metrics read arrays, Dask arrays, or chunks (proba, labels) or (proba, labels, sample_weight): a
-list of them, an iterator, or a function that returns one replaces the first argument, as in
-`ece(chunks, n_bins=10)`. A table of levels replaces it too.
+Metrics read arrays, Dask arrays, or chunks (proba, labels) or (proba, labels,
+sample_weight): a list of them, an iterator, or a function that returns one replaces the
+first argument, as in `ece(chunks, n_bins=10)`. A table of levels replaces it too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ MOST_LEVELS = 2 * _HALF + 1
 
 
 class _WeightedRows:
-    """Rows: a column or table first, and a `weight` (n,), or None if all count alike."""
+    """Rows: a column or table first, and a `weight` (n,), or None if all count
+    alike.
+    """
 
     weight: FloatArray | None
 
@@ -70,13 +73,17 @@ class _WeightedRows:
         if self.weight is None or self.weight.all():
             return self
         kept = self.weight > 0
-        columns = (column if column is None else column[kept] for column in vars(self).values())
+        columns = (
+            column if column is None else column[kept] for column in vars(self).values()
+        )
         return type(self)(*columns)
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions(_WeightedRows):
-    """Checked full-vector data: `proba` (n, classes), `labels` (n,), `weight` (n,) or None."""
+    """Checked full-vector data: `proba` (n, classes), `labels` (n,), `weight` (n,)
+    or None.
+    """
 
     proba: AnyArray
     labels: IntArray
@@ -123,24 +130,33 @@ def as_examples(
 ) -> Outcomes:
     """Check (n,) confidences and whether each was right, or (n, classes) and labels.
 
-    Of an `event`: probabilities (n,) and whether it happened, or (n, 2) and labels. Rows of weight
-    0 are dropped.
+    Of an `event`: probabilities (n,) and whether it happened, or (n, 2) and labels.
+    Rows of weight 0 are dropped.
     """
     if np.ndim(proba) == 2:
         data = as_predictions(proba, labels, sample_weight)
         n_classes = data.proba.shape[1]
         if event and n_classes != 2:
             rule = f"of two classes, or confidences (n,); got {n_classes} classes"
-            remedy = "Pass the probability of one class, and whether it is the true one."
+            remedy = (
+                "Pass the probability of one class, and whether it is the true one."
+            )
             raise ValueError(f"`proba` must be {rule}. {remedy}")
         return data.event() if event else data.top_label
-    name, of, what = "confidence", "correct", "`predicted == labels`"
+    name = "confidence"
+    of = "correct"
+    what = "`predicted == labels`"
     if event:
-        name, of, what = "probability", "outcome", "whether the event happened"
-    values, array = as_confidence(proba, name), _as_numbers(labels, of, "booleans, or 0 and 1")
+        name = "probability"
+        of = "outcome"
+        what = "whether the event happened"
+    values = as_confidence(proba, name)
+    array = _as_numbers(labels, of, "booleans, or 0 and 1")
     reading.check_length(array, values.size, of)
     rule = f"`{of}` must be True or False (or 1 or 0)"
-    reading.refuse((array != 0) & (array != 1), array, rule, f"Pass {what}, not the labels.")
+    reading.refuse(
+        (array != 0) & (array != 1), array, rule, f"Pass {what}, not the labels."
+    )
     weight = reading.as_weights(sample_weight, values.size)
     return Outcomes(values, array.astype(np.bool_), weight).counted()
 
@@ -149,12 +165,16 @@ def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predic
     """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
-        rule = "must be 2-D (n, classes) with a row per example and at least two columns"
+        rule = (
+            "must be 2-D (n, classes) with a row per example and at least two columns"
+        )
         raise ValueError(f"`proba` {rule}; got shape {table.shape}.")
     remedy = "For logits apply a softmax first."
     for rows in row_slices(*table.shape):
         block = table[rows].astype(np.float64)
-        check_probability_rows(block, "proba", remedy=remedy, first_row=rows.start, slack=0.0)
+        check_probability_rows(
+            block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
+        )
     weight = reading.as_weights(sample_weight, table.shape[0])
     return Predictions(table, reading.as_labels(labels, *table.shape), weight).counted()
 
@@ -163,10 +183,16 @@ def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     """Checked confidences (n,), or other probabilities of that name."""
     values = _as_numbers(confidence, name, "numbers in [0, 1]").astype(np.float64)
     if values.ndim != 1 or not values.size:
-        rule = "1-D (n,) of at least one entry, one per example, or probabilities (n, classes)"
+        rule = (
+            "1-D (n,) of at least one entry, one per example, or probabilities (n, "
+            "classes)"
+        )
         remedy = "Flatten it, or use `hokical.Dense`."
         raise ValueError(f"`{name}` must be {rule}; got shape {values.shape}. {remedy}")
-    remedy = "Logits and percentages are not probabilities; clip what rounding put just outside."
+    remedy = (
+        "Logits and percentages are not probabilities; clip what rounding put just "
+        "outside."
+    )
     bad = ~((values >= 0.0) & (values <= 1.0))  # NaN compares false
     reading.refuse(bad, values, f"`{name}` must lie in [0, 1]", remedy)
     return values
@@ -181,13 +207,15 @@ def _as_numbers(values: Any, name: str, rule: str) -> AnyArray:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Counts that add with `+`, and the table that metrics are computed from; see the module.
+    """Counts that add with `+`, and the table that metrics are computed from; see the
+    module.
 
-    `value` (levels,) ascends; `weight` is that of its rows, `errors` that of the wrong ones, and
-    `shift` the weighted sum of confidence - value. `n_rows` have a weight above 0, and `squares` is
-    the sum of the squared weights. Of rows in clusters, `design` has by metric how many rows are
-    worth one that is independent of the others; see `of`. `of_classes` are sums over the
-    probabilities of all classes, by metric; see `hokical.metrics.calibration.class_sums`.
+    `value` (levels,) ascends; `weight` is that of its rows, `errors` that of the wrong
+    ones, and `shift` the weighted sum of confidence - value. `n_rows` have a weight
+    above 0, and `squares` is the sum of the squared weights. Of rows in clusters,
+    `design` has by metric how many rows are worth one that is independent of the
+    others; see `of`. `of_classes` are sums over the probabilities of all classes, by
+    metric; see `hokical.metrics.calibration.class_sums`.
 
     >>> rows = [Outcomes(np.array([c]), np.array([True])) for c in (0.9, 0.8, 0.9)]
     >>> first, second, third = map(Levels.from_rows, rows)
@@ -207,13 +235,17 @@ class Levels:
     @classmethod
     def from_rows(cls, rows: Outcomes) -> Self:
         """Counts of examples that were checked."""
-        n, weight, parts = rows.n_rows, rows.filled_weight(), []
+        n = rows.n_rows
+        weight = rows.filled_weight()
+        parts = []
         for start in range(0, n, _BLOCK):  # which bounds the memory
             some = slice(start, start + _BLOCK)
             own = weight[some]
             sums = np.stack([own, own * ~rows.correct[some], np.zeros(own.size)])
             parts.append(_collect(rows.confidence[some], sums, n))
-        value, sums = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+        value, sums = (
+            np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
+        )
         if len(parts) > 1:
             value, sums = _collect(value, sums, n)
         with np.errstate(over="ignore"):  # infinite of weights above 1e150
@@ -224,15 +256,21 @@ class Levels:
         value = np.concatenate([self.value, other.value])
         columns = [(part.weight, part.errors, part.shift) for part in (self, other)]
         value, sums = _collect(value, np.concatenate(columns, axis=1), n_rows)
-        classes = {name: own + other.of_classes[name] for name, own in self.of_classes.items()}
+        classes = {
+            name: own + other.of_classes[name] for name, own in self.of_classes.items()
+        }
         squares = self.squares + other.squares
-        return type(self)(value, sums[0], sums[1], sums[2], n_rows, squares, {}, classes)
+        return type(self)(
+            value, sums[0], sums[1], sums[2], n_rows, squares, {}, classes
+        )
 
     def of(self, metric: str) -> Self:
         """The levels with as many rows as those in clusters are worth for a metric."""
         if not self.design:
             return self
-        return replace(self, squares=self.squares * self.design.get(metric, 1.0), design={})
+        return replace(
+            self, squares=self.squares * self.design.get(metric, 1.0), design={}
+        )
 
     @cached_property
     def confidence(self) -> FloatArray:
@@ -261,7 +299,8 @@ class Levels:
 
     @property
     def roc_places(self) -> tuple[FloatArray, FloatArray, float]:
-        """Share of wrong rows below a right one, of right rows above a wrong one, and the AUROC.
+        """Share of wrong rows below a right one, of right rows above a wrong one, and
+        the AUROC.
 
         The AUROC is NaN without right or without wrong rows.
         """
@@ -269,7 +308,11 @@ class Levels:
             sides = np.stack([self.errors, self.correct])
             reached = np.cumsum(sides, axis=1)
             below, share = (reached - 0.5 * sides) / reached[:, -1:]
-            return below, 1.0 - share, float((self.correct * below).sum() / self.correct.sum())
+            return (
+                below,
+                1.0 - share,
+                float((self.correct * below).sum() / self.correct.sum()),
+            )
 
     @property
     def total(self) -> float:
@@ -299,43 +342,62 @@ class Levels:
     @property
     def weighted(self) -> bool:
         """Whether rows count differently from one each, or belong together."""
-        return bool(self.design) or self.squares != self.n_rows or self.total != self.n_rows
+        return (
+            bool(self.design)
+            or self.squares != self.n_rows
+            or self.total != self.n_rows
+        )
 
     def power_means(self, right: FloatArray, wrong: FloatArray) -> FloatArray:
-        """Means of a score, its square and its cube, of its values for right and wrong rows."""
+        """Means of a score, its square and its cube, of its values for right and
+        wrong rows.
+        """
         rows = ((self.correct, right), (self.errors, wrong))
         with np.errstate(invalid="ignore"):  # a score is infinite where no row has it
-            sums = [sum(np.where(n > 0, n * s**k, 0.0).sum() for n, s in rows) for k in (1, 2, 3)]
+            sums = [
+                sum(np.where(n > 0, n * s**k, 0.0).sum() for n, s in rows)
+                for k in (1, 2, 3)
+            ]
         return np.array(sums) / self.total
 
     def bin_starts(self, n_bins: int, bins: Bins) -> IntArray:
         """The first level of each bin that is not empty.
 
-        In bins of equal mass a level is in bin floor(n_bins * share of the weight below it, half
-        its own included), so equal confidences are in one bin and the order of rows does not
-        matter.
+        In bins of equal mass a level is in bin floor(n_bins * share of the weight below
+        it, half its own included), so equal confidences are in one bin and the order of
+        rows does not matter.
         """
         check_choice("bins", bins, Bins)
         if bins == "width":
             place = bin_index(self.confidence, n_bins)
             return np.flatnonzero(np.diff(place, prepend=-1))
-        middle = n_bins * (2.0 * self.weight_above - self.weight)  # doubled, from the top
+        middle = n_bins * (
+            2.0 * self.weight_above - self.weight
+        )  # doubled, from the top
         cuts = 2.0 * self.total * np.arange(n_bins, 0, -1)
-        starts = self.confidence.size - np.searchsorted(middle[::-1], cuts, side="right")
+        starts = self.confidence.size - np.searchsorted(
+            middle[::-1], cuts, side="right"
+        )
         return np.unique(starts[starts < self.confidence.size])
 
     def by_bin(self, n_bins: int, bins: Bins = "width") -> tuple[FloatArray, ...]:
-        """Sums of correct - confidence, of weight and of correct by bin that is not empty."""
+        """Sums of correct - confidence, of weight and of correct by bin that is not
+        empty.
+        """
         starts = self.bin_starts(n_bins, bins)
-        # Sums of multiples of 2^-26 are exact, so that equal confidence and accuracy cancel.
+        # Sums of multiples of 2^-26 are exact, so that equal confidence and accuracy
+        # cancel.
         head = np.rint(self.confidence * 2.0**26) * 2.0**-26
-        rounded, rest = self.correct - self.weight * head, self.weight * (self.confidence - head)
+        rounded = self.correct - self.weight * head
+        rest = self.weight * (self.confidence - head)
         columns = (rounded, rest, self.weight, self.correct)
         sums = [np.add.reduceat(column, starts) for column in columns]
         return sums[0] - sums[1], *sums[2:]
 
 
-def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArray, FloatArray]:
+def _collect(
+    value: FloatArray, sums: FloatArray, n_rows: int
+) -> tuple[FloatArray, FloatArray]:
     """Values and sums (3, n) with equal values, or those of one level, merged."""
     if n_rows <= MOST_EXACT:
         distinct, place = np.unique(value, return_inverse=True)
@@ -348,7 +410,8 @@ def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArr
 
 
 def confidence_level(confidence: FloatArray) -> IntArray:
-    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to MOST_LEVELS - 1 for 1.0.
+    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to MOST_LEVELS - 1
+    for 1.0.
 
     >>> level = confidence_level(np.array([0.0, 0.5, 1 - 1e-9, 1 - 1e-10, 1.0]))
     >>> level.tolist()
@@ -376,7 +439,9 @@ def level_confidence(level: IntArray) -> FloatArray:
     return np.asarray(np.where(level <= _HALF, distance, 1.0 - distance))
 
 
-def read_levels(proba: Any, labels: Any, sample_weight: Any, *, event: bool = False) -> Levels:
+def read_levels(
+    proba: Any, labels: Any, sample_weight: Any, *, event: bool = False
+) -> Levels:
     """The table of levels, from a metric's arguments; see `as_examples`."""
     if isinstance(proba, Levels):
         return proba
@@ -391,27 +456,39 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
     """The sums `make(*columns)` of arrays; of chunks or Dask arrays, added up."""
     if not is_chunked(columns[0]):
         return make(*columns)
-    found, kinds = None, set[int]()
+    found = None
+    kinds = set[int]()
     if (lazy := lazy_arrays(columns[0])) is not None:
         found = lazy.reduce_rows(partial(sums_if_any, make), add_known, columns)
     elif any(other is not None for other in columns[1:]):
-        raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
+        raise TypeError(
+            "chunks hold all that a metric needs; pass nothing beside them."
+        )
     else:
         for chunk in columns[0]() if callable(columns[0]) else columns[0]:
             if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
-                rule = "a chunk must be (proba, labels) or (proba, labels, sample_weight)"
+                rule = (
+                    "a chunk must be (proba, labels) or (proba, labels, sample_weight)"
+                )
                 raise TypeError(f"{rule}; got {type(chunk).__name__}.")
             kinds.add(np.ndim(chunk[0]))
             if len(kinds) > 1:
-                rule = "chunks must all have probabilities (n, classes), or all confidences (n,)"
+                rule = (
+                    "chunks must all have probabilities (n, classes), or all "
+                    "confidences (n,)"
+                )
                 raise ValueError(f"{rule}; got both.")
             found = add_known(found, sums_if_any(make, *chunk))
     if found is None:
-        raise ValueError("there must be at least one chunk with rows of weight above 0; got none.")
+        raise ValueError(
+            "there must be at least one chunk with rows of weight above 0; got none."
+        )
     return found
 
 
-def sums_if_any(make: Callable[..., Any], first: Any, second: Any, weight: Any = None) -> Any:
+def sums_if_any(
+    make: Callable[..., Any], first: Any, second: Any, weight: Any = None
+) -> Any:
     """The sums of a chunk, or None if it has no rows of weight above 0."""
     if np.shape(first)[:1] == np.shape(second)[:1] == (0,):
         return None
@@ -436,7 +513,9 @@ def is_chunked(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         # The columns of a chunk are arrays; a row of probabilities holds numbers.
         head = data[0] if data else None
-        return isinstance(head, (list, tuple)) and len(head) > 0 and np.ndim(head[0]) > 0
+        return (
+            isinstance(head, (list, tuple)) and len(head) > 0 and np.ndim(head[0]) > 0
+        )
     streams = callable(data) or isinstance(data, Iterable)
     arrays = ("__array__", "__dlpack__", "shape")
     return streams and not any(hasattr(data, name) for name in arrays)

@@ -1,7 +1,9 @@
-"""What is reported of the probability of an event: of a risk model, a scorecard, two classes.
+"""What is reported of the probability of an event: of a risk model, a scorecard, two
+classes.
 
-Of probabilities (n, 2) the event is class 1; of numbers (n,), what is 1 or True in `outcome`. All
-is computed from the table of levels, so chunks, streams and weights are those of other metrics.
+Of probabilities (n, 2) the event is class 1; of numbers (n,), what is 1 or True in
+`outcome`. All is computed from the table of levels, so chunks, streams and weights are
+those of other metrics.
 """
 
 from __future__ import annotations
@@ -20,41 +22,65 @@ from hokical.metrics.calibration import squared_errors
 from hokical.metrics.levels import Levels, read_levels
 from hokical.metrics.summaries import Estimate, Estimates, Metric, mean_ends
 
-#: With fewer true or false positives an interval of net benefit is that of both shares at once: the
-#: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
+#: With fewer true or false positives an interval of net benefit is that of both shares
+#: at once: the interval of the mean held in 73 to 91 % of simulations of five rows that
+#: are treated.
 _FEW = 5
 #: Log-odds of probabilities nearer to 0 or 1 are those of this distance.
 _LEAST = 1e-12
-#: Knots of the smooth curve, cells of log-odds that it is fitted to, points that it is drawn at.
-_KNOTS, _CELLS, _POINTS = 10, 512, 101
+#: Knots of the smooth curve, cells of log-odds that it is fitted to, points that it is
+#: drawn at.
+_KNOTS = 10
+_CELLS = 512
+_POINTS = 101
 
 _UNKNOWN = Estimate(math.nan)
 _TABLE = (
     Metric("prevalence", "share of events", form=".1%"),
     Metric("mean_probability", "mean probability", form=".1%"),
-    Metric("oe_ratio", "O:E ratio", form=".3f"), Metric("intercept", "intercept", form=".3f"),
-    Metric("slope", "slope", form=".3f"), Metric("auroc", "AUROC", better="higher", ranking=True),
-    Metric("gini", "Gini"), Metric("ks", "KS"), Metric("brier", "Brier score", ranking=True),
-    Metric("scaled_brier", "scaled Brier score"), Metric("log_loss", "log loss", ranking=True),
-    Metric("ici", "ICI (Eavg)"), Metric("e50", "E50"), Metric("e90", "E90"), Metric("emax", "Emax"),
+    Metric("oe_ratio", "O:E ratio", form=".3f"),
+    Metric("intercept", "intercept", form=".3f"),
+    Metric("slope", "slope", form=".3f"),
+    Metric("auroc", "AUROC", better="higher", ranking=True),
+    Metric("gini", "Gini"),
+    Metric("ks", "KS"),
+    Metric("brier", "Brier score", ranking=True),
+    Metric("scaled_brier", "scaled Brier score"),
+    Metric("log_loss", "log loss", ranking=True),
+    Metric("ici", "ICI (Eavg)"),
+    Metric("e50", "E50"),
+    Metric("e90", "E90"),
+    Metric("emax", "Emax"),
     Metric("spiegelhalter_z", "Spiegelhalter's z", form=".3f"),
     Metric("spiegelhalter_p", "p-value of z", form=".3g"),
     Metric("logistic_intercept", "intercept beside slope", form=".3f"),
-    Metric("r2", "Nagelkerke's R2"), Metric("discrimination", "discrimination D"),
+    Metric("r2", "Nagelkerke's R2"),
+    Metric("discrimination", "discrimination D"),
     Metric("unreliability", "unreliability U"),
-    Metric("unreliability_p", "p-value of U", form=".3g"), Metric("quality", "quality Q"),
-)  # fmt: skip
+    Metric("unreliability_p", "p-value of U", form=".3g"),
+    Metric("quality", "quality Q"),
+)
 #: What a summary of an event has, in order.
 EVENT_METRICS = {metric.name: metric for metric in _TABLE}
 #: What small tables show of it.
-EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
+EVENT_COLUMNS = (
+    "mean_probability",
+    "oe_ratio",
+    "intercept",
+    "slope",
+    "auroc",
+    "brier",
+    "log_loss",
+)
 #: What evaluations show of it; the rest is that of `val.prob`.
 EVENT_MAIN = tuple(EVENT_METRICS)[: list(EVENT_METRICS).index("spiegelhalter_p") + 1]
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """`slope` and `intercept` of a logistic recalibration, with intervals; see the function."""
+    """`slope` and `intercept` of a logistic recalibration, with intervals; see the
+    function.
+    """
 
     slope: Estimate
     intercept: Estimate
@@ -62,7 +88,9 @@ class Recalibration:
 
 @dataclass(frozen=True, eq=False)
 class DecisionCurve:
-    """Net benefit at each threshold with its interval, and that of treating all, (thresholds,)."""
+    """Net benefit at each threshold with its interval, and that of treating all,
+    (thresholds,).
+    """
 
     threshold: FloatArray
     net_benefit: FloatArray
@@ -73,7 +101,9 @@ class DecisionCurve:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationCurve:
-    """Observed share of events by predicted probability, with a pointwise band, (points,) each."""
+    """Observed share of events by predicted probability, with a pointwise band,
+    (points,) each.
+    """
 
     probability: FloatArray
     observed: FloatArray
@@ -85,8 +115,9 @@ class CalibrationCurve:
 class RiskBand:
     """The rows whose probability is at least `lower` and below `upper`.
 
-    `observed` is the share of events with Jeffreys' interval, `p_value` of the exact test that the
-    probabilities are right; it is `flagged` if that is ruled out, allowing for the number of bands.
+    `observed` is the share of events with Jeffreys' interval, `p_value` of the exact
+    test that the probabilities are right; it is `flagged` if that is ruled out,
+    allowing for the number of bands.
     """
 
     lower: float
@@ -103,15 +134,20 @@ class RiskBand:
     @property
     def oe_ratio(self) -> float:
         """Observed to expected events."""
-        return self.observed / self.mean_probability if self.mean_probability > 0.0 else math.nan
+        return (
+            self.observed / self.mean_probability
+            if self.mean_probability > 0.0
+            else math.nan
+        )
 
 
 @dataclass(frozen=True)
 class RiskBands:
     """A row per band of probability that has examples; see `risk_bands`.
 
-    `hosmer_lemeshow` is the statistic of Hosmer and Lemeshow's test over the bands and `p_value`
-    its p-value, with as many degrees of freedom as bands, as for data that the model did not see.
+    `hosmer_lemeshow` is the statistic of Hosmer and Lemeshow's test over the bands and
+    `p_value` its p-value, with as many degrees of freedom as bands, as for data that
+    the model did not see.
     """
 
     rows: tuple[RiskBand, ...]
@@ -128,27 +164,35 @@ class RiskBands:
         return asdict(self) | {"rows": self.records()}
 
     def __str__(self) -> str:
-        head = f"{'probability':<18} {'rows':>9} {'events':>8} {'mean':>8} {'observed':>9}"
+        head = (
+            f"{'probability':<18} {'rows':>9} {'events':>8} {'mean':>8} {'observed':>9}"
+        )
         lines = [f"{head}  {1.0 - self.delta:.0%} interval      p-value"]
         for row in self.rows:
             band = f"{row.lower:.4f} to {row.upper:.4f}"
             ends = f"{row.low:.2%} to {row.high:.2%}"
-            known = f"{band:<18} {row.n:>9,.6g} {row.events:>8,.6g} {row.mean_probability:>8.2%}"
+            known = (
+                f"{band:<18} {row.n:>9,.6g} {row.events:>8,.6g} "
+                f"{row.mean_probability:>8.2%}"
+            )
             test = f"{ends:<18} {row.p_value:>6.2g}{' *' * row.flagged}"
             lines.append(f"{known} {row.observed:>9.2%}  {test}")
         test = f"Hosmer-Lemeshow {self.hosmer_lemeshow:.2f}, p {self.p_value:.2g}"
-        return "\n".join([*lines, f"{test}; *: miscalibrated, allowing for the number of bands."])
+        return "\n".join(
+            [*lines, f"{test}; *: miscalibrated, allowing for the number of bands."]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class BinarySummary(Estimates):
     """What is reported of the probability of an event; `binary_summary` makes it.
 
-    `found["slope"]` is `found.estimates["slope"]`; `print(found)` shows a table. `n_events` of `n`
-    rows have the event (their weight, with weights). `curve` is the smooth calibration curve, None
-    where none can be fitted; `bands()` the table by bands of probability, `decision_curve()` the
-    net benefit. `n_certain` rows have a probability of exactly 0 or 1 and no log-odds: intercept,
-    slope and curve are those of the other rows.
+    `found["slope"]` is `found.estimates["slope"]`; `print(found)` shows a table.
+    `n_events` of `n` rows have the event (their weight, with weights). `curve` is the
+    smooth calibration curve, None where none can be fitted; `bands()` the table by
+    bands of probability, `decision_curve()` the net benefit. `n_certain` rows have a
+    probability of exactly 0 or 1 and no log-odds: intercept, slope and curve are those
+    of the other rows.
     """
 
     n: int
@@ -170,10 +214,15 @@ class BinarySummary(Estimates):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings, lists and dicts."""
-        names, curve = ("n", "n_events", "n_certain", "event", "delta"), self.curve
+        names = ("n", "n_events", "n_certain", "event", "delta")
+        curve = self.curve
         estimates = {name: asdict(each) for name, each in self.estimates.items()}
         drawn = curve and {name: part.tolist() for name, part in vars(curve).items()}
-        found = {"estimates": estimates, "curve": drawn, "bands": self.bands().to_dict()}
+        found = {
+            "estimates": estimates,
+            "curve": drawn,
+            "bands": self.bands().to_dict(),
+        }
         return {name: getattr(self, name) for name in names} | found
 
     @property
@@ -198,54 +247,68 @@ class BinarySummary(Estimates):
 
 
 def binary_summary(
-    probability: Any, outcome: Any = None, *, delta: float = 0.05, sample_weight: Any = None,
+    probability: Any,
+    outcome: Any = None,
+    *,
+    delta: float = 0.05,
+    sample_weight: Any = None,
     cluster: Any = None,
-) -> BinarySummary:  # fmt: skip
-    """What clinical papers and scorecard validations report of the probability of an event.
+) -> BinarySummary:
+    """What clinical papers and scorecard validations report of the probability of an
+    event.
 
     Parameters
     ----------
     probability : array of shape (n,), or (n, 2)
-        Predicted probability of the event; of two columns, the second. Chunks as in `ece`.
+        Predicted probability of the event; of two columns, the second. Chunks as in
+        `ece`.
     outcome : array of shape (n,)
         Whether the event happened: True and False, or 1 and 0.
     delta : float
         Probability that an interval fails.
     sample_weight : array of shape (n,), optional
-        How much each row counts; intervals are those of as many rows as the weights are worth.
+        How much each row counts; intervals are those of as many rows as the weights are
+        worth.
     cluster : array of shape (n,), optional
-        Which rows belong together, as those of one patient; as in `hokical.metrics.summary`.
+        Which rows belong together, as those of one patient; as in
+        `hokical.metrics.summary`.
 
     Returns
     -------
-    BinarySummary
-        `prevalence` and `mean_probability`; `oe_ratio`, observed to expected events, above 1 where
-        risks are too low; `intercept`, calibration in the large (at a slope of 1), and `slope`, of
-        the log-odds; `auroc`, `gini` (2 AUROC - 1, Somers' Dxy) and `ks`; `brier`, `scaled_brier`
-        (1 - Brier score / that of the prevalence) and `log_loss`; `ici`, `e50`, `e90` and `emax`,
-        mean, median, 90 % quantile and largest distance of the smooth calibration curve from the
-        predictions (Austin and Steyerberg, 2019, doi:10.1002/sim.8281); Spiegelhalter's z with its
-        p-value. The rest is that of `rms::val.prob` (Harrell): `logistic_intercept`, the intercept
-        fitted with the slope, `r2`, `discrimination`, `unreliability` with p-value, `quality`.
+    BinarySummary `prevalence` and `mean_probability`; `oe_ratio`, observed to expected
+        events, above 1 where risks are too low; `intercept`, calibration in the large
+        (at a slope of 1), and `slope`, of the log-odds; `auroc`, `gini` (2 AUROC - 1,
+        Somers' Dxy) and `ks`; `brier`, `scaled_brier` (1 - Brier score / that of the
+        prevalence) and `log_loss`; `ici`, `e50`, `e90` and `emax`, mean, median, 90 %
+        quantile and largest distance of the smooth calibration curve from the
+        predictions (Austin and Steyerberg, 2019, doi:10.1002/sim.8281); Spiegelhalter's
+        z with its p-value. The rest is that of `rms::val.prob` (Harrell):
+        `logistic_intercept`, the intercept fitted with the slope, `r2`,
+        `discrimination`, `unreliability` with p-value, `quality`.
 
     Notes
     -----
-    The distances of a smooth curve and KS are biased upwards by noise and have no interval; those
-    of a calibrated model are about .007 on average with 4000 rows. Intervals of prevalence are
-    Clopper and Pearson's, of O:E those of a ratio of means on the log scale, of intercept and slope
-    those of the likelihood or a sandwich, whichever is wider, of AUROC DeLong's, of means Hall's.
+    The distances of a smooth curve and KS are biased upwards by noise and have no
+    interval; those of a calibrated model are about .007 on average with 4000 rows.
+    Intervals of prevalence are Clopper and Pearson's, of O:E those of a ratio of means
+    on the log scale, of intercept and slope those of the likelihood or a sandwich,
+    whichever is wider, of AUROC DeLong's, of means Hall's.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(-1.5, 1.0, size=4000)
     >>> event = rng.uniform(size=4000) < 1 / (1 + np.exp(-log_odds))
-    >>> found = binary_summary(1 / (1 + np.exp(0.4 - log_odds)), event)  # risks are too low
+    >>> found = binary_summary(
+    ...     1 / (1 + np.exp(0.4 - log_odds)), event
+    ... )  # risks are too low
     >>> found["oe_ratio"].low > 1.2, found["slope"].low < 1.0 < found["slope"].high
     (True, True)
     """
     bounds.check_chance("delta", delta)
-    levels = summaries.clustered_levels(cluster, probability, outcome, sample_weight, event=True)
+    levels = summaries.clustered_levels(
+        cluster, probability, outcome, sample_weight, event=True
+    )
     return summarize_event(levels, delta)
 
 
@@ -259,16 +322,21 @@ _SHARED = {
 }
 
 
-def summarize_event(levels: Levels, delta: float, event: str = "the event") -> BinarySummary:
+def summarize_event(
+    levels: Levels, delta: float, event: str = "the event"
+) -> BinarySummary:
     """The summary of levels of probability."""
     certain = (levels.confidence <= 0.0) | (levels.confidence >= 1.0)
-    gaps = levels.of("ece")  # what rows in clusters are worth for sums of outcome - probability
+    gaps = levels.of(
+        "ece"
+    )  # what rows in clusters are worth for sums of outcome - probability
     found, curve = _fit_models(gaps, delta)
     options = summaries.SummaryOptions(delta=delta)
     for name, metric in _SHARED.items():
         own = levels.of(metric)
         found[name] = summaries.metric_estimate(summaries.METRICS[metric], own, options)
-    area, share = found["auroc"], found["prevalence"].value
+    area = found["auroc"]
+    share = found["prevalence"].value
     gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
     found["gini"] = Estimate(gini, low, high, area.reason)
     if levels.mean_confidence > 0.0:
@@ -277,47 +345,64 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
         brier = found["brier"].value
         found["scaled_brier"] = _scaled_brier(levels.of("brier"), brier, share, delta)
         # The largest distance between the distributions of events and of the others.
-        sides = (np.cumsum(side) / float(side.sum()) for side in (levels.correct, levels.errors))
+        sides = (
+            np.cumsum(side) / float(side.sum())
+            for side in (levels.correct, levels.errors)
+        )
         found["ks"] = Estimate(float(np.abs(np.subtract(*sides)).max()))
-    # Of sum (y - p)(1 - 2p), which is 0 on average if every p is right (Spiegelhalter, 1986).
-    p, lean = gaps.confidence, 1.0 - 2.0 * gaps.confidence
+    # Of sum (y - p)(1 - 2p), which is 0 on average if every p is right (Spiegelhalter,
+    # 1986).
+    p = gaps.confidence
+    lean = 1.0 - 2.0 * gaps.confidence
     variance = float(gaps.weight @ (lean**2 * p * (1.0 - p))) / gaps.rows_per_weight
     z = float(gaps.gap @ lean) / math.sqrt(variance) if variance > 0.0 else math.nan
     tail = float(bounds.scipy_special().ndtr(-abs(z)))
     found |= {"spiegelhalter_z": Estimate(z), "spiegelhalter_p": Estimate(2.0 * tail)}
-    n_events, n_certain = float(levels.correct.sum()), float(levels.weight[certain].sum())
+    n_events = float(levels.correct.sum())
+    n_certain = float(levels.weight[certain].sum())
     estimates = {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS}
     known = (levels.n_rows, n_events, estimates, curve, n_certain, delta, event)
     return BinarySummary(*known, levels=levels)
 
 
 def _ratio(levels: Levels, share: Estimate, delta: float) -> Estimate:
-    """Observed to expected events, with an interval of a ratio of means on the log scale.
+    """Observed to expected events, with an interval of a ratio of means on the log
+    scale.
 
     Of few events or others it is that of their share.
     """
-    expected, events = float(levels.weight @ levels.confidence), float(levels.correct.sum())
-    ratio, unit, worth = events / expected, levels.total / expected, levels.rows_per_weight
+    expected = float(levels.weight @ levels.confidence)
+    events = float(levels.correct.sum())
+    ratio = events / expected
+    unit = levels.total / expected
+    worth = levels.rows_per_weight
     if min(share.value, 1.0 - share.value) * levels.worth < _FEW:
         return Estimate(ratio, share.low * unit, share.high * unit)
     rest = (1.0 - ratio * levels.confidence) ** 2, (ratio * levels.confidence) ** 2
     squares = float(levels.correct @ rest[0] + levels.errors @ rest[1]) / worth
-    width = -float(bounds.scipy_special().stdtrit(max(events * worth - 1.0, 1.0), 0.5 * delta))
+    width = -float(
+        bounds.scipy_special().stdtrit(max(events * worth - 1.0, 1.0), 0.5 * delta)
+    )
     factor = math.exp(width * math.sqrt(squares) / events)
     return Estimate(ratio, ratio / factor, ratio * factor)
 
 
 def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> Estimate:
-    """1 - Brier score / (share (1 - share)), with an interval of its linearisation, a mean.
+    """1 - Brier score / (share (1 - share)), with an interval of its linearisation, a
+    mean.
 
-    Hall's and Student's together: each alone held in 90 to 93 % of simulations of 40 events.
+    Hall's and Student's together: each alone held in 90 to 93 % of simulations of 40
+    events.
     """
     spread = share * (1.0 - share)
     value = 1.0 - brier / spread
     lean = (1.0 - value) * (1.0 - 2.0 * share)
     pairs = zip(squared_errors(levels.confidence), (1.0, 0.0), strict=True)
-    own = [value - (errors - brier - lean * (y - share)) / spread for errors, y in pairs]
-    n, powers = levels.worth, levels.power_means(*own)
+    own = [
+        value - (errors - brier - lean * (y - share)) / spread for errors, y in pairs
+    ]
+    n = levels.worth
+    powers = levels.power_means(*own)
     low, high = mean_ends(powers, n, delta)
     if math.isnan(low):
         return Estimate(value)
@@ -330,14 +415,16 @@ def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> E
 def calibration_slope(
     proba: Any, labels: Any = None, *, delta: float = 0.05, sample_weight: Any = None
 ) -> Recalibration:
-    """Slope and intercept of the observed log-odds on the predicted log-odds (Cox, 1958).
+    """Slope and intercept of the observed log-odds on the predicted log-odds (Cox,
+    1958).
 
-    `proba` (n, 2) and labels, tested is the probability of class 1; or confidences (n,) and whether
-    each was right; other arguments are as in `ece`. A slope below 1: predictions are too extreme,
-    as those of an overfitted model; above 1: not extreme enough. The intercept is that of a slope
-    of 1, "calibration in the large": above 0, risks are too low on average. Intervals are normal,
-    at 1 - delta each; NaN if outcomes are all equal, or separated by the predictions. Predictions
-    of exactly 0 or 1 have no log-odds: they are left out, with a warning.
+    `proba` (n, 2) and labels, tested is the probability of class 1; or confidences (n,)
+    and whether each was right; other arguments are as in `ece`. A slope below 1:
+    predictions are too extreme, as those of an overfitted model; above 1: not extreme
+    enough. The intercept is that of a slope of 1, "calibration in the large": above 0,
+    risks are too low on average. Intervals are normal, at 1 - delta each; NaN if
+    outcomes are all equal, or separated by the predictions. Predictions of exactly 0 or
+    1 have no log-odds: they are left out, with a warning.
 
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(-1.0, 1.0, size=2000)
@@ -355,16 +442,24 @@ def calibration_slope(
         rest = "which have no log-odds: slope and intercept are those of the others"
         warn_user(f"{number}, {rest}.", UserWarning)
     found, _ = _fit_models(levels, delta)
-    return Recalibration(*(found.get(name, _UNKNOWN) for name in ("slope", "intercept")))
+    return Recalibration(
+        *(found.get(name, _UNKNOWN) for name in ("slope", "intercept"))
+    )
 
 
 def smooth_calibration_curve(
-    probability: Any, outcome: Any = None, *, delta: float = 0.05, sample_weight: Any = None
+    probability: Any,
+    outcome: Any = None,
+    *,
+    delta: float = 0.05,
+    sample_weight: Any = None,
 ) -> CalibrationCurve:
-    """Observed share of events by predicted probability: a smooth curve with a pointwise band.
+    """Observed share of events by predicted probability: a smooth curve with a
+    pointwise band.
 
-    A natural cubic spline of the log-odds in a logistic model; how smooth it is, between a line
-    and ten knots, is decided by the marginal likelihood. Arguments are as in `binary_summary`.
+    A natural cubic spline of the log-odds in a logistic model; how smooth it is,
+    between a line and ten knots, is decided by the marginal likelihood. Arguments are
+    as in `binary_summary`.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(size=5000)
@@ -373,23 +468,32 @@ def smooth_calibration_curve(
     True
     """
     bounds.check_chance("delta", delta)
-    _, curve = _fit_models(read_levels(probability, outcome, sample_weight, event=True), delta)
+    _, curve = _fit_models(
+        read_levels(probability, outcome, sample_weight, event=True), delta
+    )
     if curve is None:
         rule = "`outcome` must have both outcomes, not separated by `probability`"
-        raise ValueError(f"{rule}; got a curve that is not determined. Pass more examples.")
+        raise ValueError(
+            f"{rule}; got a curve that is not determined. Pass more examples."
+        )
     return curve
 
 
 def risk_bands(
-    probability: Any, outcome: Any = None, edges: Any = None, *, delta: float = 0.05,
+    probability: Any,
+    outcome: Any = None,
+    edges: Any = None,
+    *,
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> RiskBands:  # fmt: skip
-    """Predicted and observed share of events by band of probability, as rating grades are checked.
+) -> RiskBands:
+    """Predicted and observed share of events by band of probability, as rating grades
+    are checked.
 
-    A band is from one of the ascending `edges` up to, not including, the next; 0 and 1 are added.
-    None cuts at deciles. Intervals of the observed share are Jeffreys', at 1 - delta each; the test
-    of each band is exact (with weights, a bound), and bands are flagged by Holm's method. Other
-    arguments are as in `binary_summary`.
+    A band is from one of the ascending `edges` up to, not including, the next; 0 and 1
+    are added. None cuts at deciles. Intervals of the observed share are Jeffreys', at 1
+    - delta each; the test of each band is exact (with weights, a bound), and bands are
+    flagged by Holm's method. Other arguments are as in `binary_summary`.
 
     >>> bands = risk_bands([0.02, 0.03, 0.2, 0.3], [0, 0, 0, 1], edges=[0.1])
     >>> [(row.n, row.events, round(row.mean_probability, 3)) for row in bands.rows]
@@ -404,28 +508,52 @@ def risk_bands(
     else:
         inner = np.asarray(edges, np.float64).ravel()
         whole = np.concatenate([[0.0], inner[(inner > 0.0) & (inner < 1.0)], [1.0]])
-        if not ((inner >= 0.0) & (inner <= 1.0)).all() or not (np.diff(inner) > 0.0).all():
+        if (
+            not ((inner >= 0.0) & (inner <= 1.0)).all()
+            or not (np.diff(inner) > 0.0).all()
+        ):
             raise ValueError(f"`edges` must ascend between 0 and 1; got {edges!r}.")
         place = np.searchsorted(whole[1:-1], levels.confidence, side="right")
         used, starts = np.unique(place, return_index=True)
-        lower, upper = whole[used], whole[used + 1]
+        lower = whole[used]
+        upper = whole[used + 1]
     sums = np.stack([levels.weight, levels.correct, levels.weight * levels.confidence])
     n, events, expected = np.add.reduceat(sums, starts, axis=1)
-    predicted, observed, worth = expected / n, events / n, n * levels.rows_per_weight
+    predicted = expected / n
+    observed = events / n
+    worth = n * levels.rows_per_weight
     hits = np.clip(observed * worth, 0.0, worth)
-    counts = np.stack([hits, worth - hits])  # the upper end is a lower one of the misses
+    counts = np.stack(
+        [hits, worth - hits]
+    )  # the upper end is a lower one of the misses
     ends = bounds.beta_quantile(counts + 0.5, counts[::-1] + 0.5, 0.5 * delta)
     low, missed = np.where(counts > 0.0, ends, 0.0)
     p = groups.mean_p_values(worth, predicted, observed)
     if not levels.weighted:  # the exact test
-        rows = np.repeat(np.arange(levels.weight.size), np.rint(levels.weight).astype(np.int64))
+        rows = np.repeat(
+            np.arange(levels.weight.size), np.rint(levels.weight).astype(np.int64)
+        )
         risks = np.split(levels.confidence[rows], np.searchsorted(rows, starts[1:]))
         known = zip(risks, np.rint(events), strict=True)
-        p = np.array([groups.sum_p_value(r, np.arange(r.size) < k, None) for r, k in known])
+        p = np.array(
+            [groups.sum_p_value(r, np.arange(r.size) < k, None) for r, k in known]
+        )
     flags = groups.holm(p) <= delta
-    columns = (lower, upper, n, events, predicted, observed, low, 1.0 - missed, p, flags)
+    columns = (
+        lower,
+        upper,
+        n,
+        events,
+        predicted,
+        observed,
+        low,
+        1.0 - missed,
+        p,
+        flags,
+    )
     bands = zip(*(column.tolist() for column in columns), strict=True)
-    spread, statistic = worth * predicted * (1.0 - predicted), math.nan
+    spread = worth * predicted * (1.0 - predicted)
+    statistic = math.nan
     if (spread > 0.0).all():
         statistic = float(((worth * (observed - predicted)) ** 2 / spread).sum())
     tail = bounds.chi_square_tail(n.size, statistic)
@@ -433,36 +561,55 @@ def risk_bands(
 
 
 def population_stability_index(expected: Any, actual: Any, edges: Any = None) -> float:
-    """PSI: how far the distribution of scores or probabilities has moved since development.
+    """PSI: how far the distribution of scores or probabilities has moved since
+    development.
 
-    The sum over bands of (a - e) log(a / e), with the shares e of `expected` (n,) and a of `actual`
-    (m,). Bands are cut at the deciles of `expected`, or at ascending `edges`; an empty band counts
-    as half a row. By a rule of scorecards, below 0.1 is stable and above 0.25 a large shift.
+    The sum over bands of (a - e) log(a / e), with the shares e of `expected` (n,) and a
+    of `actual` (m,). Bands are cut at the deciles of `expected`, or at ascending
+    `edges`; an empty band counts as half a row. By a rule of scorecards, below 0.1 is
+    stable and above 0.25 a large shift.
 
     >>> rng = np.random.default_rng(0)
-    >>> round(population_stability_index(rng.normal(size=5000), rng.normal(0.5, 1, size=5000)), 2)
+    >>> round(
+    ...     population_stability_index(
+    ...         rng.normal(size=5000), rng.normal(0.5, 1, size=5000)
+    ...     ),
+    ...     2,
+    ... )
     0.27
     """
     old, new = (np.asarray(each, np.float64).ravel() for each in (expected, actual))
     for name, values in (("expected", old), ("actual", new)):
         if not values.size or not np.isfinite(values).all():
-            raise ValueError(f"`{name}` must be finite numbers, at least one; got {values!r}.")
-    cuts = np.quantile(old, np.arange(1, 10) / 10.0) if edges is None else np.ravel(edges)
+            raise ValueError(
+                f"`{name}` must be finite numbers, at least one; got {values!r}."
+            )
+    cuts = (
+        np.quantile(old, np.arange(1, 10) / 10.0) if edges is None else np.ravel(edges)
+    )
     bands = np.concatenate([[-math.inf], np.unique(cuts), [math.inf]])
-    e, a = (np.maximum(np.histogram(each, bands)[0], 0.5) / each.size for each in (old, new))
+    e, a = (
+        np.maximum(np.histogram(each, bands)[0], 0.5) / each.size for each in (old, new)
+    )
     return float(((a - e) * np.log(a / e)).sum())
 
 
 def decision_curve(
-    proba: Any, labels: Any = None, thresholds: Any = None, *, delta: float = 0.05,
+    proba: Any,
+    labels: Any = None,
+    thresholds: Any = None,
+    *,
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> DecisionCurve:  # fmt: skip
-    """Net benefit of treating whose risk is at or above each threshold (Vickers and Elkin, 2006).
+) -> DecisionCurve:
+    """Net benefit of treating whose risk is at or above each threshold (Vickers and
+    Elkin, 2006).
 
-    The share of true positives less that of false positives times t / (1 - t), the cost of one
-    relative to the benefit of the other at threshold t. `thresholds` lie between 0 and 1; by
-    default 0.01 to 0.99. Treating none has 0. Other arguments are as in `calibration_slope`.
-    Intervals are of each threshold alone; of fewer than five true or false positives they are wide.
+    The share of true positives less that of false positives times t / (1 - t), the cost
+    of one relative to the benefit of the other at threshold t. `thresholds` lie between
+    0 and 1; by default 0.01 to 0.99. Treating none has 0. Other arguments are as in
+    `calibration_slope`. Intervals are of each threshold alone; of fewer than five true
+    or false positives they are wide.
 
     >>> curve = decision_curve([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0], [0.2, 0.5])
     >>> curve.net_benefit.round(4).tolist(), curve.treat_all.round(4).tolist()
@@ -470,30 +617,43 @@ def decision_curve(
     """
     bounds.check_chance("delta", delta)
     levels = read_levels(proba, labels, sample_weight, event=True)
-    t = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds))
+    t = (
+        np.arange(1, 100) / 100
+        if thresholds is None
+        else np.atleast_1d(np.asarray(thresholds))
+    )
     if t.ndim != 1 or not t.size or not ((t > 0.0) & (t < 1.0)).all():
-        raise ValueError(f"`thresholds` must lie strictly between 0 and 1; got {thresholds!r}.")
-    place, n = np.searchsorted(levels.confidence, t), levels.worth
+        raise ValueError(
+            f"`thresholds` must lie strictly between 0 and 1; got {thresholds!r}."
+        )
+    place = np.searchsorted(levels.confidence, t)
+    n = levels.worth
     above = np.pad([levels.weight_above, levels.errors_above], ((0, 0), (0, 1)))
     treated, false = above[:, place] / levels.total
-    true, odds = treated - false, t / (1.0 - t)
+    true = treated - false
+    odds = t / (1.0 - t)
     powers = np.stack([true + false * (-odds) ** k for k in (1, 2, 3)], axis=1)
     low, high = np.array([mean_ends(row, n, delta) for row in powers]).T
     few = np.minimum(true, false) * n < _FEW
     hits = np.clip([true * n, false * n], 0.0, n)
-    own, other = bounds.clopper_pearson(hits, n, delta=0.5 * delta)  # (thresholds, 2) each
+    own, other = bounds.clopper_pearson(
+        hits, n, delta=0.5 * delta
+    )  # (thresholds, 2) each
     low = np.where(few, own[:, 0] - odds * other[:, 1], low)
     high = np.where(few, own[:, 1] - odds * other[:, 0], high)
     share = levels.accuracy
     return DecisionCurve(t, powers[:, 0], low, high, share - (1.0 - share) * odds)
 
 
-#: Coefficients (k,) of a logistic model, log-odds (cells,), and the Hessian (k, k) there.
+#: Coefficients (k,) of a logistic model, log-odds (cells,), and the Hessian (k, k)
+#: there.
 _Fit = tuple[FloatArray, FloatArray, FloatArray]
 
 
 class _Cells(NamedTuple):
-    """Predicted log-odds, ascending, and the weight and the events there, (cells,) each."""
+    """Predicted log-odds, ascending, and the weight and the events there, (cells,)
+    each.
+    """
 
     x: FloatArray
     weight: FloatArray
@@ -504,9 +664,15 @@ class _Cells(NamedTuple):
         return float(self.events @ eta - self.weight @ np.logaddexp(0.0, eta))
 
     def fit(
-        self, columns: FloatArray, start: FloatArray, offset: Any = 0.0, penalty: Any = 0.0
+        self,
+        columns: FloatArray,
+        start: FloatArray,
+        offset: Any = 0.0,
+        penalty: Any = 0.0,
     ) -> _Fit | None:
-        """A (penalised) logistic model of columns (k, cells); None if it is not determined."""
+        """A (penalised) logistic model of columns (k, cells); None if it is not
+        determined.
+        """
         found = start
         for _ in range(100):
             eta = offset + found @ columns
@@ -524,11 +690,12 @@ class _Cells(NamedTuple):
     def wald(self, fit: _Fit, columns: FloatArray, delta: float) -> list[Estimate]:
         """Coefficients with normal intervals, of the larger of two errors.
 
-        That of the likelihood is too small where the model is wrong, that of the sandwich in small
-        samples.
+        That of the likelihood is too small where the model is wrong, that of the
+        sandwich in small samples.
         """
         special, (coefficients, eta, hessian) = bounds.scipy_special(), fit
-        p, inverse = special.expit(eta), np.linalg.inv(hessian)
+        p = special.expit(eta)
+        inverse = np.linalg.inv(hessian)
         squares = self.events * (1.0 - p) ** 2 + (self.weight - self.events) * p**2
         meat = columns * squares @ columns.T
         variance = np.maximum(np.diag(inverse), np.diag(inverse @ meat @ inverse))
@@ -544,17 +711,23 @@ def _log_odds(p: FloatArray) -> FloatArray:
 def _fit_models(
     levels: Levels, delta: float
 ) -> tuple[dict[str, Estimate], CalibrationCurve | None]:
-    """What logistic models of the events on the predicted log-odds say, as far as determined.
+    """What logistic models of the events on the predicted log-odds say, as far as
+    determined.
 
-    Of the levels strictly between 0 and 1. R2, D, U and Q are those of Harrell's `val.prob`; the
-    smooth curve has the mean, quantiles and maximum of its distance from the predictions.
+    Of the levels strictly between 0 and 1. R2, D, U and Q are those of Harrell's
+    `val.prob`; the smooth curve has the mean, quantiles and maximum of its distance
+    from the predictions.
     """
     kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
-    p, weight = levels.confidence[kept], levels.weight[kept]
+    p = levels.confidence[kept]
+    weight = levels.weight[kept]
     found: dict[str, Estimate] = {}
-    sides = (side[kept] * levels.rows_per_weight for side in (levels.weight, levels.correct))
+    sides = (
+        side[kept] * levels.rows_per_weight for side in (levels.weight, levels.correct)
+    )
     cells = _Cells(_log_odds(p), *sides)
-    n, events = float(cells.weight.sum()), float(cells.events.sum())
+    n = float(cells.weight.sum())
+    events = float(cells.events.sum())
     if not 0.0 < events < n:
         return found, None
     line = np.stack([np.ones(p.size), cells.x])
@@ -562,9 +735,11 @@ def _fit_models(
         (found["intercept"],) = cells.wald(large, line[:1], delta)
     if (both := cells.fit(line, np.array([0.0, 1.0]))) is not None:
         found["logistic_intercept"], found["slope"] = cells.wald(both, line, delta)
-        share, fitted = events / n, cells.likelihood(both[1])
+        share = events / n
+        fitted = cells.likelihood(both[1])
         null = n * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
-        gain, off = 2.0 * (fitted - null), 2.0 * (fitted - cells.likelihood(cells.x))
+        gain = 2.0 * (fitted - null)
+        off = 2.0 * (fitted - cells.likelihood(cells.x))
         found["r2"] = Estimate(math.expm1(-gain / n) / math.expm1(2.0 * null / n))
         found["discrimination"] = Estimate((gain - 1.0) / n)
         found["unreliability"] = Estimate((off - 2.0) / n)
@@ -576,7 +751,12 @@ def _fit_models(
     order = np.argsort(gaps)
     reached = np.cumsum(weight[order])
     middle, most = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
-    values = (weight @ gaps / reached[-1], gaps[order[middle]], gaps[order[most]], gaps.max())
+    values = (
+        weight @ gaps / reached[-1],
+        gaps[order[middle]],
+        gaps[order[most]],
+        gaps.max(),
+    )
     distances = zip(("ici", "e50", "e90", "emax"), map(float, values), strict=True)
     return found | {name: Estimate(value) for name, value in distances}, smooth[1]
 
@@ -586,9 +766,10 @@ def _fit_smooth(
 ) -> tuple[FloatArray, CalibrationCurve] | None:
     """A smooth curve at probabilities (n,), and as it is drawn, with its band.
 
-    A natural cubic spline of the log-odds by penalised likelihood, fitted to means of even cells.
-    The penalty of the curvature is the one of the largest marginal likelihood (Laplace), from
-    nearly none to a straight line; the error is that of the posterior (Wood, 2006).
+    A natural cubic spline of the log-odds by penalised likelihood, fitted to means of
+    even cells. The penalty of the curvature is the one of the largest marginal
+    likelihood (Laplace), from nearly none to a straight line; the error is that of the
+    posterior (Wood, 2006).
     """
     from scipy.special import expit, ndtri
 
@@ -600,7 +781,8 @@ def _fit_smooth(
         total, weight, events = (np.add.reduceat(part, starts) for part in parts)
         cells = _Cells(total / weight, weight, events)
     x, (columns, rough, sizes, start) = cells.x, _basis(cells)
-    best, most = None, -math.inf
+    best = None
+    most = -math.inf
     for size in sizes:
         fit = cells.fit(columns, start, penalty=size * rough)
         if fit is None:
@@ -610,14 +792,17 @@ def _fit_smooth(
         free = (start.size - 2) * math.log(size) - float(np.linalg.slogdet(hessian)[1])
         evidence = cells.likelihood(eta) + 0.5 * (free - bend)
         if evidence > most:
-            best, most = fit, evidence
+            best = fit
+            most = evidence
     if best is None:
         return None
     eta = best[0] @ columns
     error = np.sqrt(np.einsum("kn,kn->n", columns, np.linalg.solve(best[2], columns)))
 
     def at(p: FloatArray, z: float = 0.0) -> FloatArray:
-        """The curve, or z errors beside it, at probabilities strictly between 0 and 1."""
+        """The curve, or z errors beside it, at probabilities strictly between 0 and
+        1.
+        """
         odds = _log_odds(p)
         return np.asarray(expit(odds + np.interp(odds, x, eta + z * error - x)))
 
@@ -629,10 +814,12 @@ def _fit_smooth(
 def _basis(cells: _Cells) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Functions (k, cells) that a curve is a sum of, and how it is fitted.
 
-    Natural cubic splines that are 1 at one knot, the matrix (k, k) of their curvature, penalties to
-    try, and where to start; of fewer than three knots a constant or a line.
+    Natural cubic splines that are 1 at one knot, the matrix (k, k) of their curvature,
+    penalties to try, and where to start; of fewer than three knots a constant or a
+    line.
     """
-    x, weight = cells.x, cells.weight
+    x = cells.x
+    weight = cells.weight
     # The first and last log-odds, and weighted quantiles between them, all different.
     reached = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
     inner = np.interp(np.linspace(0.0, 1.0, _KNOTS)[1:-1], reached, x)
@@ -645,8 +832,10 @@ def _basis(cells: _Cells) -> tuple[FloatArray, FloatArray, FloatArray, FloatArra
     from scipy.interpolate import CubicSpline
 
     spline = CubicSpline(knots, np.eye(k), bc_type="natural")
-    bend, h = spline(knots, 2), np.diff(knots)
-    first, second = bend[:-1], bend[1:]
+    bend = spline(knots, 2)
+    h = np.diff(knots)
+    first = bend[:-1]
+    second = bend[1:]
     cross = np.einsum("jk,j,jl->kl", first, h / 6.0, second)
     rough = np.einsum("jk,j,jl->kl", first, h / 3.0, first) + cross + cross.T
     rough = rough + np.einsum("jk,j,jl->kl", second, h / 3.0, second)

@@ -1,12 +1,14 @@
-"""All metrics at once, with intervals and the bounds on the true calibration error; and of sets.
+"""All metrics at once, with intervals and the bounds on the true calibration error; and
+of sets.
 
-`METRICS` says what each metric is called, which way is better and how it is computed; tables,
-reports and rankings read it, and show metrics in its order. Prediction sets are summarized by
-coverage and size, for each class and each size.
+`METRICS` says what each metric is called, which way is better and how it is computed;
+tables, reports and rankings read it, and show metrics in its order. Prediction sets are
+summarized by coverage and size, for each class and each size.
 
-Intervals are at level 1 - delta and in closed form: nothing is resampled. How often they hold is
-simulated in `tests/metrics/test_coverage.py`; docs/metrics.md has the figures. With weights, n is
-the number of rows that they are worth, (sum w)^2 / sum w^2 (Kish).
+Intervals are at level 1 - delta and in closed form: nothing is resampled. How often
+they hold is simulated in `tests/metrics/test_coverage.py`; docs/metrics.md has the
+figures. With weights, n is the number of rows that they are worth, (sum w)^2 / sum w^2
+(Kish).
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
 from hokical.guarantees import bounds
 from hokical.metrics import calibration
-from hokical.metrics.levels import Bins, Levels, Outcomes, add_chunks, as_examples, is_chunked
+from hokical.metrics.levels import (
+    Bins,
+    Levels,
+    Outcomes,
+    add_chunks,
+    as_examples,
+    is_chunked,
+)
 
 Ends = tuple[float, float]
 NONE: Ends = (math.nan, math.nan)
@@ -48,13 +57,18 @@ class SummaryOptions:
 class Metric:
     """What a metric is called, which way is better, and how it is computed.
 
-    `detail` distinguishes it from others of the same title; `form` is how its numbers are shown;
-    `upper` is its largest value, the least is 0. `ranking` metrics rank methods in reports;
-    `vectors` need the probabilities of all classes. The mean of `scores`, those of right and of
-    wrong rows by confidence, or `function` of the table of levels computes it, `interval` its
-    interval at 1 - delta; None for none, `lacking` why a data set may have none.
+    `detail` distinguishes it from others of the same title; `form` is how its numbers
+    are shown; `upper` is its largest value, the least is 0. `ranking` metrics rank
+    methods in reports; `vectors` need the probabilities of all classes. The mean of
+    `scores`, those of right and of wrong rows by confidence, or `function` of the table
+    of levels computes it, `interval` its interval at 1 - delta; None for none,
+    `lacking` why a data set may have none.
 
-    >>> METRICS["auroc"].better, METRICS["smooth_ece"].interval, METRICS["ece_mass"].full_title
+    >>> (
+    ...     METRICS["auroc"].better,
+    ...     METRICS["smooth_ece"].interval,
+    ...     METRICS["ece_mass"].full_title,
+    ... )
     ('higher', None, 'ECE, equal mass')
     """
 
@@ -74,14 +88,20 @@ class Metric:
     @property
     def full_title(self) -> str:
         """The title, with the detail if an earlier metric has the same title."""
-        first = next((other for other in METRICS.values() if other.title == self.title), self)
-        return f"{self.title}, {self.detail}" if self.detail and first is not self else self.title
+        first = next(
+            (other for other in METRICS.values() if other.title == self.title), self
+        )
+        return (
+            f"{self.title}, {self.detail}"
+            if self.detail and first is not self
+            else self.title
+        )
 
     def format(self, value: float | None) -> str:
         """A value for readers; an infinite one may be None, as in JSON.
 
-        A log loss is infinite with a true class at 0; NaN, as an AUROC if all rows are right, is a
-        dash.
+        A log loss is infinite with a true class at 0; NaN, as an AUROC if all rows are
+        right, is a dash.
         """
         if value is None or math.isinf(value):
             return "-infinite" if value == -math.inf else "infinite"
@@ -94,7 +114,9 @@ class Metric:
 
 
 def share_ends(share: Any, n: Any, delta: float) -> Any:
-    """Clopper and Pearson's interval, low and high, of a share of n rows; a list of several."""
+    """Clopper and Pearson's interval, low and high, of a share of n rows; a list of
+    several.
+    """
     hits = np.minimum(np.round(np.multiply(share, n), 9), n)
     return bounds.clopper_pearson(hits, n, delta=delta).tolist()
 
@@ -102,13 +124,14 @@ def share_ends(share: Any, n: Any, delta: float) -> Any:
 def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) -> Ends:
     """Interval of a mean, from the means of a score, its square and its cube, (3,).
 
-    Scores such as the log loss are mostly small and rarely large: the t statistic is transformed
-    to remove its skewness (Hall, 1992, Journal of the Royal Statistical Society B 54, 221-228).
-    A sample that by luck has none of the rare rows does not know its skewness. So for scores of
-    at least 0, of which one more row may add up to `worst`, the interval is at least that of a
-    gamma distribution: below, of this mean and variance; above, with one more row of `worst`. That
-    is Fay and Feuer's for sums of rare events (1997, Statistics in Medicine 16, 791-801).
-    None for scores so large that their cubes are no numbers.
+    Scores such as the log loss are mostly small and rarely large: the t statistic is
+    transformed to remove its skewness (Hall, 1992, Journal of the Royal Statistical
+    Society B 54, 221-228). A sample that by luck has none of the rare rows does not
+    know its skewness. So for scores of at least 0, of which one more row may add up to
+    `worst`, the interval is at least that of a gamma distribution: below, of this mean
+    and variance; above, with one more row of `worst`. That is Fay and Feuer's for sums
+    of rare events (1997, Statistics in Medicine 16, 791-801). None for scores so large
+    that their cubes are no numbers.
     """
     mean, second, third = powers.tolist()
     if not n > 2.0 or second > 1e180 or (second < 1e-180 and worst == 0.0):
@@ -117,17 +140,23 @@ def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) ->
     low, high = NONE
     if second >= 1e-180 and variance > 1e-14 * second:
         skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
-        a, z = skewness / math.sqrt(n), -float(bounds.scipy_special().stdtrit(n - 1.0, 0.5 * delta))
+        a = skewness / math.sqrt(n)
+        z = -float(bounds.scipy_special().stdtrit(n - 1.0, 0.5 * delta))
         low, high = (mean - math.sqrt(variance / (n - 1.0)) * unskewed(a, z)).tolist()
     if worst > 0.0:
-        spread, step = variance / (n - 1.0), worst / n
+        spread = variance / (n - 1.0)
+        step = worst / n
         low = min(gamma_quantile(mean, spread, 0.5 * delta), low)
-        high = max(gamma_quantile(mean + step, spread + step**2, 1.0 - 0.5 * delta), high)
+        high = max(
+            gamma_quantile(mean + step, spread + step**2, 1.0 - 0.5 * delta), high
+        )
     return low, high
 
 
 def gamma_quantile(mean: float, variance: float, tail: float) -> float:
-    """Below which a gamma distribution has the probability `tail`; its mean if it hardly varies."""
+    """Below which a gamma distribution has the probability `tail`; its mean if it
+    hardly varies.
+    """
     if not variance > 1e-14 * mean**2:
         return mean
     shape = mean**2 / variance
@@ -135,7 +164,9 @@ def gamma_quantile(mean: float, variance: float, tail: float) -> float:
 
 
 def unskewed(a: float, z: float) -> FloatArray:
-    """The t statistics (2,) that Hall's transformation takes to z and -z, by skewness / root n."""
+    """The t statistics (2,) that Hall's transformation takes to z and -z, by
+    skewness / root n.
+    """
     y = np.array([z, -z])
     return y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
 
@@ -143,8 +174,9 @@ def unskewed(a: float, z: float) -> FloatArray:
 def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
     """What one more row of the worse outcome is expected to score.
 
-    The mean of the rows that had it, and of one row with the mean over all of what they would have
-    scored: more than the truth unless the worse outcome is more frequent where it scores more.
+    The mean of the rows that had it, and of one row with the mean over all of what they
+    would have scored: more than the truth unless the worse outcome is more frequent
+    where it scores more.
     """
     worse = wrong >= right
     seen = np.where(worse, levels.errors, levels.correct) * levels.rows_per_weight
@@ -154,7 +186,9 @@ def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
 
 
 def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
-    """Interval of the mean confidence: of its distance to 0 or 1, whichever is smaller."""
+    """Interval of the mean confidence: of its distance to 0 or 1, whichever is
+    smaller.
+    """
     low_side = levels.mean_confidence < 0.5
     distance = levels.confidence if low_side else 1.0 - levels.confidence
     powers = levels.power_means(distance, distance)
@@ -164,14 +198,16 @@ def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
 
 
 def _error(name: str, bins: Bins) -> Metric:
-    """The calibration error over a kind of bins, with an interval for true gaps of any pattern.
+    """The calibration error over a kind of bins, with an interval for true gaps of any
+    pattern.
 
-    It is found by inversion. Let e be the error of the sample, E the true one, and N_j the noise of
-    the summed gap of bin j, normal with variance V_j. By the triangle inequality e <= E +
-    sum |N_j| / W; with the signs s_j of the true gaps e >= E + sum s_j N_j / W, which is normal
-    whatever the signs are. So E is below e plus a normal quantile, and above e less a quantile of
-    the sum of half-normal variables (by a gamma distribution of the same mean and variance); it is
-    also above the size of the mean gap less its noise. The two lower ends share delta / 2.
+    It is found by inversion. Let e be the error of the sample, E the true one, and N_j
+    the noise of the summed gap of bin j, normal with variance V_j. By the triangle
+    inequality e <= E + sum |N_j| / W; with the signs s_j of the true gaps e >= E + sum
+    s_j N_j / W, which is normal whatever the signs are. So E is below e plus a normal
+    quantile, and above e less a quantile of the sum of half-normal variables (by a
+    gamma distribution of the same mean and variance); it is also above the size of the
+    mean gap less its noise. The two lower ends share delta / 2.
     """
 
     def value(levels: Levels, options: SummaryOptions) -> float:
@@ -179,13 +215,19 @@ def _error(name: str, bins: Bins) -> Metric:
 
     def ends(levels: Levels, options: SummaryOptions) -> Ends:
         ndtri = bounds.scipy_special().ndtri
-        (gap, weight, right), unit = levels.by_bin(options.n_bins, bins), levels.rows_per_weight
+        (gap, weight, right), unit = (
+            levels.by_bin(options.n_bins, bins),
+            levels.rows_per_weight,
+        )
         share = (right * unit + 0.5) / (weight * unit + 1.0)
         variance = weight / unit * share * (1.0 - share)
-        total, whole = float(weight.sum()), float(variance.sum())
+        total = float(weight.sum())
+        whole = float(variance.sum())
         error = float(np.abs(gap).sum()) / total
         mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
-        noise = gamma_quantile(mean, (1.0 - 2.0 / math.pi) * whole, 1.0 - 0.25 * options.delta)
+        noise = gamma_quantile(
+            mean, (1.0 - 2.0 / math.pi) * whole, 1.0 - 0.25 * options.delta
+        )
         common = float(ndtri(0.125 * options.delta)) * math.sqrt(whole)
         common += abs(float(gap.sum()))
         high = error - float(ndtri(0.5 * options.delta)) * math.sqrt(whole) / total
@@ -195,16 +237,19 @@ def _error(name: str, bins: Bins) -> Metric:
 
 
 def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
-    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t distribution).
+    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t
+    distribution).
 
-    Few rows of one kind may lie closer together than others would: the variance is that of one row
-    more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of a kind, or if they
-    are perfectly separated.
+    Few rows of one kind may lie closer together than others would: the variance is that
+    of one row more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
+    a kind, or if they are perfectly separated.
     """
     from scipy.special import expit, logit, stdtrit
 
-    right, wrong = levels.correct, levels.errors
-    n_right, n_wrong = float(right.sum()), float(wrong.sum())
+    right = levels.correct
+    wrong = levels.errors
+    n_right = float(right.sum())
+    n_wrong = float(wrong.sum())
     least = min(n_right, n_wrong) * levels.rows_per_weight
     if least < LEAST_OF_KIND:
         return NONE
@@ -247,10 +292,22 @@ _TABLE = (
         function=lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins),
     ),
     Metric(
-        "smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_ece(t), ranking=True
+        "smooth_ece",
+        "smooth ECE",
+        "no bins",
+        lambda t, _: calibration.smooth_ece(t),
+        ranking=True,
     ),
-    Metric("brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True),
-    Metric("log_loss", "log loss", scores=calibration.log_loss_pair, upper=math.inf, ranking=True),
+    Metric(
+        "brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True
+    ),
+    Metric(
+        "log_loss",
+        "log loss",
+        scores=calibration.log_loss_pair,
+        upper=math.inf,
+        ranking=True,
+    ),
     Metric(
         "auroc",
         "AUROC",
@@ -260,7 +317,11 @@ _TABLE = (
         lacking="it takes five correct and five wrong labels, not perfectly separated",
     ),
     Metric("aurc", "AURC", function=lambda t, _: calibration.aurc(t)),
-    Metric("selective_risk", "selective risk", function=lambda t, _: calibration.selective_risk(t)),
+    Metric(
+        "selective_risk",
+        "selective risk",
+        function=lambda t, _: calibration.selective_risk(t),
+    ),
     Metric(
         "classwise_ece",
         "classwise ECE",
@@ -297,17 +358,20 @@ class Estimates:
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:
-            raise KeyError(f"no metric {name!r} in this summary; it has {list(self.estimates)}.")
+            raise KeyError(
+                f"no metric {name!r} in this summary; it has {list(self.estimates)}."
+            )
         return self.estimates[name]
 
 
 @dataclass(frozen=True)
 class Summary(Estimates):
-    """`estimates` by metric name, `bounds` by method, the number of rows and the options.
+    """`estimates` by metric name, `bounds` by method, the number of rows and the
+    options.
 
-    With `vectors` the Brier score and the log loss are of the probabilities of all classes, without
-    of the predicted label. `summary["ece"]` is `summary.estimates["ece"]`; `print(summary)` shows a
-    table.
+    With `vectors` the Brier score and the log loss are of the probabilities of all
+    classes, without of the predicted label. `summary["ece"]` is
+    `summary.estimates["ece"]`; `print(summary)` shows a table.
     """
 
     n: int
@@ -322,7 +386,9 @@ class Summary(Estimates):
 
     def values_alone(self) -> Summary:
         """Without intervals and bounds, which dependent rows do not have."""
-        estimates = {name: Estimate(each.value) for name, each in self.estimates.items()}
+        estimates = {
+            name: Estimate(each.value) for name, each in self.estimates.items()
+        }
         return replace(self, estimates=estimates, bounds={})
 
     def __str__(self) -> str:
@@ -344,87 +410,116 @@ def count_levels(
     scores: calibration.Scores | None = None,
     codes: IntArray | None = None,
 ) -> Levels:
-    """What a summary needs of checked rows: levels, and sums of all classes if they are known.
+    """What a summary needs of checked rows: levels, and sums of all classes if they are
+    known.
 
     `scores` are their `row_scores`, if known; `codes` (n,) are clusters.
     """
-    levels, data = Levels.from_rows(rows), rows.vectors
+    levels = Levels.from_rows(rows)
+    data = rows.vectors
     if data is None and codes is None:
         return levels
     scores = calibration.row_scores(rows) if scores is None else scores
     classes = {} if data is None else calibration.class_sums(data, n_bins, scores)
-    design = {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
+    design = (
+        {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
+    )
     return replace(levels, of_classes=classes, design=design)
 
 
 def design_effects(
-    rows: Outcomes, levels: Levels, scores: calibration.Scores, codes: IntArray, n_bins: int
+    rows: Outcomes,
+    levels: Levels,
+    scores: calibration.Scores,
+    codes: IntArray,
+    n_bins: int,
 ) -> dict[str, float]:
     """How many rows of clusters (n,) are worth one independent row, by metric (Kish).
 
-    `scores` (n,) are those whose mean is a metric. What each row moves a metric by is summed by
-    cluster; the calibration errors have sums by bin, too.
+    `scores` (n,) are those whose mean is a metric. What each row moves a metric by is
+    summed by cluster; the calibration errors have sums by bin, too.
     """
-    weight, confidence = rows.filled_weight(), rows.confidence
+    weight = rows.filled_weight()
+    confidence = rows.confidence
     means = {"accuracy": rows.correct.astype(np.float64), "mean_confidence": confidence}
     found = {}
     for name, values in (means | scores).items():
         middle = float(weight @ values) / levels.total
-        found[name] = _effect(weight * (values - middle), codes) if math.isfinite(middle) else 1.0
+        found[name] = (
+            _effect(weight * (values - middle), codes) if math.isfinite(middle) else 1.0
+        )
     gap = weight * (rows.correct - confidence)
     cells = codes * n_bins + bin_index(confidence, n_bins)
-    found["ece"] = found["ece_mass"] = max(_effect(gap, codes), _effect(gap, codes, cells))
-    n_right, n_wrong = float(levels.correct.sum()), float(levels.errors.sum())
+    found["ece"] = found["ece_mass"] = max(
+        _effect(gap, codes), _effect(gap, codes, cells)
+    )
+    n_right = float(levels.correct.sum())
+    n_wrong = float(levels.errors.sum())
     if min(n_right, n_wrong) > 0.0:
         below, above, area = levels.roc_places
-        place = np.minimum(np.searchsorted(levels.confidence, confidence), levels.weight.size - 1)
+        place = np.minimum(
+            np.searchsorted(levels.confidence, confidence), levels.weight.size - 1
+        )
         pair = (below[place] - area) / n_right, (above[place] - area) / n_wrong
         found["auroc"] = _effect(weight * np.where(rows.correct, *pair), codes)
     return found
 
 
 def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -> float:
-    """The variance of a sum of clusters (n,), or of cells of them, to that of independent rows.
+    """The variance of a sum of clusters (n,), or of cells of them, to that of
+    independent rows.
 
-    Without a row that differs nothing is known of their correlation: one more, which its whole
-    cluster shares, is counted. Few clusters determine a variance badly: by Student's quantile.
+    Without a row that differs nothing is known of their correlation: one more, which
+    its whole cluster shares, is counted. Few clusters determine a variance badly: by
+    Student's quantile.
     """
     count = np.bincount(codes)
     n_clusters = int(np.count_nonzero(count))
     size = float(count @ count) / codes.size
     place = codes if cells is None else np.unique(cells, return_inverse=True)[1].ravel()
     together = np.bincount(place, moved)
-    alone, one = float(moved @ moved), float((moved**2).max())
+    alone = float(moved @ moved)
+    one = float((moved**2).max())
     if alone <= 0.0:
-        alone, one = 0.0, 1.0
+        alone = 0.0
+        one = 1.0
     whole = float(together @ together) * n_clusters / max(n_clusters - 1, 1)
-    wider = (float(bounds.scipy_special().stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96) ** 2
+    wider = (
+        float(bounds.scipy_special().stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96
+    ) ** 2
     return max((whole + size * one) / (alone + one), 1.0) * wider
 
 
 def summary(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, delta: float = 0.05,
-    sample_weight: Any = None, cluster: Any = None,
-) -> Summary:  # fmt: skip
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    cluster: Any = None,
+) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
-    `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n, classes) give
-    the Brier score and the log loss of all classes and add `classwise_ece`. The selective risk is
-    that of the most confident 80 %. To evaluate a calibrator see `hokical.evaluate`.
+    `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n,
+    classes) give the Brier score and the log loss of all classes and add
+    `classwise_ece`. The selective risk is that of the most confident 80 %. To evaluate
+    a calibrator see `hokical.evaluate`.
 
-    `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
-    as the proofs do not allow them, and intervals are those of as many rows as the weights are
-    worth. Accuracy has Clopper and Pearson's interval, means have Hall's for skewed scores, with
-    room for one more error, the AUROC has DeLong's from five errors on. The ECE of a sample is
-    biased upwards: its interval is found by inversion, reaches further down than up, and is wide
-    rather than wrong. Intervals of 95 % held the true value in at least 93 % of simulations of 30
-    to 20,000 rows. Debiased, smooth and classwise ECE and the risks have none. The bounds are
-    proven.
+    `delta` is the probability that an interval or a bound fails. With weights there are
+    no bounds, as the proofs do not allow them, and intervals are those of as many rows
+    as the weights are worth. Accuracy has Clopper and Pearson's interval, means have
+    Hall's for skewed scores, with room for one more error, the AUROC has DeLong's from
+    five errors on. The ECE of a sample is biased upwards: its interval is found by
+    inversion, reaches further down than up, and is wide rather than wrong. Intervals of
+    95 % held the true value in at least 93 % of simulations of 30 to 20,000 rows.
+    Debiased, smooth and classwise ECE and the risks have none. The bounds are proven.
 
-    Rows are taken to be independent. `cluster` (n,) says which belong together, as several images
-    of a patient or answers to a question: intervals are then those of as many rows as the clusters
-    are worth for each metric (Kish's design effect, Student's quantile of the number of clusters),
-    and there are no bounds. With fewer than 20 clusters they are approximate.
+    Rows are taken to be independent. `cluster` (n,) says which belong together, as
+    several images of a patient or answers to a question: intervals are then those of as
+    many rows as the clusters are worth for each metric (Kish's design effect, Student's
+    quantile of the number of clusters), and there are no bounds. With fewer than 20
+    clusters they are approximate.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=1000)
@@ -437,16 +532,24 @@ def summary(
     return summarize(levels, options)
 
 
-def clustered_levels(cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False) -> Levels:
-    """The table of levels of a metric's arguments, with what rows in clusters are worth."""
+def clustered_levels(
+    cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False
+) -> Levels:
+    """The table of levels of a metric's arguments, with what rows in clusters are
+    worth.
+    """
     if cluster is not None and is_chunked(columns[0]):
-        raise TypeError("`cluster` cannot be given with chunks; pass arrays of all rows.")
+        raise TypeError(
+            "`cluster` cannot be given with chunks; pass arrays of all rows."
+        )
 
     def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
-        rows, codes = as_examples(proba, labels, sample_weight, event=event), None
+        rows = as_examples(proba, labels, sample_weight, event=event)
+        codes = None
         if cluster is not None:
             n = len(labels)
-            codes, weight = as_clusters(cluster, n), as_weights(sample_weight, n)
+            codes = as_clusters(cluster, n)
+            weight = as_weights(sample_weight, n)
             codes = codes if weight is None else codes[weight > 0.0]
         return count_levels(rows, n_bins=n_bins, codes=codes)
 
@@ -454,9 +557,16 @@ def clustered_levels(cluster: Any, *columns: Any, n_bins: int = 15, event: bool 
 
 
 def summarize(levels: Levels, options: SummaryOptions) -> Summary:
-    """The summary of a table: all metrics, and bounds where proofs allow them: not with weights."""
-    metrics = [each for each in METRICS.values() if levels.of_classes or not each.vectors]
-    found = {each.name: metric_estimate(each, levels.of(each.name), options) for each in metrics}
+    """The summary of a table: all metrics, and bounds where proofs allow them: not
+    with weights.
+    """
+    metrics = [
+        each for each in METRICS.values() if levels.of_classes or not each.vectors
+    ]
+    found = {
+        each.name: metric_estimate(each, levels.of(each.name), options)
+        for each in metrics
+    }
     proven = {}
     if not levels.weighted:
         brier = levels.power_means(*calibration.squared_errors(levels.confidence))[0]
@@ -464,8 +574,12 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
     return Summary(levels.n_rows, found, proven, options, bool(levels.of_classes))
 
 
-def metric_estimate(metric: Metric, levels: Levels, options: SummaryOptions) -> Estimate:
-    """A metric: a mean of scores, of all classes if known, or else of the table of levels."""
+def metric_estimate(
+    metric: Metric, levels: Levels, options: SummaryOptions
+) -> Estimate:
+    """A metric: a mean of scores, of all classes if known, or else of the table of
+    levels.
+    """
     if metric.function is not None:
         value = metric.function(levels, options)
         if metric.interval is None:
@@ -474,14 +588,17 @@ def metric_estimate(metric: Metric, levels: Levels, options: SummaryOptions) -> 
     assert metric.scores is not None
     if (sums := levels.of_classes.get(metric.name)) is None:
         scores = metric.scores(levels.confidence)
-        powers, worst = levels.power_means(*scores), worst_score(levels, *scores)
+        powers = levels.power_means(*scores)
+        worst = worst_score(levels, *scores)
     else:
         seen, n_seen = sums[3:5] * levels.rows_per_weight
         powers = sums[:3] / levels.total
         worst = (seen + sums[5] / levels.total) / (n_seen + 1.0)  # as in `worst_score`
     if not math.isfinite(value := float(powers[0])):
         return Estimate(value, value, value)
-    return with_ends(metric, value, mean_ends(powers, levels.worth, options.delta, worst))
+    return with_ends(
+        metric, value, mean_ends(powers, levels.worth, options.delta, worst)
+    )
 
 
 def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
@@ -492,12 +609,19 @@ def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
-def proven_bounds(ece: float, brier: float, n: int, options: SummaryOptions) -> dict[str, float]:
-    """Every bound on the calibration error, from ECE and Brier score of n independent examples."""
+def proven_bounds(
+    ece: float, brier: float, n: int, options: SummaryOptions
+) -> dict[str, float]:
+    """Every bound on the calibration error, from ECE and Brier score of n
+    independent examples.
+    """
     given = (min(ece, 1.0), n, options.n_bins, options.delta)
     used = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
     methods = get_args(bounds.Method)
-    return {m: bounds.calibration_bound(*given, method=m, brier=used.get(m)) for m in methods}
+    return {
+        m: bounds.calibration_bound(*given, method=m, brier=used.get(m))
+        for m in methods
+    }
 
 
 #: Sizes up to here are rows of their own; the rest is one.
@@ -506,7 +630,9 @@ _SIZES = 10
 
 @dataclass(frozen=True)
 class SetRow:
-    """Some of the rows: how many, the share covered with its interval, and the mean size."""
+    """Some of the rows: how many, the share covered with its interval, and the mean
+    size.
+    """
 
     name: str
     n: int
@@ -520,9 +646,9 @@ class SetRow:
 class SetSummary:
     """`overall`, `by_class` (true classes that occur) and `by_size` of the sets.
 
-    The interval of the mean size is normal, those of coverage are Clopper and Pearson's; each
-    misses with probability `delta`. `goal` is the coverage that was asked for; `source` says where
-    thresholds come from.
+    The interval of the mean size is normal, those of coverage are Clopper and
+    Pearson's; each misses with probability `delta`. `goal` is the coverage that was
+    asked for; `source` says where thresholds come from.
     """
 
     overall: SetRow
@@ -540,22 +666,36 @@ class SetSummary:
 
 
 def summarize_sets(
-    members: Any, labels: Any, *, goal: float | None = None, delta: float = 0.05, source: str = ""
+    members: Any,
+    labels: Any,
+    *,
+    goal: float | None = None,
+    delta: float = 0.05,
+    source: str = "",
 ) -> SetSummary:
     """Coverage and size of sets `members` (n, classes), bool, for true `labels` (n,).
 
     >>> found = summarize_sets([[True, False], [True, True]], [1, 1], goal=0.9)
-    >>> found.overall.coverage, found.overall.mean_size, [row.name for row in found.by_size]
+    >>> (
+    ...     found.overall.coverage,
+    ...     found.overall.mean_size,
+    ...     [row.name for row in found.by_size],
+    ... )
     (0.5, 1.5, ['1', '2'])
     """
     inside = np.asarray(to_numpy(members, "members"))
     if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
-        got = f"shape {inside.shape}, dtype {inside.dtype}. `predict_set(...).members` has them."
+        got = (
+            f"shape {inside.shape}, dtype {inside.dtype}. `predict_set(...).members` "
+            "has them."
+        )
         raise ValueError(f"`members` must be 2-D (n, classes), bool; got {got}")
     delta = bounds.check_chance("delta", delta)
     truth = as_labels(labels, *inside.shape)
-    covered, sizes = inside[np.arange(truth.size), truth], inside.sum(axis=1)
-    mean, error = float(sizes.mean()), sizes.std() / np.sqrt(sizes.size)
+    covered = inside[np.arange(truth.size), truth]
+    sizes = inside.sum(axis=1)
+    mean = float(sizes.mean())
+    error = sizes.std() / np.sqrt(sizes.size)
     width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * error)
     (overall,) = _rows(np.zeros_like(truth), covered, sizes, delta)
     by_class = _rows(truth, covered, sizes, delta)
@@ -565,7 +705,11 @@ def summarize_sets(
 
 
 def _rows(
-    group: IntArray, covered: BoolArray, sizes: IntArray, delta: float, most: float = np.inf
+    group: IntArray,
+    covered: BoolArray,
+    sizes: IntArray,
+    delta: float,
+    most: float = np.inf,
 ) -> tuple[SetRow, ...]:
     """A row for each group that occurs; one above `most` is named so."""
     names, place = np.unique(group, return_inverse=True)

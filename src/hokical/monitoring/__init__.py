@@ -1,7 +1,9 @@
-"""Monitoring in production: is confidence still calibrated, and have the inputs shifted?
+"""Monitoring in production: is confidence still calibrated, and have the inputs
+shifted?
 
-`CalibrationMonitor` is fed predictions and labels as they arrive; `CoverageMonitor` tests
-prediction sets; `OnlineSets` keep their coverage by feedback; a `Status` holds what is known.
+`CalibrationMonitor` is fed predictions and labels as they arrive; `CoverageMonitor`
+tests prediction sets; `OnlineSets` keep their coverage by feedback; a `Status` holds
+what is known.
 """
 
 from hokical.monitoring.e_process import CoverageMonitor

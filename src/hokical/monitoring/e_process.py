@@ -1,20 +1,23 @@
 """Has confidence drifted? A test by betting that may be checked at any time.
 
-Bets are placed on `correct - confidence`, over all examples and in each bin, in both directions,
-with several stakes. While every gap stays within its allowance no bet gains on average, so the mean
-wealth of all bets (an e-process) has expectation at most 1, and by Ville's inequality the
-probability that it *ever* reaches 1/delta is at most delta: checking often costs nothing. The alarm
-is raised by the very example that brings it there, and stays. In detail:
+Bets are placed on `correct - confidence`, over all examples and in each bin, in both
+directions, with several stakes. While every gap stays within its allowance no bet gains
+on average, so the mean wealth of all bets (an e-process) has expectation at most 1, and
+by Ville's inequality the probability that it *ever* reaches 1/delta is at most delta:
+checking often costs nothing. The alarm is raised by the very example that brings it
+there, and stays. In detail:
 
-- Wealth is a product of 1 + stake * payoff. Its logarithm is rounded down to a multiple of 2^-30,
-  which keeps the guarantee and makes sums of integers: batches of any size give the same bits.
-- A change may come late, after bets from the start have lost their wealth. So new bets start with
-  each block p of 100 examples, with 1/((p + 1)(p + 2)) of the total stake.
+- Wealth is a product of 1 + stake * payoff. Its logarithm is rounded down to a multiple
+  of 2^-30, which keeps the guarantee and makes sums of integers: batches of any size
+  give the same bits.
+- A change may come late, after bets from the start have lost their wealth. So new bets
+  start with each block p of 100 examples, with 1/((p + 1)(p + 2)) of the total stake.
 
-A class or a group can be off while confidence as a whole looks fine. The rows with one predicted
-label, or of one group, are a stream of their own, with its own test and an equal share of the error
-probability: by a union bound, a false alarm about any of them is ever raised with probability at
-most delta. The coverage of prediction sets is tested by the same bets.
+A class or a group can be off while confidence as a whole looks fine. The rows with one
+predicted label, or of one group, are a stream of their own, with its own test and an
+equal share of the error probability: by a union bound, a false alarm about any of them
+is ever raised with probability at most delta. The coverage of prediction sets is tested
+by the same bets.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ STAKES = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
 #: Rows per temporary.
 _ROWS = 1 << 14
 _UNITS = float(1 << 30)
-#: The share of the total stake that is bet on all examples; the bins share the rest equally.
+#: The share of the total stake that is bet on all examples; the bins share the rest
+#: equally.
 _OVERALL_SHARE = 0.5
 
 
@@ -54,8 +58,8 @@ _OVERALL_SHARE = 0.5
 class Alarm:
     """Confidence is off: in which direction and bin (None: overall), and since when.
 
-    `n` is the labelled example at which it was found: the change came then or earlier. `since` is
-    where the winning bet began, which is no more than a hint.
+    `n` is the labelled example at which it was found: the change came then or earlier.
+    `since` is where the winning bet began, which is no more than a hint.
     """
 
     direction: Direction
@@ -71,13 +75,15 @@ Bets = Annotated[FloatArray, ArrayOf((2, "places", STAKES.size), -np.inf, np.inf
 @storable("e-process")
 @dataclass(eq=False)
 class EProcess:
-    """The wealth of the bets on one stream of labelled examples; `start` makes a new one.
+    """The wealth of the bets on one stream of labelled examples; `start` makes a new
+    one.
 
-    `allowance` (2, 1 + J) is how far confidence may be above (first row) and below accuracy without
-    an alarm: overall, then in each bin; `delta` the probability of ever raising a false one. Of
-    shape (2, 1 + J, stakes) are `settled`, the log wealth of the bets before the current block,
-    `open`, log gains of this block in units, integers, and `since`, the labelled examples before
-    the wealthiest bet began. `n` counts labelled examples.
+    `allowance` (2, 1 + J) is how far confidence may be above (first row) and below
+    accuracy without an alarm: overall, then in each bin; `delta` the probability of
+    ever raising a false one. Of shape (2, 1 + J, stakes) are `settled`, the log wealth
+    of the bets before the current block, `open`, log gains of this block in units,
+    integers, and `since`, the labelled examples before the wealthiest bet began. `n`
+    counts labelled examples.
     """
 
     allowance: Annotated[FloatArray, ArrayOf((2, "places"), 0.0, 1.0)]
@@ -92,21 +98,33 @@ class EProcess:
     def start(cls, allowance: FloatArray, delta: float) -> Self:
         """The e-process of no examples."""
         shape = (*allowance.shape, STAKES.shape[0])
-        return cls(allowance, delta, np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape, int))
+        return cls(
+            allowance,
+            delta,
+            np.full(shape, -np.inf),
+            np.zeros(shape),
+            np.zeros(shape, int),
+        )
 
-    def add(self, confidence: FloatArray, correct: BoolArray, bins: IntArray | None = None) -> None:
-        """Bet on examples, (n,) each, in order of arrival; without `bins` on all of them alone."""
+    def add(
+        self, confidence: FloatArray, correct: BoolArray, bins: IntArray | None = None
+    ) -> None:
+        """Bet on examples, (n,) each, in order of arrival; without `bins` on all of
+        them alone.
+        """
         gap = correct - confidence
         places = np.full(confidence.size, -1) if bins is None else bins
         for first in range(0, gap.size, _ROWS):
-            own, where = gap[first : first + _ROWS], places[first : first + _ROWS]
+            own = gap[first : first + _ROWS]
+            where = places[first : first + _ROWS]
             payoff = np.stack([-own, own], axis=1)[:, :, None]
             overall = np.broadcast_to(self.allowance[:, :1], (own.size, 2, 1))
             by_bin = self.allowance[:, 1 + where].T[:, :, None]
             allowed = np.concatenate([overall, by_bin], axis=2)
             # Never a loss of all: the share of the stake is below 1.
             ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
-            # Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's bin.
+            # Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's
+            # bin.
             gains = np.asarray(np.floor(np.log1p(ratio) * _UNITS))
             done = 0
             while done < own.size:
@@ -122,7 +140,9 @@ class EProcess:
         return float(np.logaddexp.reduce(wealth.ravel()))
 
     def _bet(self, gains: FloatArray, bins: IntArray) -> None:
-        """Bet on examples of one block, (m, 2, 2, stakes) and (m,), and check after each."""
+        """Bet on examples of one block, (m, 2, 2, stakes) and (m,), and check after
+        each.
+        """
         if self.n % BLOCK == 0:
             # Where new bets have more than all before them, a change may begin here.
             self.since[_log_entry(self.n // BLOCK) > self.settled] = self.n
@@ -130,17 +150,24 @@ class EProcess:
         steps[:, :, 0] = gains[:, :, 0]
         steps[np.arange(bins.shape[0]), :, 1 + bins] = gains[:, :, 1]
         steps[0] += self.open
-        sums = np.cumsum(steps, axis=0, out=steps)  # integers: exact however batches are cut
+        sums = np.cumsum(
+            steps, axis=0, out=steps
+        )  # integers: exact however batches are cut
         if self.alarm is None:
             self._raise_alarm(sums)
         self.open = sums[-1].copy()
         if (self.n + bins.shape[0]) % BLOCK == 0:
-            self.settled, self.open = self._log_wealth(self.open), np.zeros_like(self.open)
+            self.settled = self._log_wealth(self.open)
+            self.open = np.zeros_like(self.open)
         self.n += bins.shape[0]
 
     def _raise_alarm(self, sums: FloatArray) -> None:
-        """Raise the alarm at the first of the gains, (m, 2, 1 + J, stakes), that suffice."""
-        enough = 1.0 / self.delta - 1.0 / (self.n // BLOCK + 2)  # less stakes that are not bet yet
+        """Raise the alarm at the first of the gains, (m, 2, 1 + J, stakes), that
+        suffice.
+        """
+        enough = 1.0 / self.delta - 1.0 / (
+            self.n // BLOCK + 2
+        )  # less stakes that are not bet yet
         with np.errstate(over="ignore"):
             best = np.exp(self._log_wealth(sums.max(axis=0)) + self._log_shares)
             if best.sum() < enough:
@@ -158,7 +185,9 @@ class EProcess:
         self.alarm = Alarm(DIRECTIONS[side], bin_, int(since) + 1, self.n + row + 1)
 
     def _log_wealth(self, gains: FloatArray) -> FloatArray:
-        """Log wealth of the bets that have started, given the gains of the open block."""
+        """Log wealth of the bets that have started, given the gains of the open
+        block.
+        """
         entered = np.logaddexp(self.settled, _log_entry(self.n // BLOCK))
         return np.asarray(entered + gains / _UNITS)
 
@@ -178,7 +207,9 @@ def _log_entry(block: int) -> float:
 
 @dataclass(frozen=True)
 class SetStatus:
-    """Of `n` labels, the share `covered` by sets that guarantee a `coverage`; an alarm stays."""
+    """Of `n` labels, the share `covered` by sets that guarantee a `coverage`; an
+    alarm stays.
+    """
 
     coverage: float
     n: int
@@ -189,12 +220,13 @@ class SetStatus:
 @storable("set-monitor")
 @dataclass(eq=False)
 class CoverageMonitor:
-    """A test of the coverage of prediction sets, which may be looked at after every label.
+    """A test of the coverage of prediction sets, which may be looked at after every
+    label.
 
-    `coverage` is what was guaranteed; `delta` the probability of ever raising a false alarm, as
-    long as each set misses its class with probability at most 1 - coverage + `tolerance`, whatever
-    came before. Labels may come late and in any order: only sets whose label is known count.
-    `CalibrationMonitor(cal, coverage=0.9)` has one.
+    `coverage` is what was guaranteed; `delta` the probability of ever raising a false
+    alarm, as long as each set misses its class with probability at most 1 - coverage +
+    `tolerance`, whatever came before. Labels may come late and in any order: only sets
+    whose label is known count. `CalibrationMonitor(cal, coverage=0.9)` has one.
 
     >>> rng = np.random.default_rng(0)
     >>> monitor = CoverageMonitor(0.9)
@@ -221,12 +253,17 @@ class CoverageMonitor:
 
     @classmethod
     def of(
-        cls, calibrator: Calibrator, coverage: float, delta: float = 0.01, tolerance: float = 0.01
+        cls,
+        calibrator: Calibrator,
+        coverage: float,
+        delta: float = 0.01,
+        tolerance: float = 0.01,
     ) -> Self:
         """A monitor of `calibrator.predict_set(logits, coverage=coverage)`.
 
-        Few certified examples may leave the true coverage below what was asked for, by the Beta
-        distribution: what they cannot exclude with 95 % is tolerated, if that is more.
+        Few certified examples may leave the true coverage below what was asked for, by
+        the Beta distribution: what they cannot exclude with 95 % is tolerated, if that
+        is more.
         """
         known = calibrator._certified_sets(SetOptions(coverage)).examples
         n = max(1, int(known.counts.sum() / known.unit))
@@ -234,10 +271,14 @@ class CoverageMonitor:
         return cls(coverage, delta, max(tolerance, coverage - low))
 
     def update(self, covered: Any) -> Self:
-        """Add whether sets contained the true class, (n,) bool, in the order of the labels."""
+        """Add whether sets contained the true class, (n,) bool, in the order of the
+        labels.
+        """
         given = np.atleast_1d(to_host(covered))
         if given.ndim != 1 or not np.isin(given, (0, 1)).all():
-            rule = f"`covered` must be 1-D with True or False for each set; got {given!r}"
+            rule = (
+                f"`covered` must be 1-D with True or False for each set; got {given!r}"
+            )
             raise ValueError(f"{rule}. Pass `members[rows, labels]`.")
         hits = given.astype(np.bool_)
         self._test.add(np.full(hits.size, self.coverage), hits)
@@ -245,7 +286,9 @@ class CoverageMonitor:
         return self
 
     def update_sets(self, found: PredictionSets, labels: Any) -> Self:
-        """Add sets and their true classes (n,); -1 or NaN where a label is not known yet."""
+        """Add sets and their true classes (n,); -1 or NaN where a label is not known
+        yet.
+        """
         members = to_host(found.members)
         truth = as_partial_labels(labels, *members.shape)
         rows = np.flatnonzero(truth >= 0)

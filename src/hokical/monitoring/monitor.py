@@ -1,4 +1,5 @@
-"""`CalibrationMonitor`: predictions in; a status with numbers, tests and a verdict in words out.
+"""`CalibrationMonitor`: predictions in; a status with numbers, tests and a verdict in
+words out.
 
 `OnlineSets`: prediction sets whose coverage is kept by feedback.
 """
@@ -30,16 +31,36 @@ from hokical.guarantees.sets import PredictionSets, SetOptions
 from hokical.metrics.levels import as_confidence
 from hokical.metrics.summaries import Estimate
 from hokical.monitoring import state as kept
-from hokical.monitoring.e_process import DIRECTIONS, Alarm, CoverageMonitor, EProcess, SetStatus
-from hokical.monitoring.state import InputShift, MonitorOptions, MonitorState, PartStatus, Reference
+from hokical.monitoring.e_process import (
+    DIRECTIONS,
+    Alarm,
+    CoverageMonitor,
+    EProcess,
+    SetStatus,
+)
+from hokical.monitoring.state import (
+    InputShift,
+    MonitorOptions,
+    MonitorState,
+    PartStatus,
+    Reference,
+)
 
 VerdictKind = Literal[
-    "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
-    "over-confident", "under-confident", "calibrated again", "class miscalibrated",
+    "too few labels",
+    "calibrated",
+    "inputs shifted",
+    "suspect",
+    "as at fit time",
+    "over-confident",
+    "under-confident",
+    "calibrated again",
+    "class miscalibrated",
     "group miscalibrated",
-]  # fmt: skip
+]
 Parts = tuple[PartStatus, ...]
-#: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
+#: By how many standard errors the window's gap must exceed the tolerance to be
+#: mentioned.
 _ERRORS = 3.0
 #: Probability that the interval of the ECE misses the true error, at each look.
 _ECE_DELTA = 0.05
@@ -60,8 +81,8 @@ class Verdict:
 class CalibrationTest:
     """Evidence that confidence is off by more than is allowed.
 
-    An alarm is raised when `e_value` reaches `threshold` = 1/delta. As long as nothing is wrong,
-    the probability that this ever happens is at most delta.
+    An alarm is raised when `e_value` reaches `threshold` = 1/delta. As long as nothing
+    is wrong, the probability that this ever happens is at most delta.
     """
 
     log_e: float
@@ -70,7 +91,9 @@ class CalibrationTest:
 
     @property
     def e_value(self) -> float:
-        """The factor by which the bets against calibration have grown, 1e307 at most."""
+        """The factor by which the bets against calibration have grown, 1e307 at
+        most.
+        """
         return math.exp(min(self.log_e, 307.0 * math.log(10.0)))
 
 
@@ -78,14 +101,15 @@ class CalibrationTest:
 class Status:
     """The status of a monitor; NaN for what is not known yet.
 
-    `n`, `n_window` and `n_observed` count labelled rows so far and in the window, and all
-    predictions; `n_waiting` rows wait for a label under an id, `n_dropped` were given up because
-    too many waited. `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The
-    interval of the ECE misses the true binned calibration error with probability at most
-    0.05, at any number of rows (Bousquet's inequality; see `docs/theory.md`), if the
-    window's rows are i.i.d.; it is valid for one look. `inputs` is None if there is no reference,
-    or too few predictions. Of `classes` and `groups` at most 20 are shown, alarms first, then by
-    evidence. `sets` are tested if a `coverage` was given.
+    `n`, `n_window` and `n_observed` count labelled rows so far and in the window, and
+    all predictions; `n_waiting` rows wait for a label under an id, `n_dropped` were
+    given up because too many waited. `accuracy`, `mean_confidence`, `brier` and `ece`
+    are of the window. The interval of the ECE misses the true binned calibration error
+    with probability at most 0.05, at any number of rows (Bousquet's inequality; see
+    `docs/theory.md`), if the window's rows are i.i.d.; it is valid for one look.
+    `inputs` is None if there is no reference, or too few predictions. Of `classes` and
+    `groups` at most 20 are shown, alarms first, then by evidence. `sets` are tested if
+    a `coverage` was given.
     """
 
     n: int
@@ -106,7 +130,9 @@ class Status:
 
     @property
     def alarmed(self) -> bool:
-        """Whether an alarm was raised, about all confidence, a class, a group or sets."""
+        """Whether an alarm was raised, about all confidence, a class, a group or
+        sets.
+        """
         tests: list[Any] = [self.calibration, *self.classes, *self.groups, self.sets]
         return any(test is not None and test.alarm is not None for test in tests)
 
@@ -118,9 +144,14 @@ class Status:
         return str(self.verdict)
 
 
-def _judge(state: MonitorState, shifted: bool, classes: Parts, groups: Parts) -> Verdict:
-    """The verdict on a stream, from its window and all tests: of all rows, then of the parts."""
-    found, tolerance = _judge_all(state, shifted), state.options.class_tolerance
+def _judge(
+    state: MonitorState, shifted: bool, classes: Parts, groups: Parts
+) -> Verdict:
+    """The verdict on a stream, from its window and all tests: of all rows, then of
+    the parts.
+    """
+    found = _judge_all(state, shifted)
+    tolerance = state.options.class_tolerance
     kinds: tuple[tuple[Parts, VerdictKind, str], ...] = (
         (groups, "group miscalibrated", "group"),
         (classes, "class miscalibrated", "predicted class"),
@@ -128,15 +159,26 @@ def _judge(state: MonitorState, shifted: bool, classes: Parts, groups: Parts) ->
     for parts, kind, noun in kinds:
         alarms = [each for each in parts if each.alarm is not None]
         # NaN without rows in the window: not off there.
-        off = [each for each in alarms if abs(each.mean_confidence - each.accuracy) > tolerance]
+        off = [
+            each
+            for each in alarms
+            if abs(each.mean_confidence - each.accuracy) > tolerance
+        ]
         if alarms and not off:
             text = f"{found}; a {noun} was miscalibrated, not in the window"
             found = replace(found, text=text)
         elif off:
-            worst, more = off[0], f" (and {len(off) - 1} more)" if len(off) > 1 else ""
-            shares = f"confidence {worst.mean_confidence:.0%}, accuracy {worst.accuracy:.0%}"
+            worst = off[0]
+            more = f" (and {len(off) - 1} more)" if len(off) > 1 else ""
+            shares = (
+                f"confidence {worst.mean_confidence:.0%}, accuracy {worst.accuracy:.0%}"
+            )
             text = f"{noun} {worst.name}: {shares}{more}"
-            if found.kind in ("over-confident", "under-confident", "group miscalibrated"):
+            if found.kind in (
+                "over-confident",
+                "under-confident",
+                "group miscalibrated",
+            ):
                 found = replace(found, text=f"{found}; {text}")
             else:
                 found = Verdict(kind, f"{text}; overall {found}")
@@ -148,30 +190,41 @@ def _judge_all(state: MonitorState, shifted: bool) -> Verdict:
     """The verdict on all rows together."""
     if state.test.alarm is not None:
         return _judge_alarm(state, state.test.alarm, shifted)
-    n, needed = state.n, state.options.min_labels
+    n = state.n
+    needed = state.options.min_labels
     if n < needed:
         text = "too few labels yet"
         if shifted:
             text = f"inputs have shifted; {text} to judge calibration"
         return Verdict("too few labels", f"{text} ({n:,}; at least {needed:,} needed)")
     says, right = state.window.shares()
-    gap, side = abs(says - right), 0 if says > right else 1
+    gap = abs(says - right)
+    side = 0 if says > right else 1
     off = f"{DIRECTIONS[side]}-confident by about {_points(gap)}"
     also = "; inputs have shifted" if shifted else ""
     least = gap - _ERRORS * math.sqrt(state.window.brier / len(state.window))
     if least > state.test.allowance[side, 0]:
-        return Verdict("suspect", f"perhaps {off}; not enough evidence for an alarm yet{also}")
+        return Verdict(
+            "suspect", f"perhaps {off}; not enough evidence for an alarm yet{also}"
+        )
     if least > state.options.tolerance:
         return Verdict("as at fit time", f"{off}, much as at fit time{also}")
     if shifted:
-        return Verdict("inputs shifted", "inputs have shifted but confidence is still calibrated")
-    return Verdict("calibrated", f"calibrated: confidence {says:.1%}, accuracy {right:.1%}")
+        return Verdict(
+            "inputs shifted", "inputs have shifted but confidence is still calibrated"
+        )
+    return Verdict(
+        "calibrated", f"calibrated: confidence {says:.1%}, accuracy {right:.1%}"
+    )
 
 
 def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     """The verdict after an alarm, by the rows of the window since the change."""
-    kind: VerdictKind = "over-confident" if alarm.direction == "over" else "under-confident"
-    n_bins, where = state.options.n_bins, ""
+    kind: VerdictKind = (
+        "over-confident" if alarm.direction == "over" else "under-confident"
+    )
+    n_bins = state.options.n_bins
+    where = ""
     if alarm.bin is not None:
         low, high = checks.bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
         where = f" at confidences of {low:.0%} to {high:.0%}"
@@ -181,7 +234,8 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
-    side, place = DIRECTIONS.index(alarm.direction), 0 if alarm.bin is None else 1 + alarm.bin
+    side = DIRECTIONS.index(alarm.direction)
+    place = 0 if alarm.bin is None else 1 + alarm.bin
     excess = (right - says) if side else (says - right)
     if excess <= state.test.allowance[side, place]:
         text = f"was {kind}{where}; calibrated again in the window{also}"
@@ -202,7 +256,8 @@ class SavedStream:
     kind: ClassVar[str]
 
     def __init__(self, state: Any) -> None:
-        self._state, self._lock = state, threading.RLock()
+        self._state = state
+        self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -235,47 +290,55 @@ class SavedStream:
 def _refuse_old_record(name: str) -> None:
     """Say why a record of a monitor's file cannot be read; for `read_document`."""
     if name.startswith(("monitor-", "coverage-monitor")):
-        raise ValueError("monitors of hokical 0.3 cannot be continued. Make a new monitor")
+        raise ValueError(
+            "monitors of hokical 0.3 cannot be continued. Make a new monitor"
+        )
 
 
 class CalibrationMonitor(SavedStream):
     """Monitor the confidence of a model in production.
 
-    Feed it predictions as they arrive, in batches of any size: results do not depend on how the
-    stream was cut. Labels may arrive later, joined by id. Memory is bounded by `window` and
-    `max_waiting`. All methods may be called from several threads.
+    Feed it predictions as they arrive, in batches of any size: results do not depend on
+    how the stream was cut. Labels may arrive later, joined by id. Memory is bounded by
+    `window` and `max_waiting`. All methods may be called from several threads.
 
     Parameters
     ----------
     reference : fitted calibrator, ConfidenceCalibrator or None
-        What was known at fit time. A calibrator keeps a histogram of its confidence, of held-out
-        examples after `certify`, or else of its fit; `CalibrationMonitor.from_validation` takes
-        labelled examples instead. With None, or a calibrator of confidences whose outputs are
-        passed to `update`, shifts of the inputs cannot be detected.
+        What was known at fit time. A calibrator keeps a histogram of its confidence, of
+        held-out examples after `certify`, or else of its fit;
+        `CalibrationMonitor.from_validation` takes labelled examples instead. With None,
+        or a calibrator of confidences whose outputs are passed to `update`, shifts of
+        the inputs cannot be detected.
     window : int
-        What counts as now: the newest labelled rows, and as many predictions for the inputs.
+        What counts as now: the newest labelled rows, and as many predictions for the
+        inputs.
     n_bins : int
         Number of equal-width bins of confidence.
     delta : float
-        Probability of *ever* raising a false alarm about calibration, once more the same of one
-        about any class and about any group, and of a false alarm about inputs at each look.
+        Probability of *ever* raising a false alarm about calibration, once more the
+        same of one about any class and about any group, and of a false alarm about
+        inputs at each look.
     tolerance, class_tolerance : float
-        How far confidence, and that of the rows with one predicted label or group, may be off
-        without an alarm. A gap that a small reference cannot exclude is tolerated too.
+        How far confidence, and that of the rows with one predicted label or group, may
+        be off without an alarm. A gap that a small reference cannot exclude is
+        tolerated too.
     min_labels : int
-        Labelled rows before there is a verdict on calibration (except for alarms), and predictions
-        before there is one on inputs.
+        Labelled rows before there is a verdict on calibration (except for alarms), and
+        predictions before there is one on inputs.
     n_classes : int, optional
-        Number of classes, each of which then gets its own test; by default the calibrator's.
+        Number of classes, each of which then gets its own test; by default the
+        calibrator's.
     coverage : float, optional
-        Also test whether `predict_set(logits, coverage=coverage)` of the calibrator still contains
-        the true class that often, from the labels of `update_logits`.
+        Also test whether `predict_set(logits, coverage=coverage)` of the calibrator
+        still contains the true class that often, from the labels of `update_logits`.
     groups : array-like of shape (n,), or several columns, optional
-        Groups of some rows, those of the reference for instance: each group that occurs gets its
-        own test, and rows of others share one.
+        Groups of some rows, those of the reference for instance: each group that occurs
+        gets its own test, and rows of others share one.
     max_waiting : int
-        Predictions with ids that may wait for their labels; beyond that the oldest are dropped. As
-        many labelled ids, and hashes of rows without ids, are remembered so that none counts twice.
+        Predictions with ids that may wait for their labels; beyond that the oldest are
+        dropped. As many labelled ids, and hashes of rows without ids, are remembered so
+        that none counts twice.
 
     Examples
     --------
@@ -301,16 +364,29 @@ class CalibrationMonitor(SavedStream):
     class_names: tuple[str, ...] = ()
 
     def __init__(
-        self, reference: Calibrator | ConfidenceCalibrator | None, *, window: int = 5000,
-        n_bins: int = 15, delta: float = 0.01, tolerance: float = 0.01, min_labels: int = 200,
-        n_classes: int | None = None, class_tolerance: float = 0.05, coverage: float | None = None,
-        groups: Any = None, max_waiting: int = 100_000,
-    ) -> None:  # fmt: skip
+        self,
+        reference: Calibrator | ConfidenceCalibrator | None,
+        *,
+        window: int = 5000,
+        n_bins: int = 15,
+        delta: float = 0.01,
+        tolerance: float = 0.01,
+        min_labels: int = 200,
+        n_classes: int | None = None,
+        class_tolerance: float = 0.05,
+        coverage: float | None = None,
+        groups: Any = None,
+        max_waiting: int = 100_000,
+    ) -> None:
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
             rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
-            dense = "its `fitted_calibrator()` and rows of `draw_positions(logits, labels)`"
-            raise TypeError(f"{rule}. For examples use `from_validation`; for a `Dense`, {dense}.")
+            dense = (
+                "its `fitted_calibrator()` and rows of `draw_positions(logits, labels)`"
+            )
+            raise TypeError(
+                f"{rule}. For examples use `from_validation`; for a `Dense`, {dense}."
+            )
         if n_classes is None and isinstance(reference, Calibrator):
             reference._check_fitted()
             n_classes = reference.n_classes_
@@ -318,27 +394,52 @@ class CalibrationMonitor(SavedStream):
             groups = getattr(getattr(reference, "rule_", None), "needed_groups", None)
         elif not isinstance(groups, GroupCoding):
             groups = GroupCoding.read(groups, count_rows(groups))[0]
-        limits = (window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance)
+        limits = (
+            window,
+            n_bins,
+            delta,
+            tolerance,
+            min_labels,
+            n_classes,
+            class_tolerance,
+        )
         options = MonitorOptions(*limits, coverage, groups, max_waiting)
-        histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
+        histogram = (
+            reference if isinstance(reference, Reference) else None
+        )  # of `from_validation`
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
             if table is None:
                 rule = "`reference` must keep a histogram of its confidence"
-                why = "weights that are not whole numbers, positions of maps, or a file before 0.4"
-                remedy = "Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
-                raise ValueError(f"{rule}; this {reference.name!r} has none ({why}). {remedy}")
-            count, right = table.whole.count, table.whole.count - table.whole.wrong
+                why = (
+                    "weights that are not whole numbers, positions of maps, or a file "
+                    "before 0.4"
+                )
+                remedy = (
+                    "Use `CalibrationMonitor.from_validation(calibrator, logits, "
+                    "labels)`."
+                )
+                raise ValueError(
+                    f"{rule}; this {reference.name!r} has none ({why}). {remedy}"
+                )
+            count = table.whole.count
+            right = table.whole.count - table.whole.wrong
             levels = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(count.size)))
             histogram = Reference.from_counts(levels, count, right, options.n_bins)
         allowance = np.full((2, 1 + options.n_bins), options.tolerance)
         if histogram is not None:
             allowance = histogram.allowances(options.tolerance)
-        sizes, none, nothing = options.group_sizes, np.zeros(0, int), np.zeros(0)
-        rows = kept.LabelledRows(nothing, none > 0, none, np.zeros((0, len(sizes)), int))
+        sizes = options.group_sizes
+        none = np.zeros(0, int)
+        nothing = np.zeros(0)
+        rows = kept.LabelledRows(
+            nothing, none > 0, none, np.zeros((0, len(sizes)), int)
+        )
         start = EProcess.start(allowance, delta)
         numbers = (n_classes or 1, max(sum(sizes), 1))  # of classes, and of groups
-        classes, parts = (kept.PartTests(class_tolerance, delta / number) for number in numbers)
+        classes, parts = (
+            kept.PartTests(class_tolerance, delta / number) for number in numbers
+        )
         queues = kept.WaitingRows(max_waiting), kept.SeenRows(max_waiting)
         begun = (options, histogram, start, rows, nothing, classes, parts, *queues)
         super().__init__(MonitorState(*begun))
@@ -347,25 +448,36 @@ class CalibrationMonitor(SavedStream):
 
     @classmethod
     def from_validation(
-        cls, calibrator: Calibrator | ConfidenceCalibrator | None, x: Any, y: Any, **options: Any,
-    ) -> Self:  # fmt: skip
+        cls,
+        calibrator: Calibrator | ConfidenceCalibrator | None,
+        x: Any,
+        y: Any,
+        **options: Any,
+    ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
-        `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit; others are
-        better, because a calibrator looks better on what it was fitted to. For a
-        `ConfidenceCalibrator` they are confidences (n,) and whether the labels were right (n,); for
-        None the same, as the model outputs them. Options are those of the class.
+        `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit;
+        others are better, because a calibrator looks better on what it was fitted to.
+        For a `ConfidenceCalibrator` they are confidences (n,) and whether the labels
+        were right (n,); for None the same, as the model outputs them. Options are those
+        of the class.
         """
         groups = options.get("groups")
         if isinstance(calibrator, Calibrator):
             rows = calibrator._read(x, y, None, groups)
             y = to_host(calibrator.predict(rows.scores)) == rows.labels
-            x, groups = calibrator.predict_confidence(rows.scores), rows.groups
-            options = {"n_classes": calibrator.n_classes_} | options | {"groups": groups}
+            x = calibrator.predict_confidence(rows.scores)
+            groups = rows.groups
+            options = (
+                {"n_classes": calibrator.n_classes_} | options | {"groups": groups}
+            )
         elif calibrator is not None:
             rows = calibrator._read(x, y, None, groups)
-            x, y = calibrator._predict_rows(rows.scores, rows.groups), rows.labels
-            options["groups"] = calibrator.rule_.coding if groups is None else rows.groups
+            x = calibrator._predict_rows(rows.scores, rows.groups)
+            y = rows.labels
+            options["groups"] = (
+                calibrator.rule_.coding if groups is None else rows.groups
+            )
         else:
             x, y, *_ = reading.pair_rows(x, y, None, groups, ("x", "y"))
         known: Any = Reference.from_examples(x, y, options.get("n_bins", 15))
@@ -384,23 +496,32 @@ class CalibrationMonitor(SavedStream):
         return self._state.n
 
     def update(
-        self, confidence: Any, correct: Any = None, *, ids: Any = None, predicted: Any = None,
-        groups: Any = None, again: bool = False,
-    ) -> Self:  # fmt: skip
+        self,
+        confidence: Any,
+        correct: Any = None,
+        *,
+        ids: Any = None,
+        predicted: Any = None,
+        groups: Any = None,
+        again: bool = False,
+    ) -> Self:
         """Add predictions, numbers or (n,) each, in order of arrival.
 
-        `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
-        is not known. Rows with `ids`, text or integers, then wait for `add_labels`; without ids
-        they count among the inputs only. `predicted` classes, for the tests by class, need
-        `n_classes`; `groups` are for the tests by group. Rows that were counted before, with ids or
-        without, are refused: by their ids or, where they are ten or more, by their values, unless
-        `again`.
+        `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or
+        -1 where that is not known. Rows with `ids`, text or integers, then wait for
+        `add_labels`; without ids they count among the inputs only. `predicted` classes,
+        for the tests by class, need `n_classes`; `groups` are for the tests by group.
+        Rows that were counted before, with ids or without, are refused: by their ids
+        or, where they are ten or more, by their values, unless `again`.
         """
         if _is_empty(confidence):
             return self
         values = as_confidence(np.atleast_1d(to_host(confidence)))
-        truth = reading.as_partial_labels(correct, values.size, 2, name="correct", right=True)
-        n_classes, classes = self.options.n_classes, np.full(values.size, -1)
+        truth = reading.as_partial_labels(
+            correct, values.size, 2, name="correct", right=True
+        )
+        n_classes = self.options.n_classes
+        classes = np.full(values.size, -1)
         if predicted is not None:
             if n_classes is None:
                 remedy = "Make the monitor with `n_classes`."
@@ -414,32 +535,48 @@ class CalibrationMonitor(SavedStream):
         return self
 
     def update_logits(
-        self, logits: Any, labels: Any = None, *, ids: Any = None, groups: Any = None,
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        groups: Any = None,
         again: bool = False,
-    ) -> Self:  # fmt: skip
-        """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
+    ) -> Self:
+        """`update` with the calibrator's confidence for logits (n, classes) and labels
+        (n,).
 
         Labels are None, NaN or -1 where they are not known.
         """
         calibrator = self.calibrator
         if calibrator is None:
-            rule = "`logits` need a calibrator of logits, which this monitor does not have"
+            rule = (
+                "`logits` need a calibrator of logits, which this monitor does not have"
+            )
             remedy = "Make or `load` it with one, or use `update(confidence, correct)`."
             raise ValueError(f"{rule}. {remedy}")
         if _is_empty(logits) and (labels is None or _is_empty(labels)):
             return self
         reading.pair_rows(logits, labels, None, groups)
-        data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
+        data = calibrator._attach_groups(
+            as_logits(logits, fitted_by=calibrator), groups
+        )
         shape = data.n_rows, data.n_classes
         truth = reading.as_partial_labels(labels, *shape, classes=self.class_names)
         predicted = to_host(calibrator.predict(data)).astype(np.int64)
-        left_out = self.options.groups is None and getattr(calibrator, "groups_", None) is not None
+        left_out = (
+            self.options.groups is None
+            and getattr(calibrator, "groups_", None) is not None
+        )
         numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
         rows = kept.LabelledRows(confidence, predicted == truth, predicted, numbers)
-        sets, members = self._state.sets, None
+        sets = self._state.sets
+        members = None
         if sets is not None and (ids is not None or (truth >= 0).any()):
-            members = to_host(calibrator.predict_set(data, coverage=sets.coverage).members)
+            members = to_host(
+                calibrator.predict_set(data, coverage=sets.coverage).members
+            )
         with self._lock:
             hashes = None if again else row_hashes(data)
             self._state.count(rows, truth, ids, hashes, members, of_logits=True)
@@ -448,42 +585,58 @@ class CalibrationMonitor(SavedStream):
     def add_labels(
         self, ids: Any, labels: Any, *, unknown: Literal["error", "skip"] = "error"
     ) -> Self:
-        """Add labels (n,) of predictions that wait under these `ids` (n,), in order of arrival.
+        """Add labels (n,) of predictions that wait under these `ids` (n,), in order of
+        arrival.
 
-        Labels are true classes of logits, or whether a confidence of `update` was right; None, NaN
-        and -1 are not yet known, and their rows wait on. An id that is unknown, labelled already or
-        given twice is refused, and then none is counted; with `unknown="skip"` ids under which none
-        waits are left out.
+        Labels are true classes of logits, or whether a confidence of `update` was
+        right; None, NaN and -1 are not yet known, and their rows wait on. An id that is
+        unknown, labelled already or given twice is refused, and then none is counted;
+        with `unknown="skip"` ids under which none waits are left out.
         """
         checks.check_choice("unknown", unknown, Literal["error", "skip"])
         reading.pair_rows(ids, labels, None, None, ("ids", "labels"))
-        keys, given = kept.as_ids(ids), np.atleast_1d(reading.to_numpy(labels, "labels"))
-        reading.check_length(given, len(keys), "labels", "Pass one for each of the `ids`.")
+        keys = kept.as_ids(ids)
+        given = np.atleast_1d(reading.to_numpy(labels, "labels"))
+        reading.check_length(
+            given, len(keys), "labels", "Pass one for each of the `ids`."
+        )
         counts = reading.are_known(given)
         with self._lock:
-            state, waiting = self._state, self._state.waiting
+            state = self._state
+            waiting = self._state.waiting
             kept.refuse_repeated(keys)
             if unknown == "skip":
                 counts &= self.waits_for(ids)
             if not counts.any():
                 return self
-            keys, given = [keys[k] for k in np.flatnonzero(counts).tolist()], given[counts]
-            kept.check_ids(keys, waiting, waiting.limit, '; `unknown="skip"` leaves such out')
+            keys = [keys[k] for k in np.flatnonzero(counts).tolist()]
+            given = given[counts]
+            kept.check_ids(
+                keys, waiting, waiting.limit, '; `unknown="skip"` leaves such out'
+            )
             rows = [waiting.rows[each] for each in keys]
             confidence, predicted, groups, of_logits, members = zip(*rows, strict=True)
             if len({*of_logits}) > 1:
-                rule = "must be of one kind; got rows of `update` and of `update_logits`"
+                rule = (
+                    "must be of one kind; got rows of `update` and of `update_logits`"
+                )
                 raise ValueError(f"`ids` {rule}. Add their labels in two calls.")
-            n_classes, meant = 2, dict[str, Any](right=True)  # of confidences
+            # of confidences
+            n_classes = 2
+            meant = dict[str, Any](right=True)
             if of_logits[0]:
-                n_classes, meant = self.options.n_classes or 2, {"classes": self.class_names}
+                n_classes = self.options.n_classes or 2
+                meant = {"classes": self.class_names}
             truth = reading.as_partial_labels(given, len(keys), n_classes, **meant)
             if of_logits[0] and state.sets is not None:
                 sets = zip(truth.tolist(), members, strict=True)
                 state.sets.update([label in classes for label, classes in sets])
-            own, codes = np.array(predicted), np.array(groups, int).reshape(len(keys), -1)
+            own = np.array(predicted)
+            codes = np.array(groups, int).reshape(len(keys), -1)
             correct = truth == (own if of_logits[0] else 1)
-            state.count_labelled(kept.LabelledRows(np.array(confidence), correct, own, codes))
+            state.count_labelled(
+                kept.LabelledRows(np.array(confidence), correct, own, codes)
+            )
             kept.close_ids(keys, waiting, waiting.limit)
         return self
 
@@ -496,8 +649,11 @@ class CalibrationMonitor(SavedStream):
     def status(self) -> Status:
         """The status up to the newest row."""
         with self._lock:
-            state, coding = self._state, self.options.groups
-            options, window, inputs = state.options, state.window, None
+            state = self._state
+            coding = self.options.groups
+            options = state.options
+            window = state.window
+            inputs = None
             if state.reference is not None and state.inputs.size >= options.min_labels:
                 bins = checks.bin_index(state.inputs, options.n_bins)
                 counts = np.bincount(bins, minlength=options.n_bins)
@@ -505,9 +661,12 @@ class CalibrationMonitor(SavedStream):
             columns = () if coding is None else range(len(coding.columns))
             names = [name for k in columns if coding for name in coding.full_names(k)]
             groups = state.groups.table(window.groups, window, names)
-            classes = state.classes.table(window.predicted[:, None], window, self.class_names)
+            classes = state.classes.table(
+                window.predicted[:, None], window, self.class_names
+            )
             says, right = window.shares()
-            brier, error = math.nan, Estimate(math.nan, 0.0, 1.0)
+            brier = math.nan
+            error = Estimate(math.nan, 0.0, 1.0)
             if len(window):
                 brier = window.brier
                 bins = checks.bin_index(window.confidence, options.n_bins)
@@ -515,9 +674,15 @@ class CalibrationMonitor(SavedStream):
                 value = min(float(np.abs(gaps).sum()) / len(window), 1.0)
                 # A bound on the distance to the true error, on both sides.
                 given = (0.0, len(window), options.n_bins, _ECE_DELTA)
-                bound = calibration_bound(*given, method="bousquet", brier=min(brier, 1.0))
-                error = Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
-            test = CalibrationTest(state.test.log_e, 1.0 / options.delta, state.test.alarm)
+                bound = calibration_bound(
+                    *given, method="bousquet", brier=min(brier, 1.0)
+                )
+                error = Estimate(
+                    value, max(0.0, value - bound), min(1.0, value + bound)
+                )
+            test = CalibrationTest(
+                state.test.log_e, 1.0 / options.delta, state.test.alarm
+            )
             return Status(
                 n=state.n,
                 n_window=len(window),
@@ -533,42 +698,61 @@ class CalibrationMonitor(SavedStream):
                 classes=classes,
                 groups=groups,
                 sets=None if state.sets is None else state.sets.status(),
-                verdict=_judge(state, inputs is not None and inputs.shifted, classes, groups),
+                verdict=_judge(
+                    state, inputs is not None and inputs.shifted, classes, groups
+                ),
             )
 
     @classmethod
     def load(
-        cls, path: storage.StrPath, calibrator: Calibrator | ConfidenceCalibrator | None = None
+        cls,
+        path: storage.StrPath,
+        calibrator: Calibrator | ConfidenceCalibrator | None = None,
     ) -> Self:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
-        Any calibrator but the one it was made with is refused. Where several processes load,
-        update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
+        Any calibrator but the one it was made with is refused. Where several processes
+        load, update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
         """
         monitor = cls.__new__(cls)
         SavedStream.__init__(monitor, cls._read_state(path, MonitorState))
         try:
             monitor.status()
             # Uses what `status` does not.
-            confidence, right = np.linspace(0.1, 0.9, 64), np.arange(64) % 2
+            confidence = np.linspace(0.1, 0.9, 64)
+            right = np.arange(64) % 2
             copy.deepcopy(monitor).update(confidence, right, again=True)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise storage.CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise storage.CalibratorFileError(
+                f"{path} has unusable numbers: {error}."
+            ) from error
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor
 
     @staticmethod
     def lock(path: storage.StrPath) -> AbstractContextManager[None]:
-        """Hold a lock on a monitor's file, after other processes that do (none on Windows).
+        """Hold a lock on a monitor's file, after other processes that do (none on
+        Windows).
 
-        `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
+        `with CalibrationMonitor.lock(path):
+        CalibrationMonitor.load(path).update(...).save(path)`
         """
         return storage.lock_file(f"{os.fspath(path)}.lock")
 
     def _watch(self, calibrator: Calibrator | ConfidenceCalibrator | None) -> None:
-        """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
-        wanted = self.options.coverage is not None and self._state.stamp is None  # not of a file
+        """Monitor a calibrator, unless it is another than before; one of confidences
+        is noted.
+        """
+        wanted = (
+            self.options.coverage is not None and self._state.stamp is None
+        )  # not of a file
         if wanted and not isinstance(calibrator, Calibrator):
             rule = f"`coverage` needs a calibrator of logits; got {calibrator!r}"
             raise TypeError(f"{rule}. Leave it out, or use `CoverageMonitor`.")
@@ -578,7 +762,8 @@ class CalibrationMonitor(SavedStream):
             name = f"{calibrator.name} of {calibrator.n_classes_} classes"
             digest = calibrator._stamp()
         else:
-            name, digest = calibrator.name, storage.fingerprint({"rule": calibrator.rule_})
+            name = calibrator.name
+            digest = storage.fingerprint({"rule": calibrator.rule_})
         stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"
         if self._state.stamp not in (None, stamp):
             rule = "`calibrator` must be the one that this monitor was made with"
@@ -590,8 +775,12 @@ class CalibrationMonitor(SavedStream):
             options = self.options
             if options.coverage is not None and self._state.sets is None:
                 allowed = options.delta, options.tolerance
-                self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
-            self.class_names = tuple(map(str, calibrator.class_names)) or self.class_names
+                self._state.sets = CoverageMonitor.of(
+                    calibrator, options.coverage, *allowed
+                )
+            self.class_names = (
+                tuple(map(str, calibrator.class_names)) or self.class_names
+            )
 
 
 def _is_empty(batch: Any) -> bool:
@@ -601,14 +790,20 @@ def _is_empty(batch: Any) -> bool:
     return isinstance(batch, Sized) and len(batch) == 0
 
 
-#: How far each tracker moves its threshold, in log-odds, for a miss; how fast trackers are weighed
-#: by their loss, and the share of the weight that is dealt out again (ten classes, labels 200 rows
-#: late, steady, drifting and after jumps).
-_STEPS, _RATE, _RENEWED = np.array([0.01, 0.03, 0.1]), 0.3, 0.01
-#: Misses beyond what is allowed at which sets hold every class, and those that can be saved up.
-_MOST_DEBT, _MOST_SAVED = 100.0, 20.0
-#: Labels of which the recent coverage is shown, and the largest log-odds that a score may have.
-_RECENT, _FARTHEST = 1000, 40.0
+#: How far each tracker moves its threshold, in log-odds, for a miss; how fast trackers
+#: are weighed by their loss, and the share of the weight that is dealt out again (ten
+#: classes, labels 200 rows late, steady, drifting and after jumps).
+_STEPS = np.array([0.01, 0.03, 0.1])
+_RATE = 0.3
+_RENEWED = 0.01
+#: Misses beyond what is allowed at which sets hold every class, and those that can be
+#: saved up.
+_MOST_DEBT = 100.0
+_MOST_SAVED = 20.0
+#: Labels of which the recent coverage is shown, and the largest log-odds that a score
+#: may have.
+_RECENT = 1000
+_FARTHEST = 40.0
 
 
 @dataclass(frozen=True)
@@ -634,16 +829,19 @@ class OnlineStatus:
 @storage.storable("online-sets")
 @dataclass(eq=False)
 class OnlineState:
-    """Thresholds (3,) of the trackers as log-odds against a class, their weights, what waits.
+    """Thresholds (3,) of the trackers as log-odds against a class, their weights, what
+    waits.
 
-    A waiting row has the log-odds (3 + classes,) of the trackers' thresholds and then against each
-    class, and whether each class was in its set.
+    A waiting row has the log-odds (3 + classes,) of the trackers' thresholds and then
+    against each class, and whether each class was in its set.
     """
 
     coverage: float
     max_waiting: int
     stamp: str
-    thresholds: Annotated[FloatArray, checks.ArrayOf((_STEPS.size,), -_FARTHEST, _FARTHEST)]
+    thresholds: Annotated[
+        FloatArray, checks.ArrayOf((_STEPS.size,), -_FARTHEST, _FARTHEST)
+    ]
     weights: Annotated[FloatArray, checks.ArrayOf((_STEPS.size,), 0.0, 1.0)]
     debt: checks.Coefficient = 0.0
     n: int = 0
@@ -667,26 +865,36 @@ class OnlineState:
 
     @property
     def allowed(self) -> float:
-        """The share of misses that is aimed at now: less, the more were missed before."""
+        """The share of misses that is aimed at now: less, the more were missed
+        before.
+        """
         return (1.0 - self.coverage) * (1.0 - self.debt / _MOST_DEBT)
 
     @property
     def threshold(self) -> float:
-        """The largest log-odds against a class of a set; inf where every class is needed."""
+        """The largest log-odds against a class of a set; inf where every class is
+        needed.
+        """
         return float(self.weights @ self.thresholds) if self.allowed > 0.0 else math.inf
 
     def add(self, odds: FloatArray, covered: bool, label: int) -> None:
-        """Count a set's label: move every tracker, and weigh them by the loss of a quantile."""
-        self.n, self.n_missed = self.n + 1, self.n_missed + (not covered)
+        """Count a set's label: move every tracker, and weigh them by the loss of a
+        quantile.
+        """
+        self.n = self.n + 1
+        self.n_missed = self.n_missed + (not covered)
         debt = self.debt + (not covered) - (1.0 - self.coverage)
         self.debt = max(debt, -_MOST_SAVED)
         self.recent = [*self.recent[1 - _RECENT :], covered]
         share = max(self.allowed, 0.0)
-        own, score = odds[: _STEPS.size], float(odds[_STEPS.size + label])
+        own = odds[: _STEPS.size]
+        score = float(odds[_STEPS.size + label])
         missed = score > own
         loss = np.where(missed, (1.0 - share) * (score - own), share * (own - score))
         weights = self.weights * np.exp(-_RATE * (loss - loss.min()))
-        self.weights = (1.0 - _RENEWED) * weights / weights.sum() + _RENEWED / weights.size
+        self.weights = (
+            1.0 - _RENEWED
+        ) * weights / weights.sum() + _RENEWED / weights.size
         moved = self.thresholds + _STEPS * (missed - share)
         self.thresholds = np.clip(moved, -_FARTHEST, _FARTHEST)
 
@@ -694,13 +902,14 @@ class OnlineState:
 class OnlineSets(SavedStream):
     """Prediction sets whose coverage is kept by feedback, whatever the stream does.
 
-    The threshold starts where `certify` puts it and moves with every label that arrives, late and
-    in any order: adaptive conformal inference with three step sizes, weighed by how well each did
-    (Gibbs and Candes, 2021 and 2024). Where sets have missed more than they may, fewer misses are
-    aimed at; 100 misses beyond that, sets hold every class. So of any n labels that came, at most
-    (1 - coverage) n + 100 + w were missed, where w sets waited for a label at once at most: for
-    any sequence of rows and labels, without a distribution. Nothing is said of sets whose label
-    never comes, nor of a part of the stream. All methods may be called from several threads.
+    The threshold starts where `certify` puts it and moves with every label that
+    arrives, late and in any order: adaptive conformal inference with three step sizes,
+    weighed by how well each did (Gibbs and Candes, 2021 and 2024). Where sets have
+    missed more than they may, fewer misses are aimed at; 100 misses beyond that, sets
+    hold every class. So of any n labels that came, at most (1 - coverage) n + 100 + w
+    were missed, where w sets waited for a label at once at most: for any sequence of
+    rows and labels, without a distribution. Nothing is said of sets whose label never
+    comes, nor of a part of the stream. All methods may be called from several threads.
 
     Parameters
     ----------
@@ -708,8 +917,8 @@ class OnlineSets(SavedStream):
     coverage : float
         The share of sets that is to contain the true class, in the long run.
     max_waiting : int
-        Sets that may wait for a label, with a number for each class; beyond it the oldest are
-        dropped.
+        Sets that may wait for a label, with a number for each class; beyond it the
+        oldest are dropped.
 
     Examples
     --------
@@ -717,8 +926,12 @@ class OnlineSets(SavedStream):
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = make("temps").fit(val_logits[::2], val_labels[::2])
-    >>> online = OnlineSets(cal.certify(val_logits[1::2], val_labels[1::2]), coverage=0.98)
-    >>> for first in range(0, 10_000, 100):  # every day's rows; their labels come in the evening
+    >>> online = OnlineSets(
+    ...     cal.certify(val_logits[1::2], val_labels[1::2]), coverage=0.98
+    ... )
+    >>> for first in range(
+    ...     0, 10_000, 100
+    ... ):  # every day's rows; their labels come in the evening
     ...     rows = range(first, first + 100)
     ...     found = online.predict_set(logits[rows], ids=rows)
     ...     _ = online.add_labels(rows, labels[rows])
@@ -729,27 +942,48 @@ class OnlineSets(SavedStream):
     kind: ClassVar[str] = "OnlineSets"
 
     def __init__(
-        self, calibrator: Calibrator, coverage: float = 0.9, *, max_waiting: int = 10_000
+        self,
+        calibrator: Calibrator,
+        coverage: float = 0.9,
+        *,
+        max_waiting: int = 10_000,
     ) -> None:
         if not isinstance(calibrator, Calibrator):
-            raise TypeError(f"`calibrator` must be a fitted calibrator; got {calibrator!r}.")
-        asked = calibrator._certified_sets(SetOptions(check_chance("coverage", coverage)))
+            raise TypeError(
+                f"`calibrator` must be a fitted calibrator; got {calibrator!r}."
+            )
+        asked = calibrator._certified_sets(
+            SetOptions(check_chance("coverage", coverage))
+        )
         if asked.certified_on == "fit":
-            remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
+            remedy = (
+                "Call `certify(logits, labels)` first, with rows that nothing was "
+                "fitted on."
+            )
             raise ValueError(f"`calibrator` must be certified. {remedy}")
         # Where nothing is proven, with every class.
         start = _against(np.clip(-asked.thresholds.values, 0.0, 1.0))[0]
-        thresholds, weights = np.full(_STEPS.size, start), np.full(_STEPS.size, 1.0 / _STEPS.size)
-        stamp, self.calibrator = calibrator._stamp(), calibrator
-        super().__init__(OnlineState(float(coverage), max_waiting, stamp, thresholds, weights))
+        thresholds = np.full(_STEPS.size, start)
+        weights = np.full(_STEPS.size, 1.0 / _STEPS.size)
+        stamp = calibrator._stamp()
+        self.calibrator = calibrator
+        super().__init__(
+            OnlineState(float(coverage), max_waiting, stamp, thresholds, weights)
+        )
 
-    def predict_set(self, logits: Any, *, ids: Any, groups: Any = None) -> PredictionSets:
-        """Sets for logits (n, classes), which wait for their labels under the `ids` (n,).
+    def predict_set(
+        self, logits: Any, *, ids: Any, groups: Any = None
+    ) -> PredictionSets:
+        """Sets for logits (n, classes), which wait for their labels under the `ids`
+        (n,).
 
         All rows of a call get the same threshold; the likeliest class is in every set.
         """
-        proba = to_host(self.calibrator.predict_proba(logits, groups=groups)).astype(np.float64)
-        keys, odds = kept.as_ids(ids, len(proba)), _against(proba)
+        proba = to_host(self.calibrator.predict_proba(logits, groups=groups)).astype(
+            np.float64
+        )
+        keys = kept.as_ids(ids, len(proba))
+        odds = _against(proba)
         with self._lock:
             state = self._state
             kept.check_ids(kept.refuse_repeated(keys), state)
@@ -759,24 +993,35 @@ class OnlineSets(SavedStream):
                 state.rows[key] = np.append(state.thresholds, own), inside
             kept.drop_oldest(state.rows, state.max_waiting)
             state.most_waiting = max(state.most_waiting, len(state.rows))
-            least, beyond = self.status().threshold, int(_MOST_DEBT) + state.most_waiting
+            least = self.status().threshold
+            beyond = int(_MOST_DEBT) + state.most_waiting
         words = (
-            f"In the long run at least {state.coverage:.4g} of the sets whose label arrives "
-            "contain it, whatever the stream is: at most "
+            f"In the long run at least {state.coverage:.4g} of the sets whose label "
+            "arrives contain it, whatever the stream is: at most "
             f"{1.0 - state.coverage:.4g} n + {beyond:,} of any n are missed."
         )
-        inside, sizes = (to_input_library(a, logits) for a in (members, members.sum(axis=1)))
-        names, least_of = self.calibrator.class_names or None, np.array([least])
+        inside, sizes = (
+            to_input_library(a, logits) for a in (members, members.sum(axis=1))
+        )
+        names = self.calibrator.class_names or None
+        least_of = np.array([least])
         options = SetOptions(state.coverage)
-        return PredictionSets(inside, sizes, options, "held-out", words, least_of, classes=names)
+        return PredictionSets(
+            inside, sizes, options, "held-out", words, least_of, classes=names
+        )
 
     def add_labels(self, ids: Any, labels: Any) -> Self:
-        """Add true classes (n,) of sets that wait under these `ids` (n,), in order of arrival.
+        """Add true classes (n,) of sets that wait under these `ids` (n,), in order of
+        arrival.
 
-        An id that is unknown, labelled already or given twice is refused, and then none counts.
+        An id that is unknown, labelled already or given twice is refused, and then none
+        counts.
         """
-        keys, known = kept.as_ids(ids), self.calibrator
-        truth = reading.as_labels(labels, len(keys), known.n_classes_, classes=known.class_names)
+        keys = kept.as_ids(ids)
+        known = self.calibrator
+        truth = reading.as_labels(
+            labels, len(keys), known.n_classes_, classes=known.class_names
+        )
         with self._lock:
             state = self._state
             kept.check_ids(kept.refuse_repeated(keys), state, state.max_waiting)
@@ -787,15 +1032,17 @@ class OnlineSets(SavedStream):
         return self
 
     def status(self) -> OnlineStatus:
-        """What is known now: of `n` labels the share `covered`, of the newest 1000 `recent`.
+        """What is known now: of `n` labels the share `covered`, of the newest 1000
+        `recent`.
 
-        `threshold` is the least probability of a class in the next set. `most_missed` bounds the
-        share that is missed of these labels, whatever the stream is; `n_waiting` sets have no label
-        yet. Shares without labels are NaN.
+        `threshold` is the least probability of a class in the next set. `most_missed`
+        bounds the share that is missed of these labels, whatever the stream is;
+        `n_waiting` sets have no label yet. Shares without labels are NaN.
         """
         with self._lock:
             state = self._state
-            n, beyond = state.n or math.nan, _MOST_DEBT + state.most_waiting
+            n = state.n or math.nan
+            beyond = _MOST_DEBT + state.most_waiting
             recent = float(np.mean(state.recent)) if state.recent else math.nan
             least = 1.0 / (1.0 + math.exp(min(state.threshold, 700.0)))
             most = min(1.0, 1.0 - state.coverage + beyond / n) if state.n else 1.0

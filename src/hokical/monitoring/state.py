@@ -1,7 +1,8 @@
-"""What a monitor keeps of its stream: rows, the reference of the fit, options, and tests.
+"""What a monitor keeps of its stream: rows, the reference of the fit, options, and
+tests.
 
-Rows are labelled, wait for their label by id, or were counted before. Memory is bounded: of each
-kind the newest are kept.
+Rows are labelled, wait for their label by id, or were counted before. Memory is
+bounded: of each kind the newest are kept.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ _DELTA = 0.05
 _LEAST_DISTANCE = 0.1
 #: The chi-square approximation needs about this many expected examples in a cell.
 _LEAST_EXPECTED = 5.0
-#: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones by chance.
+#: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones
+#: by chance.
 _LEAST_SURPRISE = 20.0
-#: How hashes and counts of rows without ids, and of those with ids, are called in files.
+#: How hashes and counts of rows without ids, and of those with ids, are called in
+#: files.
 _STORED = (("hashes", "counts"), ("named_hashes", "named_counts"))
 #: The share of distinct rows from which on equal rows are taken for the same row.
 _DISTINCT = 0.95
@@ -44,7 +47,8 @@ _DISTINCT = 0.95
 @storable("monitor-labelled")
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Confidence, whether it was right and the predicted class, (n,) each, and group codes.
+    """Confidence, whether it was right and the predicted class, (n,) each, and group
+    codes.
 
     The class is -1 where it is not known, and so are `groups` (n, columns).
     """
@@ -76,15 +80,22 @@ class LabelledRows:
         return float(((self.correct - self.confidence) ** 2).mean())
 
     def shares(self, bin_: int | None = None, n_bins: int = 1) -> tuple[float, float]:
-        """Mean confidence and accuracy, of a bin or of all rows; NaN where there are none."""
-        own = self if bin_ is None else self.take(bin_index(self.confidence, n_bins) == bin_)
+        """Mean confidence and accuracy, of a bin or of all rows; NaN where there are
+        none.
+        """
+        own = (
+            self
+            if bin_ is None
+            else self.take(bin_index(self.confidence, n_bins) == bin_)
+        )
         if not len(own):
             return np.nan, np.nan
         return float(own.confidence.mean()), float(own.correct.mean())
 
 
-#: A prediction without a label: confidence, class (-1: unknown), groups, whether its label will be
-#: a class (or else whether it was right), the classes of its prediction set, if sets are tested.
+#: A prediction without a label: confidence, class (-1: unknown), groups, whether its
+#: label will be a class (or else whether it was right), the classes of its prediction
+#: set, if sets are tested.
 WaitingRow = tuple[float, int, tuple[int, ...], bool, tuple[int, ...]]
 
 
@@ -110,7 +121,8 @@ class WaitingRows:
 class SeenRows:
     """How often rows were counted, by a hash of what they hold, newest last.
 
-    Rows with ids, `named`, are told apart by these; without them, a row counts once either way.
+    Rows with ids, `named`, are told apart by these; without them, a row counts once
+    either way.
     """
 
     limit: int
@@ -121,23 +133,29 @@ class SeenRows:
         check_count("limit", self.limit, least=0)
 
     def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
-        """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
+        """Remember rows and their batch; raise if it, or most of its rows, were
+        counted before.
+        """
         batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
         tables = [self.counts] if have_ids else [self.counts, self.named]
         known = hashes if any(batch in table for table in tables) else hashes[:0]
-        own = [table for table in tables if len(table) >= _DISTINCT * sum(table.values())]
+        own = [
+            table for table in tables if len(table) >= _DISTINCT * sum(table.values())
+        ]
         if not known.size:
-            known = hashes[[any(each in table for table in own) for each in hashes.tolist()]]
-        # New rows are equal to these with probability exp(-surprise) at most, if they are
-        # independent: by the frequencies that favour these rows most, their own.
+            known = hashes[
+                [any(each in table for table in own) for each in hashes.tolist()]
+            ]
+        # New rows are equal to these with probability exp(-surprise) at most, if they
+        # are independent: by the frequencies that favour these rows most, their own.
         counts = np.unique(known, return_counts=True)[1]
         surprise = float(counts @ np.log(known.size / counts))
         if known.size > hashes.size / 2 and surprise > _LEAST_SURPRISE:
             raise ValueError(
-                f"predictions must be counted once; {known.size:,} of these {hashes.size:,} rows "
-                "were counted before. If only their labels are new, pass `ids` with the "
-                "predictions and then `add_labels(ids, labels)`; if they are to count again, "
-                "`again=True`."
+                f"predictions must be counted once; {known.size:,} of these "
+                f"{hashes.size:,} rows were counted before. If only their labels are "
+                "new, pass `ids` with the predictions and then `add_labels(ids, "
+                "labels)`; if they are to count again, `again=True`."
             )
         table = self.named if have_ids else self.counts
         # Rows with ids leave no trace of how they were cut into batches.
@@ -147,7 +165,9 @@ class SeenRows:
 
     def to_stored(self) -> dict[str, Any]:
         found: dict[str, Any] = {"limit": self.limit}
-        for (hashes, counts), table in zip(_STORED, (self.counts, self.named), strict=True):
+        for (hashes, counts), table in zip(
+            _STORED, (self.counts, self.named), strict=True
+        ):
             found[hashes] = pack_array(np.array([*table], float))
             found[counts] = pack_array(np.array([*table.values()], int))
         return found
@@ -155,7 +175,10 @@ class SeenRows:
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
         none = np.zeros(0)  # files of 0.4 do not have those with ids
-        pairs = [tuple(stored.get(name, none).tolist() for name in names) for names in _STORED]
+        pairs = [
+            tuple(stored.get(name, none).tolist() for name in names)
+            for names in _STORED
+        ]
         return cls(stored["limit"], *(dict(zip(*pair, strict=True)) for pair in pairs))
 
 
@@ -175,29 +198,46 @@ def refuse_repeated(ids: list[str]) -> list[str]:
     """The ids; raise if one comes twice."""
     if len(set(ids)) < len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
-        raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+        raise ValueError(
+            f"`ids` must be different; got {twice!r} twice. Leave one of them out."
+        )
     return ids
 
 
-def check_ids(ids: list[str], held: Any, limit: int | None = None, beside: str = "") -> None:
+def check_ids(
+    ids: list[str], held: Any, limit: int | None = None, beside: str = ""
+) -> None:
     """Raise if one of different ids was used before, in `held.rows` or `held.labelled`.
 
-    With a `limit` of rows that may wait, raise if one does not wait for a label; `beside` is one
-    more remedy.
+    With a `limit` of rows that may wait, raise if one does not wait for a label;
+    `beside` is one more remedy.
     """
     for each in ids:
-        waits, counted = each in held.rows, each in held.labelled
+        waits = each in held.rows
+        counted = each in held.labelled
         if limit is None and waits:
-            why = f"must be new; {each!r} waits for its label. Pass the label to `add_labels(ids, "
+            why = (
+                f"must be new; {each!r} waits for its label. Pass the label to "
+                "`add_labels(ids, "
+            )
             why += "labels)`, and not the prediction again."
         elif limit is None and counted:
-            why = f"must be new; {each!r} was counted with its label before. Leave the row out, "
+            why = (
+                f"must be new; {each!r} was counted with its label before. Leave the "
+                "row out, "
+            )
             why += "or give a new prediction a new id."
         elif counted:
             why = f"must wait for a label; {each!r} has one already. Leave it out."
         elif limit is not None and not waits:
-            why = f"must be those of predictions without labels; {each!r} is unknown. Pass `ids` "
-            why += f"with the predictions; if its row was one of more than {limit:,} that waited, "
+            why = (
+                f"must be those of predictions without labels; {each!r} is unknown. "
+                "Pass `ids` "
+            )
+            why += (
+                f"with the predictions; if its row was one of more than {limit:,} that "
+                "waited, "
+            )
             why += f"make a new monitor with a larger `max_waiting`{beside}."
         else:
             continue
@@ -205,7 +245,9 @@ def check_ids(ids: list[str], held: Any, limit: int | None = None, beside: str =
 
 
 def close_ids(ids: list[str], held: Any, limit: int) -> None:
-    """Note in `held.labelled`, which keeps so many, that these ids have been labelled."""
+    """Note in `held.labelled`, which keeps so many, that these ids have been
+    labelled.
+    """
     for each in ids:
         held.rows.pop(each, None)
     held.labelled.update(dict.fromkeys(ids))
@@ -224,8 +266,9 @@ def drop_oldest(held: dict[Any, Any], limit: int) -> int:
 class PartStatus:
     """Rows of the window with one predicted label, or of one group, and their test.
 
-    `mean_confidence` and `accuracy` are NaN if there are no rows. An alarm stays; its `since` and
-    `n` count rows of this part. `name` is that of the class or group, or its number.
+    `mean_confidence` and `accuracy` are NaN if there are no rows. An alarm stays; its
+    `since` and `n` count rows of this part. `name` is that of the class or group, or
+    its number.
     """
 
     label: int
@@ -240,7 +283,9 @@ class PartStatus:
 @storable("monitor-parts")
 @dataclass(eq=False)
 class PartTests:
-    """The test of each part by its number, as text; `tolerance` and `delta` are those of each."""
+    """The test of each part by its number, as text; `tolerance` and `delta` are
+    those of each.
+    """
 
     tolerance: float
     delta: float
@@ -260,13 +305,17 @@ class PartTests:
     def table(
         self, parts: IntArray, window: LabelledRows, names: Sequence[str]
     ) -> tuple[PartStatus, ...]:
-        """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
+        """The parts to show: alarms first, then by evidence; `parts` (n, columns) of
+        the window.
+        """
         found = []
         for number, test in self.tests.items():
             part = int(number)
             own = window.take((parts == part).any(axis=1))
             name = names[part] if part < len(names) else str(part)
-            found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
+            found.append(
+                PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name)
+            )
         found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
         return tuple(found[:_SHOWN])
 
@@ -284,23 +333,31 @@ class Reference:
     def from_examples(cls, confidence: Any, correct: Any, n_bins: int) -> Self:
         """From `confidence` (n,) in [0, 1] and `correct` (n,), boolean."""
         rows = as_examples(confidence, correct)
-        return cls.from_counts(rows.confidence, np.ones(rows.n_rows), rows.correct, n_bins)
+        return cls.from_counts(
+            rows.confidence, np.ones(rows.n_rows), rows.correct, n_bins
+        )
 
     @classmethod
-    def from_counts(cls, confidence: FloatArray, weight: Any, correct: Any, n_bins: int) -> Self:
-        """From how many examples have a confidence (n,), and how many of them are correct."""
+    def from_counts(
+        cls, confidence: FloatArray, weight: Any, correct: Any, n_bins: int
+    ) -> Self:
+        """From how many examples have a confidence (n,), and how many of them are
+        correct.
+        """
         index = bin_index(confidence, n_bins)
         parts = (weight, correct, weight * confidence)
         return cls(*(sum_by(index, part, n_bins) for part in parts))
 
     def allowances(self, tolerance: float) -> FloatArray:
-        """How far confidence may be off, (2, 1 + J): the tolerance, or what the fit cannot exclude.
+        """How far confidence may be off, (2, 1 + J): the tolerance, or what the fit
+        cannot exclude.
 
-        First over all examples (a normal interval for the mean of correct - confidence), then in
-        each bin (Agresti and Coull's interval of the accuracy), simultaneously with 95 %. A bin
-        without examples may have any gap.
+        First over all examples (a normal interval for the mean of correct -
+        confidence), then in each bin (Agresti and Coull's interval of the accuracy),
+        simultaneously with 95 %. A bin without examples may have any gap.
         """
-        n, n_all = self.weight, max(float(self.weight.sum()), 1.0)
+        n = self.weight
+        n_all = max(float(self.weight.sum()), 1.0)
         z = -NormalDist().inv_cdf(_DELTA / (2.0 * (1 + n.size)))
         right = (self.correct + 0.5 * z**2) / (n + z**2)
         reach = z * np.sqrt(right * (1.0 - right) / (n + z**2))
@@ -317,8 +374,8 @@ class Reference:
 class InputShift:
     """The window's confidences compared with the reference's, by bins.
 
-    `p_value` (chi-square) is valid for a single look; `distance` is the total variation distance.
-    `shifted`: the p-value is below delta and the distance 0.1 or more.
+    `p_value` (chi-square) is valid for a single look; `distance` is the total variation
+    distance. `shifted`: the p-value is below delta and the distance 0.1 or more.
     """
 
     n: int
@@ -330,10 +387,14 @@ class InputShift:
 def input_shift(counts: IntArray, reference: FloatArray, delta: float) -> InputShift:
     """Compare counts per bin, (J,), with the reference's weights per bin, (J,).
 
-    >>> same = input_shift(np.array([10, 30, 60]), np.array([100.0, 300.0, 600.0]), 0.01)
+    >>> same = input_shift(
+    ...     np.array([10, 30, 60]), np.array([100.0, 300.0, 600.0]), 0.01
+    ... )
     >>> same.p_value, same.shifted
     (1.0, False)
-    >>> input_shift(np.array([60, 30, 10]), np.array([100.0, 300.0, 600.0]), 0.01).shifted
+    >>> input_shift(
+    ...     np.array([60, 30, 10]), np.array([100.0, 300.0, 600.0]), 0.01
+    ... ).shifted
     True
     """
     table = np.array([counts, reference], dtype=np.float64)
@@ -343,11 +404,14 @@ def input_shift(counts: IntArray, reference: FloatArray, delta: float) -> InputS
     table = np.array([np.bincount(group, row, int(group.max()) + 1) for row in table])
     share = table / sizes[:, None]
     distance = 0.5 * float(np.abs(share[0] - share[1]).sum())
-    p_value, freedom = 1.0, table.shape[1] - 1
+    p_value = 1.0
+    freedom = table.shape[1] - 1
     if freedom:
         expected = np.outer(sizes, table.sum(axis=0)) / sizes.sum()
         statistic = float(((table - expected) ** 2 / expected).sum())
-        p_value = chi_square_tail(freedom, statistic) if math.isfinite(statistic) else 0.0
+        p_value = (
+            chi_square_tail(freedom, statistic) if math.isfinite(statistic) else 0.0
+        )
     shifted = p_value < delta and distance >= _LEAST_DISTANCE
     return InputShift(int(counts.sum()), distance, p_value, shifted)
 
@@ -375,7 +439,9 @@ class MonitorOptions:
         for name in ("tolerance", "class_tolerance"):
             value = getattr(self, name)
             if isinstance(value, (bool, str)) or not 0.0 <= value < 1.0:
-                raise ValueError(f"`{name}` must be at least 0 and below 1; got {value!r}.")
+                raise ValueError(
+                    f"`{name}` must be at least 0 and below 1; got {value!r}."
+                )
         if self.coverage is not None:
             check_chance("coverage", self.coverage)
         if self.n_classes is not None:
@@ -387,12 +453,16 @@ class MonitorOptions:
         return () if self.groups is None else self.groups.sizes
 
     def group_numbers(self, groups: Any, n_rows: int) -> IntArray:
-        """The numbers (n, columns) of the rows' groups among all groups; -1 if they are None."""
+        """The numbers (n, columns) of the rows' groups among all groups; -1 if they
+        are None.
+        """
         if groups is None:
             return np.full((n_rows, len(self.group_sizes)), -1)
         if self.groups is None:
             rule = "must be None for this monitor, which was made without them"
-            raise ValueError(f"`groups` {rule}. Give `groups` of the reference to the monitor.")
+            raise ValueError(
+                f"`groups` {rule}. Give `groups` of the reference to the monitor."
+            )
         codes = self.groups.codes([groups] if np.isscalar(groups) else groups, n_rows)
         return np.asarray(codes + np.cumsum([0, *self.group_sizes[:-1]]))
 
@@ -402,8 +472,9 @@ class MonitorOptions:
 class MonitorState:
     """Counts, windows and tests of one stream.
 
-    `n` and `n_observed` count labelled rows and all predictions; `window` has the newest labelled
-    rows, `inputs` the confidences of the newest predictions. `stamp` identifies the calibrator.
+    `n` and `n_observed` count labelled rows and all predictions; `window` has the
+    newest labelled rows, `inputs` the confidences of the newest predictions. `stamp`
+    identifies the calibrator.
     """
 
     options: MonitorOptions
@@ -421,14 +492,22 @@ class MonitorState:
     n_observed: int = 0
 
     def count(
-        self, rows: LabelledRows, truth: IntArray, ids: Any, hashes: FloatArray | None,
-        members: AnyArray | None = None, *, of_logits: bool = False,
-    ) -> None:  # fmt: skip
-        """Count checked rows with the true classes `truth` (n,); those with -1 wait for a label.
+        self,
+        rows: LabelledRows,
+        truth: IntArray,
+        ids: Any,
+        hashes: FloatArray | None,
+        members: AnyArray | None = None,
+        *,
+        of_logits: bool = False,
+    ) -> None:
+        """Count checked rows with the true classes `truth` (n,); those with -1 wait for
+        a label.
 
-        Of rows that are not `of_logits`, the class is 1 if a confidence was right and 0 otherwise.
-        `members` (n, classes) are their prediction sets, where these are tested. Rows without ids
-        are recognized by their `hashes`, also among those with ids.
+        Of rows that are not `of_logits`, the class is 1 if a confidence was right and 0
+        otherwise. `members` (n, classes) are their prediction sets, where these are
+        tested. Rows without ids are recognized by their `hashes`, also among those with
+        ids.
         """
         known = truth >= 0
         keys = None if ids is None else as_ids(ids, len(rows))
@@ -439,11 +518,26 @@ class MonitorState:
         if keys is not None:
             waiting = self.waiting
             for k in np.flatnonzero(~known).tolist():
-                sets = () if members is None else tuple(np.flatnonzero(members[k]).tolist())
-                groups, own = tuple(rows.groups[k].tolist()), float(rows.confidence[k])
-                waiting.rows[keys[k]] = own, int(rows.predicted[k]), groups, of_logits, sets
+                sets = (
+                    ()
+                    if members is None
+                    else tuple(np.flatnonzero(members[k]).tolist())
+                )
+                groups = tuple(rows.groups[k].tolist())
+                own = float(rows.confidence[k])
+                waiting.rows[keys[k]] = (
+                    own,
+                    int(rows.predicted[k]),
+                    groups,
+                    of_logits,
+                    sets,
+                )
             waiting.dropped += drop_oldest(waiting.rows, waiting.limit)
-            close_ids([keys[k] for k in np.flatnonzero(known).tolist()], waiting, waiting.limit)
+            close_ids(
+                [keys[k] for k in np.flatnonzero(known).tolist()],
+                waiting,
+                waiting.limit,
+            )
         newest = np.concatenate([self.inputs, rows.confidence])
         self.inputs = newest[-self.options.window :]
         self.n_observed += len(rows)

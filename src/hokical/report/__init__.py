@@ -1,4 +1,6 @@
-"""Evaluations of calibrators, comparisons of methods, and both as one self-contained HTML file."""
+"""Evaluations of calibrators, comparisons of methods, and both as one self-contained
+HTML file.
+"""
 
 import os
 from pathlib import Path

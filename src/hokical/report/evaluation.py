@@ -2,13 +2,13 @@
 
 `compare` fits several methods on one validation set and evaluates them on one test set.
 
-Data that need not fit into memory are evaluated in one pass, by sums that add up. Of maps, an item
-(an image, a sentence) is one example, not a position: positions of an item are right and wrong
-together. So intervals are those of sums by item, and the bounds are about a position drawn at
-random from a new item. Let G_nj be the sum of correct - confidence over the positions of item n in
-bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1, which is all that the proofs
-of the bounds need (`docs/theory.md`), with the mean of (sum_j |G_nj|)^2 in place of the Brier
-score.
+Data that need not fit into memory are evaluated in one pass, by sums that add up. Of
+maps, an item (an image, a sentence) is one example, not a position: positions of an
+item are right and wrong together. So intervals are those of sums by item, and the
+bounds are about a position drawn at random from a new item. Let G_nj be the sum of
+correct - confidence over the positions of item n in bin j, divided by the number of its
+positions. Then sum_j |G_nj| <= 1, which is all that the proofs of the bounds need
+(`docs/theory.md`), with the mean of (sum_j |G_nj|)^2 in place of the Brier score.
 """
 
 from __future__ import annotations
@@ -59,25 +59,42 @@ class Predicted(Outcomes):
 
     @classmethod
     def of_logits(
-        cls, calibrator: Any, logits: Logits, labels: Any, weight: Any = None, groups: Any = None
+        cls,
+        calibrator: Any,
+        logits: Logits,
+        labels: Any,
+        weight: Any = None,
+        groups: Any = None,
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
         data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
         predicted, top, proba = predict_all(calibrator.rule_, data)
-        return cls(top.astype(np.float64), predicted == labels, weight, labels, proba, predicted)
+        return cls(
+            top.astype(np.float64),
+            predicted == labels,
+            weight,
+            labels,
+            proba,
+            predicted,
+        )
 
     def event(self, positive: int) -> Outcomes | None:
-        """Of two classes, the probability of one and whether it is the true one; None of more."""
+        """Of two classes, the probability of one and whether it is the true one;
+        None of more.
+        """
         data = self.vectors
-        return None if data is None or data.proba.shape[1] != 2 else data.event(positive)
+        return (
+            None if data is None or data.proba.shape[1] != 2 else data.event(positive)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How methods are evaluated: options of the summary, name of the data, groups, class names.
+    """How methods are evaluated: options of the summary, name of the data, groups,
+    class names.
 
-    `positive` is the event of two classes. `cluster` (n,) are numbers of what rows belong to, None
-    if they are independent.
+    `positive` is the event of two classes. `cluster` (n,) are numbers of what rows
+    belong to, None if they are independent.
     """
 
     options: summaries.SummaryOptions
@@ -90,84 +107,123 @@ class Setting:
     @property
     def event(self) -> str:
         """The name of the event, of two classes."""
-        return self.class_names[self.positive] if self.class_names else f"class {self.positive}"
+        return (
+            self.class_names[self.positive]
+            if self.class_names
+            else f"class {self.positive}"
+        )
 
 
 def judge(
-    name: str, calibrator: Any, rows: Predicted, setting: Setting, data: DataFacts, sets: Any = None
+    name: str,
+    calibrator: Any,
+    rows: Predicted,
+    setting: Setting,
+    data: DataFacts,
+    sets: Any = None,
 ) -> Evaluation:
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
-    options, codes = setting.options, setting.cluster
+    options = setting.options
+    codes = setting.cluster
     groups = classes = binary = None
     if setting.groups is not None:
         event = rows.event(setting.positive)
-        questions = ({} if event is None else {setting.event: event}) | {audits.LABEL: rows}
+        questions = ({} if event is None else {setting.event: event}) | {
+            audits.LABEL: rows
+        }
         groups = audits.audit(questions, setting.groups, rows.weight, options.delta)
     if codes is not None and rows.weight is not None:
         codes = codes[rows.weight > 0.0]
     rows = rows.counted()
-    scores, weight = row_scores(rows), rows.weight
-    levels = summaries.count_levels(rows, n_bins=options.n_bins, scores=scores, codes=codes)
+    scores = row_scores(rows)
+    weight = rows.weight
+    levels = summaries.count_levels(
+        rows, n_bins=options.n_bins, scores=scores, codes=codes
+    )
     if (event := rows.event(setting.positive)) is not None:
         events = summaries.count_levels(event, codes=codes)
         binary = summarize_event(events, options.delta, setting.event)
     if rows.label is not None:
-        classes = audits.label_rows(rows, rows.label, setting.class_names, options.delta)
-    if codes is not None:  # clusters are what is independent: scores have the same mean over them
-        place, own = np.unique(codes, return_inverse=True)[1].ravel(), rows.filled_weight()
+        classes = audits.label_rows(
+            rows, rows.label, setting.class_names, options.delta
+        )
+    if (
+        codes is not None
+    ):  # clusters are what is independent: scores have the same mean over them
+        place = np.unique(codes, return_inverse=True)[1].ravel()
+        own = rows.filled_weight()
         n = int(place.max()) + 1
-        share, weight = n / float(own.sum()), None
-        scores = {key: share * sum_by(place, own * one, n) for key, one in scores.items()}
+        share = n / float(own.sum())
+        weight = None
+        scores = {
+            key: share * sum_by(place, own * one, n) for key, one in scores.items()
+        }
         data = replace(data, n_clusters=n)
-        classes, groups = (each and audits.count_items(each, n) for each in (classes, groups))
+        classes, groups = (
+            each and audits.count_items(each, n) for each in (classes, groups)
+        )
     parts = (summaries.summarize(levels, options), levels, data, None, classes, groups)
     return Evaluation(name, calibrator, *parts, sets, scores, weight, binary=binary)
 
 
 def evaluate(
-    cal: Any, x: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None,
-    cluster: Any = None, coverage: float | None = None, folds: int | None = None, mask: Any = None,
-    class_names: Sequence[str] = (), positive: Any = None, data_name: str | None = None,
-    n_bins: int = 15, delta: float = 0.05,
-) -> Evaluation:  # fmt: skip
+    cal: Any,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    cluster: Any = None,
+    coverage: float | None = None,
+    folds: int | None = None,
+    mask: Any = None,
+    class_names: Sequence[str] = (),
+    positive: Any = None,
+    data_name: str | None = None,
+    n_bins: int = 15,
+    delta: float = 0.05,
+) -> Evaluation:
     """Every metric of a calibrator on new rows, before and after calibration.
 
     Parameters
     ----------
     cal : fitted calibrator, or None; with `folds`, a method
-        Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator` or `Dense`.
-        None evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
-    x, y
-        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels (n,);
-        confidences (n,) and whether each was right (n,); scores and labels, both (n, labels), where
-        every known label counts as a prediction of its own; maps for `Dense`. Without `y`, `x` is a
-        stream that need not fit into memory: a path, a source of `hokical.streams`, or an iterable
-        of chunks (logits, labels) or (logits, labels, sample_weight).
+        Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
+        or `Dense`. None evaluates the uncalibrated softmax of logits (n, classes), or
+        confidences (n,).
+    x, y Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
+        (n,); confidences (n,) and whether each was right (n,); scores and labels, both
+        (n, labels), where every known label counts as a prediction of its own; maps for
+        `Dense`. Without `y`, `x` is a stream that need not fit into memory: a path, a
+        source of `hokical.streams`, or an iterable of chunks (logits, labels) or
+        (logits, labels, sample_weight).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
-        Tells which groups are miscalibrated, as in `hokical.metrics.group_table`; also passed to a
-        calibrator that learned from groups. Of several labels, each is a group.
+        Tells which groups are miscalibrated, as in `hokical.metrics.group_table`; also
+        passed to a calibrator that learned from groups. Of several labels, each is a
+        group.
     cluster : array of shape (n,), optional
-        Which rows belong together, as several images of a patient or answers to a question. Without
-        it rows are taken to be independent, and intervals are too narrow where they are not. With
-        it intervals, tests and differences allow for it, as in `hokical.metrics.summary`, and there
-        are no bounds.
+        Which rows belong together, as several images of a patient or answers to a
+        question. Without it rows are taken to be independent, and intervals are too
+        narrow where they are not. With it intervals, tests and differences allow for
+        it, as in `hokical.metrics.summary`, and there are no bounds.
     coverage : float, optional
         Also measures the prediction sets of `cal` with this coverage.
     folds : int, optional
-        Of logits (n, classes) without other examples to test on: `cal` is a method, a name or an
-        unfitted calibrator. Each of so many folds, stratified by class, is predicted by a fit on
-        the others. Intervals are conditional: they are about the mean of these fits on new
-        examples, and treat the fits as given; bounds are left out. `Evaluation.calibrator` is
-        fitted on all examples.
+        Of logits (n, classes) without other examples to test on: `cal` is a method, a
+        name or an unfitted calibrator. Each of so many folds, stratified by class, is
+        predicted by a fit on the others. Intervals are conditional: they are about the
+        mean of these fits on new examples, and treat the fits as given; bounds are left
+        out. `Evaluation.calibrator` is fitted on all examples.
     mask : array, optional
         Of `Dense`: which positions count.
     class_names : sequence of str
         Names of the classes, or of the labels, by column.
     positive : str or int, optional
-        Of two classes: the name or number of the event, whose probability comes first in all that
-        is shown; see `Evaluation.binary`. By default it is the second class.
+        Of two classes: the name or number of the event, whose probability comes first
+        in all that is shown; see `Evaluation.binary`. By default it is the second
+        class.
     data_name : str, optional
         Name of the data in reports.
     n_bins : int
@@ -192,7 +248,12 @@ def evaluate(
     names = getattr(cal, "class_names", ())
     if class_names is not None and len(class_names):
         names = class_names
-    given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
+    given = {
+        "sample_weight": sample_weight,
+        "groups": groups,
+        "coverage": coverage,
+        "mask": mask,
+    }
     given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
     def refuse(kind: str, *allowed: str) -> None:
@@ -200,7 +261,10 @@ def evaluate(
             if value is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
-    if not (cal is None or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))):
+    if not (
+        cal is None
+        or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))
+    ):
         raise TypeError(
             "`cal` must be a fitted calibrator of hokical, or None; got "
             f"{type(cal).__name__}. Evaluate the probabilities of other models: "
@@ -212,9 +276,14 @@ def evaluate(
         reader: Any = make("uncalibrated") if cal is None else cal
         fitted = cal if isinstance(cal, Calibrator) else None
         rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
-        x, y, sample_weight, groups = rows.scores, rows.labels, rows.weights, rows.groups
+        x = rows.scores
+        y = rows.labels
+        sample_weight = rows.weights
+        groups = rows.groups
         names = names if len(names) else rows.classes
-    codes = None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
+    codes = (
+        None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
+    )
     options = summaries.SummaryOptions(n_bins, delta)
     setting = Setting(options, data_name, groups, names, cluster=codes)
     if isinstance(cal, Dense):
@@ -229,11 +298,15 @@ def evaluate(
     if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
         return _evaluate_labels(cal, x, y, setting)
-    if isinstance(cal, confidence.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
+    if isinstance(cal, confidence.ConfidenceCalibrator) or (
+        cal is None and np.ndim(x) == 1
+    ):
         refuse("confidences", "sample_weight", "groups", "cluster")
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
-    refuse("logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds")
+    refuse(
+        "logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds"
+    )
     test = reader._read(x, y, sample_weight, groups, plain=True)
     setting = _name_classes(setting, test.n_classes, positive)
     with progress_bar("Evaluating", None):
@@ -245,7 +318,8 @@ def evaluate(
 
 
 def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Setting:
-    """The setting with checked names, and the event among two classes, by its name or number.
+    """The setting with checked names, and the event among two classes, by its name or
+    number.
 
     By default it is the second.
     """
@@ -254,7 +328,10 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
     if positive is None:
         return setting
     if n_classes != 2:
-        rule = f"`positive` must be None for {n_classes} classes, as it names the event of two"
+        rule = (
+            f"`positive` must be None for {n_classes} classes, as it names the event "
+            "of two"
+        )
         raise ValueError(f"{rule}; got {positive!r}.")
     choices = [*names, 0, 1]
     if isinstance(positive, bool) or positive not in choices:
@@ -263,16 +340,25 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
 
 
 def _softmax(n_classes: int) -> Any:
-    """The uncalibrated softmax, of one row: it learns nothing, and keeps no counts of a fit."""
+    """The uncalibrated softmax, of one row: it learns nothing, and keeps no counts
+    of a fit.
+    """
     return make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
 
 
-def _evaluate_logits(cal: Any, test: Rows, setting: Setting, coverage: Any = None) -> Evaluation:
-    pair, weight, groups = (test.scores, test.labels), test.weights, setting.groups
+def _evaluate_logits(
+    cal: Any, test: Rows, setting: Setting, coverage: Any = None
+) -> Evaluation:
+    pair = (test.scores, test.labels)
+    weight = test.weights
+    groups = setting.groups
     if coverage is not None and weight is not None:
-        raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
+        raise TypeError(
+            "`coverage` cannot be given with `sample_weight`; leave one out."
+        )
     data = DataFacts(test.n_rows, test.n_classes, setting.data_name)
-    softmax, sets = _softmax(test.n_classes), None
+    softmax = _softmax(test.n_classes)
+    sets = None
     if cal is None and coverage is not None:
         sets = measure_sets(softmax, test, coverage, cluster=setting.cluster)
     rows = Predicted.of_logits(softmax, *pair, weight, groups)
@@ -284,27 +370,42 @@ def _evaluate_logits(cal: Any, test: Rows, setting: Setting, coverage: Any = Non
         logits = cal._attach_groups(test.scores, groups)
         members = cal.predict_set(logits, coverage=coverage).members
         source = "Thresholds are those of the calibrator."
-        sets = summaries.summarize_sets(to_host(members), test.labels, goal=coverage, source=source)
+        sets = summaries.summarize_sets(
+            to_host(members), test.labels, goal=coverage, source=source
+        )
     rows = Predicted.of_logits(cal, *pair, weight, groups)
     return replace(judge(cal.name, cal, rows, setting, data, sets), before=before)
 
 
 def measure_sets(
-    calibrator: Any, test: Rows, coverage: float, groups: Any = None, cluster: Any = None
+    calibrator: Any,
+    test: Rows,
+    coverage: float,
+    groups: Any = None,
+    cluster: Any = None,
 ) -> summaries.SetSummary:
-    """Sets whose threshold one half of the test set, or of its clusters, gives, on the other."""
-    logits, labels = calibrator._attach_groups(test.scores, groups), test.labels
+    """Sets whose threshold one half of the test set, or of its clusters, gives, on
+    the other.
+    """
+    logits = calibrator._attach_groups(test.scores, groups)
+    labels = test.labels
     half = (np.arange(labels.size) if cluster is None else cluster) % 2
-    known, new = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
+    known = np.flatnonzero(half == 0)
+    new = np.flatnonzero(half == 1)
     twin = copy(calibrator)
     # A test on the validation set is reported elsewhere.
     twin.certify(logits.take(known), labels[known], reused="ignore")
     members = to_host(twin.predict_set(logits.take(new), coverage=coverage).members)
-    source = "Thresholds come from one half of the test set; coverage is that of the other half."
+    source = (
+        "Thresholds come from one half of the test set; coverage is that of the other "
+        "half."
+    )
     return summaries.summarize_sets(members, labels[new], goal=coverage, source=source)
 
 
-def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Evaluation:
+def _evaluate_folds(
+    method: Any, test: Rows, setting: Setting, folds: int
+) -> Evaluation:
     """Each fold predicted by a fit on the others."""
     labels = test.labels
     remedy = "There cannot be more folds than examples."
@@ -313,7 +414,9 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
     # The folds of each class in turn, in an order that is drawn once.
     drawn = np.random.default_rng(0).permutation(labels.size)
     place = np.empty(labels.size, np.int64)
-    place[drawn[np.argsort(labels[drawn], kind="stable")]] = np.arange(labels.size) % folds
+    place[drawn[np.argsort(labels[drawn], kind="stable")]] = (
+        np.arange(labels.size) % folds
+    )
 
     def fit(rows: IntArray) -> Any:
         some = test.take(rows)
@@ -324,10 +427,13 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
 
     parts = []
     for k in range(folds):
-        cal, rows = fit(np.flatnonzero(place != k)), np.flatnonzero(place == k)
+        cal = fit(np.flatnonzero(place != k))
+        rows = np.flatnonzero(place == k)
         beside = take_rows(groups, rows) or None
         some = test.take(rows)
-        parts.append(Predicted.of_logits(cal, some.scores, some.labels, some.weights, beside))
+        parts.append(
+            Predicted.of_logits(cal, some.scores, some.labels, some.weights, beside)
+        )
     order = np.argsort(np.argsort(place, kind="stable"))
     joined: dict[str, Any] = {}
     for name in (each.name for each in fields(Predicted)):
@@ -336,7 +442,9 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
     whole = fit(np.arange(labels.size))
     before = _evaluate_logits(None, test, setting)
     found = judge(whole.name, whole, Predicted(**joined), setting, before.data)
-    summary = replace(found.summary, bounds={})  # proven for one calibrator, not for several
+    summary = replace(
+        found.summary, bounds={}
+    )  # proven for one calibrator, not for several
     return replace(found, before=before, summary=summary, folds=folds)
 
 
@@ -344,10 +452,13 @@ def _evaluate_source(
     cal: Calibrator | None, source: Any, setting: Setting, positive: Any = None
 ) -> Evaluation:
     """The evaluation of a source of chunks."""
-    options, chunks = setting.options, open_source(source, fitted_by=cal)
+    options = setting.options
+    chunks = open_source(source, fitted_by=cal)
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
     setting = _name_classes(setting, n_classes, positive)
-    methods = {"uncalibrated": _softmax(n_classes)} | ({} if cal is None else {cal.name: cal})
+    methods = {"uncalibrated": _softmax(n_classes)} | (
+        {} if cal is None else {cal.name: cal}
+    )
     sums: dict[str, tuple[Any, ...]] = {}
     n_rows = 0
     for block in checked_blocks(chunks, n_classes, cal):
@@ -357,16 +468,21 @@ def _evaluate_source(
         if block.weights is not None and not block.weights.any():
             continue
         for name, method in methods.items():
-            rows = Predicted.of_logits(method, block.logits, block.labels, block.weights).counted()
+            rows = Predicted.of_logits(
+                method, block.logits, block.labels, block.weights
+            ).counted()
             assert rows.label is not None
-            w, event = rows.filled_weight(), rows.event(setting.positive)
+            w = rows.filled_weight()
+            event = rows.event(setting.positive)
             columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
             parts = (
                 summaries.count_levels(rows, n_bins=options.n_bins),
                 np.stack([sum_by(rows.label, column, n_classes) for column in columns]),
                 event and summaries.count_levels(event),
             )
-            sums[name] = tuple(map(add_known, sums.get(name, (None, None, None)), parts))
+            sums[name] = tuple(
+                map(add_known, sums.get(name, (None, None, None)), parts)
+            )
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
     data = DataFacts(n_rows, n_classes, setting.data_name)
@@ -380,8 +496,11 @@ def _evaluate_source(
     return cast(Evaluation, found)
 
 
-def _evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting) -> Evaluation:
-    """The evaluation of maps: of all positions that count, intervals and bounds by item.
+def _evaluate_dense(
+    cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting
+) -> Evaluation:
+    """The evaluation of maps: of all positions that count, intervals and bounds by
+    item.
 
     Given are logits, labels, weights and mask, each as `cal` takes them.
     """
@@ -395,9 +514,13 @@ def _evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setti
 
 
 def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
-    """The evaluation of all positions, with intervals and bounds by item, where there are items."""
-    options, plain = found.summary.options, found.summary.values_alone()
-    n_bins, weighted = options.n_bins, False
+    """The evaluation of all positions, with intervals and bounds by item, where
+    there are items.
+    """
+    options = found.summary.options
+    plain = found.summary.values_alone()
+    n_bins = options.n_bins
+    weighted = False
     blocks = [np.zeros((0, 5, n_bins))]  # (items, sums, bins)
     for part in positions:  # of whole items
         assert part.labels is not None
@@ -408,7 +531,10 @@ def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
         losses = row_scores(rows).values()
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
-        sums = [sum_by(cell, rows.filled_weight() * v, (item[-1] + 1) * n_bins) for v in values]
+        sums = [
+            sum_by(cell, rows.filled_weight() * v, (item[-1] + 1) * n_bins)
+            for v in values
+        ]
         blocks.append(np.stack([each.reshape(-1, n_bins) for each in sums], axis=1))
     table = np.concatenate(blocks)
     table = table[table[:, 0].any(axis=1)]
@@ -417,21 +543,30 @@ def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
         return replace(found, summary=plain, classes=None)
     weight, *columns = table.sum(axis=2).T
     for name, own in zip(_MEANS, columns, strict=True):
-        if n > 1 and np.isfinite(own).all():  # Student's interval of a mean over positions
+        if (
+            n > 1 and np.isfinite(own).all()
+        ):  # Student's interval of a mean over positions
             mean = own.sum() / weight.sum()
-            error = np.sqrt(n / (n - 1.0) * ((own - mean * weight) ** 2).sum()) / weight.sum()
+            error = (
+                np.sqrt(n / (n - 1.0) * ((own - mean * weight) ** 2).sum())
+                / weight.sum()
+            )
             width = -stdtrit(n - 1.0, 0.5 * options.delta) * error
-            ends, metric = (float(mean - width), float(mean + width)), summaries.METRICS[name]
+            ends = (float(mean - width), float(mean + width))
+            metric = summaries.METRICS[name]
             plain.estimates[name] = summaries.with_ends(metric, plain[name].value, ends)
     gap = (table[:, 1] - table[:, 2]) / weight[:, None]
-    error, square = np.abs(gap.mean(axis=0)).sum(), (np.abs(gap).sum(axis=1) ** 2).mean()
+    error = np.abs(gap.mean(axis=0)).sum()
+    square = (np.abs(gap).sum(axis=1) ** 2).mean()
     proven = summaries.proven_bounds(float(error), float(square), n, options)
     classes = found.classes and audits.count_items(found.classes, n)
     summary = replace(plain, bounds={} if weighted else proven)
     return replace(found, summary=summary, classes=classes)
 
 
-def _evaluate_confidence(cal: Any, x: Any, right: Any, weight: Any, setting: Setting) -> Evaluation:
+def _evaluate_confidence(
+    cal: Any, x: Any, right: Any, weight: Any, setting: Setting
+) -> Evaluation:
     stated = reading.to_numpy(x, "confidence") if cal is None else cal._uncalibrated(x)
     rows = as_examples(stated, right)
     data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
@@ -444,15 +579,20 @@ def _evaluate_confidence(cal: Any, x: Any, right: Any, weight: Any, setting: Set
     return replace(judge(cal.name, cal, own, setting, data), before=before)
 
 
-def _evaluate_labels(cal: Any, scores: Any, labels: Any, setting: Setting) -> Evaluation:
+def _evaluate_labels(
+    cal: Any, scores: Any, labels: Any, setting: Setting
+) -> Evaluation:
     """Every known label as a prediction of its own."""
     own = cal._uncalibrated(scores)
     given = cal._read(scores, labels)
     marks = given.labels
     names = audits.check_names(setting.class_names, own.shape[1])
-    called = np.array(names or cal._columns or [f"label {k}" for k in range(own.shape[1])])
+    called = np.array(
+        names or cal._columns or [f"label {k}" for k in range(own.shape[1])]
+    )
     known = ~np.isnan(marks)
-    there, example = marks[known] == 1.0, np.nonzero(known)[0]
+    there = marks[known] == 1.0
+    example = np.nonzero(known)[0]
     data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")
     setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
     rows = Predicted(own[known], there)
@@ -466,52 +606,68 @@ def _evaluate_labels(cal: Any, scores: Any, labels: Any, setting: Setting) -> Ev
 
 
 def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
-    """Without what dependent rows cannot have; scores of rows as means over their labels."""
-    summary, unfit = found.summary.values_alone(), ("aurc", "selective_risk")
+    """Without what dependent rows cannot have; scores of rows as means over their
+    labels.
+    """
+    summary = found.summary.values_alone()
+    unfit = ("aurc", "selective_risk")
     kept = {name: each for name, each in summary.estimates.items() if name not in unfit}
     n_rows = int(example.max()) + 1
     share = n_rows / example.size
-    rows = {name: share * sum_by(example, one, n_rows) for name, one in found.row_scores.items()}
+    rows = {
+        name: share * sum_by(example, one, n_rows)
+        for name, one in found.row_scores.items()
+    }
     return replace(found, summary=replace(summary, estimates=kept), row_scores=rows)
 
 
 def compare(
-    validation: Any, test: Any, methods: Methods = None, *, delta: float = 0.05,
-    subject: str | None = None, data_names: tuple[str | None, str | None] = (None, None),
-    class_names: Sequence[str] = (), coverage: float | None = None,
-    groups: tuple[Any, Any] = (None, None), cluster: Any = None, random_state: int = 0,
+    validation: Any,
+    test: Any,
+    methods: Methods = None,
+    *,
+    delta: float = 0.05,
+    subject: str | None = None,
+    data_names: tuple[str | None, str | None] = (None, None),
+    class_names: Sequence[str] = (),
+    coverage: float | None = None,
+    groups: tuple[Any, Any] = (None, None),
+    cluster: Any = None,
+    random_state: int = 0,
     progress: bool | None = None,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
     Parameters
     ----------
     validation, test : (logits, labels)
-        Logits (n, classes) and labels (n,); the methods are fitted on the first and evaluated on
-        the second.
+        Logits (n, classes) and labels (n,); the methods are fitted on the first and
+        evaluated on the second.
     methods : names, estimators, or a mapping of names to them, optional
-        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
-        it is, others are fitted. None means "auto" and every method that needs only logits and
-        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+        Registry names, estimators with options, classes of your own. A fitted
+        calibrator is used as it is, others are fitted. None means "auto" and every
+        method that needs only logits and labels. Methods that the data do not allow are
+        left out, see `Comparison.skipped`.
     delta : float
         Probability that an interval or a bound fails.
     subject : str, optional
-        The method of the headline, to which others are compared. None: "auto" if it is among them,
-        else the last one. Name it before you look at the test set: the guarantee needs that.
+        The method of the headline, to which others are compared. None: "auto" if it is
+        among them, else the last one. Name it before you look at the test set: the
+        guarantee needs that.
     data_names : (str, str)
         Names of the validation and the test data in the report.
     class_names : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
     coverage : float, optional
-        Also measures prediction sets of this coverage: thresholds come from every other row of the
-        test set, coverage from the rows between.
+        Also measures prediction sets of this coverage: thresholds come from every other
+        row of the test set, coverage from the rows between.
     groups : (groups of the validation rows, groups of the test rows)
-        Tells which groups each method is miscalibrated for, by groups of the test rows: text or
-        numbers (n,), or several columns, as in `hokical.metrics.group_table`. "auto" learns from
-        the groups of the validation rows; None for none.
+        Tells which groups each method is miscalibrated for, by groups of the test rows:
+        text or numbers (n,), or several columns, as in `hokical.metrics.group_table`.
+        "auto" learns from the groups of the validation rows; None for none.
     cluster : array of shape (n,), optional
-        Which test rows belong together, as several images of a patient: intervals, differences and
-        verdicts allow for it, as in `evaluate`.
+        Which test rows belong together, as several images of a patient: intervals,
+        differences and verdicts allow for it, as in `evaluate`.
     random_state : int
         Seed of methods given by name.
     progress : bool, optional
@@ -526,8 +682,13 @@ def compare(
     'Hoki (hoki 20)'
     """
     if not (isinstance(groups, (tuple, list)) and len(groups) == 2):
-        rule = "`groups` must be a pair, the groups of the validation rows and of the test rows"
-        raise TypeError(f"{rule}; got {type(groups).__name__}. Pass `groups=(first, second)`.")
+        rule = (
+            "`groups` must be a pair, the groups of the validation rows and of the "
+            "test rows"
+        )
+        raise TypeError(
+            f"{rule}; got {type(groups).__name__}. Pass `groups=(first, second)`."
+        )
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
@@ -536,18 +697,22 @@ def compare(
         given = ", ".join(map(str, sorted(columns)))
         rule = "`methods` that are fitted must have the same columns in the same order"
         raise ValueError(f"{rule}; got {given}. Compare them one by one.")
-    frame = validation[0] if isinstance(validation, (tuple, list)) and validation else None
+    frame = (
+        validation[0] if isinstance(validation, (tuple, list)) and validation else None
+    )
     order = next(iter(columns), reading.column_names(frame))
     known = _read_pair("validation", validation, order, groups[0])
     new = _read_pair("test", test, order, groups[1])
     entrants, skipped = _choose_entrants(methods, random_state, (known, new))
-    # The subject is chosen by its name and never by test scores: a guarantee for whichever method
-    # came out best would hold less often than it says.
+    # The subject is chosen by its name and never by test scores: a guarantee for
+    # whichever method came out best would hold less often than it says.
     if subject is None:
         others = [name for name in entrants if name != "uncalibrated"]
         subject = DEFAULT if DEFAULT in entrants else [*list(entrants)[:1], *others][-1]
     if subject not in entrants:
-        raise ValueError(f"`subject` must be one of the methods {[*entrants]}; got {subject!r}.")
+        raise ValueError(
+            f"`subject` must be one of the methods {[*entrants]}; got {subject!r}."
+        )
     data = DataFacts(new.n_rows, new.n_classes, data_names[1])
     codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
     options = summaries.SummaryOptions(delta=delta)
@@ -555,11 +720,15 @@ def compare(
     setting = _name_classes(setting, new.n_classes)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
-        method, seconds, sets = entrants[name], None, None
+        method = entrants[name]
+        seconds = None
+        sets = None
         if not hasattr(method, "rule_"):
             learns = groups[0] is not None and method.method.learns_groups
             start = time.perf_counter()
-            method.fit(known.scores, known.labels, **({"groups": groups[0]} if learns else {}))
+            method.fit(
+                known.scores, known.labels, **({"groups": groups[0]} if learns else {})
+            )
             seconds = time.perf_counter() - start
         if coverage is not None:
             sets = measure_sets(method, new, coverage, groups[1], codes)
@@ -575,13 +744,19 @@ def compare(
 
 
 def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
-    """Rows of a pair (logits, labels), columns of a frame in the order of these names."""
+    """Rows of a pair (logits, labels), columns of a frame in the order of these
+    names.
+    """
     pair = isinstance(examples, (tuple, list))
     if not pair or len(examples) != 2:
         got = type(examples).__name__
         got += f" of {len(examples)}" if pair else ""
-        remedy = "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`"
-        raise TypeError(f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}.")
+        remedy = (
+            "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`"
+        )
+        raise TypeError(
+            f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}."
+        )
     reader = make("uncalibrated")
     reader._columns = columns
     reader.class_names = tuple(map(reading.class_of_column, columns))
@@ -592,13 +767,20 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
 def _choose_entrants(
     methods: Methods, random_state: int, data: tuple[Rows, Rows]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Calibrators by name, and the names of those that the data do not allow, with the reason."""
+    """Calibrators by name, and the names of those that the data do not allow, with
+    the reason.
+    """
     if isinstance(methods, str):
         rule = "`methods` must be a list or dict of methods"
         raise TypeError(f"{rule}; got {methods!r}. Use [{methods!r}].")
     given = [*method_names(2), "auto"] if methods is None else methods
-    named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
-    n_classes, top_k = data[0].n_classes, any(isinstance(rows.scores, TopK) for rows in data)
+    named = (
+        given.items()
+        if isinstance(given, Mapping)
+        else ((None, each) for each in given)
+    )
+    n_classes = data[0].n_classes
+    top_k = any(isinstance(rows.scores, TopK) for rows in data)
     found: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     for own_name, each in named:
@@ -608,7 +790,9 @@ def _choose_entrants(
         name = str(default if own_name is None else own_name)
         if name in found:
             remedy = f"Name them in a dict, such as {{'first': {calibrator}, ...}}."
-            raise ValueError(f"`methods` must have different names; got {name!r} twice. {remedy}")
+            raise ValueError(
+                f"`methods` must have different names; got {name!r} twice. {remedy}"
+            )
         check_plain_logits(calibrator.method, "methods")
         if n_classes > 2 and calibrator.method.binary_only:
             skipped[name] = f"for two classes, and there are {n_classes}"
@@ -617,7 +801,9 @@ def _choose_entrants(
         else:
             found[name] = calibrator
     if not found:
-        raise ValueError(f"`methods` must have one that the data allow; got {skipped or 'none'}.")
+        raise ValueError(
+            f"`methods` must have one that the data allow; got {skipped or 'none'}."
+        )
     return found, skipped
 
 
@@ -631,9 +817,9 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
         return given()
     if not isinstance(given, Calibrator):
         raise TypeError(
-            f"`methods` must hold names or calibrators; got {type(given).__name__}. Use a name of "
-            "`hokical.calibrators.method_names()`; for the probabilities of other models, "
-            "`hokical.metrics.summary`."
+            f"`methods` must hold names or calibrators; got {type(given).__name__}. "
+            "Use a name of `hokical.calibrators.method_names()`; for the "
+            "probabilities of other models, `hokical.metrics.summary`."
         )
     found: Calibrator = given if hasattr(given, "rule_") else clone(given)
     return found

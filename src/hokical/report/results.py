@@ -1,4 +1,6 @@
-"""What `evaluate` and `compare` return: as data, in words, as tables, a plot and a report."""
+"""What `evaluate` and `compare` return: as data, in words, as tables, a plot and a
+report.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _DIFFERENCE = ("against", "metric", "value", "low", "high", "p_value", "verdict"
 
 @dataclass(frozen=True)
 class DataFacts:
-    """A data set: its size, its name in reports, what was given of it, and its clusters if any."""
+    """A data set: its size, its name in reports, what was given of it, and its
+    clusters if any.
+    """
 
     n_rows: int
     n_classes: int
@@ -39,16 +43,23 @@ class DataFacts:
     @property
     def size(self) -> str:
         """The number of examples, in words."""
-        clusters = "" if self.n_clusters is None else f" of {self.n_clusters:,} clusters"
+        clusters = (
+            "" if self.n_clusters is None else f" of {self.n_clusters:,} clusters"
+        )
         return f"{self.n_rows:,} examples{clusters}"
 
     @property
     def given(self) -> str:
         """What the data are, in words."""
-        n, k = f"{self.n_rows:,}", self.n_classes
+        n = f"{self.n_rows:,}"
+        k = self.n_classes
         if self.what == "scores":
             return f"{n} examples with {k} labels, each a prediction of its own"
-        return f"{n} examples of {k} classes" if self.what == "logits" else f"{n} confidences"
+        return (
+            f"{n} examples of {k} classes"
+            if self.what == "logits"
+            else f"{n} confidences"
+        )
 
     @property
     def named(self) -> str:
@@ -60,18 +71,19 @@ class DataFacts:
 class Evaluation(output.TableOutput):
     """One method on one data set; `hokical.evaluate` makes it.
 
-    `summary` has the metrics with their intervals and the bounds on the true calibration error;
-    `found["ece"]` is `found.summary["ece"]`. `data` describes the rows. `before` is the evaluation
-    of the uncalibrated predictions on the same rows, None if this is it. `classes` and `groups` say
-    which predicted labels and which groups are miscalibrated, `sets` how prediction sets do.
-    `binary`, of two classes, is the summary of the probability of the event, which then comes
-    first in all that is shown. `levels` counts right and wrong rows by confidence. `row_scores`
-    (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
+    `summary` has the metrics with their intervals and the bounds on the true
+    calibration error; `found["ece"]` is `found.summary["ece"]`. `data` describes the
+    rows. `before` is the evaluation of the uncalibrated predictions on the same rows,
+    None if this is it. `classes` and `groups` say which predicted labels and which
+    groups are miscalibrated, `sets` how prediction sets do. `binary`, of two classes,
+    is the summary of the probability of the event, which then comes first in all that
+    is shown. `levels` counts right and wrong rows by confidence. `row_scores` (n,) are
+    the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
     None if the calibrator came fitted.
 
-    `print(found)` shows a table, `found.plot()` a reliability diagram, of two classes the
-    calibration curve of the event; `found.to_html(path)` writes
-    a report, `to_csv`, `to_latex` and `to_markdown` tables, before and after calibration.
+    `print(found)` shows a table, `found.plot()` a reliability diagram, of two classes
+    the calibration curve of the event; `found.to_html(path)` writes a report, `to_csv`,
+    `to_latex` and `to_markdown` tables, before and after calibration.
     """
 
     name: str
@@ -108,8 +120,14 @@ class Evaluation(output.TableOutput):
 
     @property
     def title(self) -> str:
-        """The method in full words, without what its title has in brackets; "" if it has none."""
-        return "" if self.calibrator is None else str(self.calibrator.method.title).split(" (")[0]
+        """The method in full words, without what its title has in brackets; "" if it
+        has none.
+        """
+        return (
+            ""
+            if self.calibrator is None
+            else str(self.calibrator.method.title).split(" (")[0]
+        )
 
     @property
     def label(self) -> str:
@@ -125,7 +143,9 @@ class Evaluation(output.TableOutput):
     @property
     def may_change_labels(self) -> bool:
         """Whether the method can make another class the most likely one."""
-        return not getattr(getattr(self.calibrator, "rule_", None), "preserves_labels", True)
+        return not getattr(
+            getattr(self.calibrator, "rule_", None), "preserves_labels", True
+        )
 
     @property
     def converged(self) -> bool:
@@ -134,25 +154,38 @@ class Evaluation(output.TableOutput):
 
     @property
     def class_warning(self) -> str | None:
-        """One line if the average hides a predicted label that is miscalibrated, else None."""
+        """One line if the average hides a predicted label that is miscalibrated,
+        else None.
+        """
         error = self.score("ece")
         rows = () if self.classes is None else self.classes.flagged
         bad = [row for row in rows if abs(row.gap) > max(_MATERIAL_GAP, 2.0 * error)]
         if not bad:
             return None
-        remedy = f"Methods that learn each class can correct this: {', '.join(_LEARN_CLASSES)}."
+        remedy = (
+            "Methods that learn each class can correct this: "
+            f"{', '.join(_LEARN_CLASSES)}."
+        )
         if self.name in _LEARN_CLASSES:
             remedy = "More calibration examples of this class can correct this."
-        worst, others = max(bad, key=lambda row: abs(row.gap)), len(bad) - 1
-        more = f" ({others} more such {'class' if others == 1 else 'classes'})" if others else ""
+        worst = max(bad, key=lambda row: abs(row.gap))
+        others = len(bad) - 1
+        more = (
+            f" ({others} more such {'class' if others == 1 else 'classes'})"
+            if others
+            else ""
+        )
         return (
-            f"the top-label ECE of {error:.4f} hides class {worst.name}: its {worst.n:,} rows have "
-            f"confidence {worst.predicted:.1%} and accuracy {worst.observed:.1%}{more}. {remedy}"
+            f"the top-label ECE of {error:.4f} hides class {worst.name}: its "
+            f"{worst.n:,} rows have confidence {worst.predicted:.1%} and accuracy "
+            f"{worst.observed:.1%}{more}. {remedy}"
         )
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the method: it may change labels, did not converge, or hides a class."""
+        """What to know of the method: it may change labels, did not converge, or
+        hides a class.
+        """
         first, now = (f"{each.score('accuracy'):.2%}" for each in (self.both[0], self))
         right = f"{now} of the test labels are right"
         right += "" if self.before is None else f" instead of {first}"
@@ -165,7 +198,9 @@ class Evaluation(output.TableOutput):
 
     @property
     def verdict(self) -> str:
-        """One sentence: O:E of an event, or else the calibration error, and what it was before."""
+        """One sentence: O:E of an event, or else the calibration error, and what it
+        was before.
+        """
         return self.words()[0]
 
     @property
@@ -179,7 +214,8 @@ class Evaluation(output.TableOutput):
         return " ".join(self.words())
 
     def words(self, of: Of = "event", *, bound: bool = True) -> tuple[str, str]:
-        """The verdict and the details: of the event if there is one, or of the predicted label.
+        """The verdict and the details: of the event if there is one, or of the
+        predicted label.
 
         A `bound` on the true calibration error is part of the latter.
         """
@@ -189,13 +225,14 @@ class Evaluation(output.TableOutput):
             verdict, details = self._event_words()
         if self.folds is not None and (self.binary is None or of == "event"):
             details += (
-                f" Cross-fitted in {self.folds} folds: intervals are conditional on these fits, "
-                "and do not allow for how they vary."
+                f" Cross-fitted in {self.folds} folds: intervals are conditional on "
+                "these fits, and do not allow for how they vary."
             )
         return verdict, details
 
     def _label_words(self, bound: bool) -> tuple[str, str]:
-        """The calibration error and what it was; mean confidence and accuracy, or their like.
+        """The calibration error and what it was; mean confidence and accuracy, or their
+        like.
 
         The bound is always Bousquet's: the smallest of several would hold less often.
         """
@@ -204,14 +241,18 @@ class Evaluation(output.TableOutput):
         if self.before is not None:
             first = f"{self.before.score('ece'):.4f}"
             verb = "fell" if float(now) < float(first) else "rose"
-            verdict = f"stayed at {now}" if first == now else f"{verb} from {first} to {now}"
+            verdict = (
+                f"stayed at {now}" if first == now else f"{verb} from {first} to {now}"
+            )
         names = ("Mean confidence", "accuracy")
         if self.data.what == "scores":
             names = ("Mean probability", "share of labels present")
         parts = []
         for word, metric in zip(names, ("mean_confidence", "accuracy"), strict=True):
             first, now = (f"{each.score(metric):.1%}" for each in (self.both[0], self))
-            parts.append(f"{word} {'' if first == now else f'was {first} and '}is {now}")
+            parts.append(
+                f"{word} {'' if first == now else f'was {first} and '}is {now}"
+            )
         details = "; ".join(parts) + "."
         if bound and (most := self.summary.bounds.get("bousquet")) is not None:
             level = f"{1.0 - self.summary.options.delta:.0%}"
@@ -220,7 +261,8 @@ class Evaluation(output.TableOutput):
         return f"The calibration error {verdict}{by}.", details
 
     def _event_words(self) -> tuple[str, str]:
-        """Observed to expected events; the event, its share and what is known of its probability.
+        """Observed to expected events; the event, its share and what is known of its
+        probability.
 
         Before and after calibration.
         """
@@ -242,32 +284,54 @@ class Evaluation(output.TableOutput):
             metric = EVENT_METRICS[name]
             values = [metric.format(each[name].value) for each in summed]
             parts.append(f"{metric.title} {', then '.join(dict.fromkeys(values))}")
-        known, by = "; ".join(parts), "" if self.before is None else f" with {self.label}"
+        known = "; ".join(parts)
+        by = "" if self.before is None else f" with {self.label}"
         share = EVENT_METRICS["prevalence"].format(summed[1]["prevalence"].value)
         details = f"The event is {summed[1].event}, {share} of {self.data.size}."
         return f"{verdict}.", f"{details} {known[0].upper()}{known[1:]}{by}."
 
-    def plot(self, ax: Any = None, *, n_bins: int = 15, of: Of | None = None, **style: Any) -> Any:
-        """The calibration curve of the event, or else the reliability diagram of the label.
+    def plot(
+        self, ax: Any = None, *, n_bins: int = 15, of: Of | None = None, **style: Any
+    ) -> Any:
+        """The calibration curve of the event, or else the reliability diagram of the
+        label.
 
-        On a matplotlib Axes; `style` is that of its line or its bars. `of` chooses for two classes.
+        On a matplotlib Axes; `style` is that of its line or its bars. `of` chooses for
+        two classes.
         """
         delta = self.summary.options.delta
         if self.binary is not None and of != "label":
             return EventPicture.from_summary(self.binary).draw_curve(ax, delta, **style)
-        return reliability(self.levels, None, n_bins=n_bins, delta=delta).draw(ax, **style)
+        return reliability(self.levels, None, n_bins=n_bins, delta=delta).draw(
+            ax, **style
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: the methods before and after, and the headline."""
         methods = [found.method_dict() for found in self.both]
-        return {"headline": self.headline, "methods": methods, "data": asdict(self.data)}
+        return {
+            "headline": self.headline,
+            "methods": methods,
+            "data": asdict(self.data),
+        }
 
     def method_dict(self) -> dict[str, Any]:
         """The numbers of this method alone."""
-        parts = {name: getattr(self, name) for name in ("binary", "classes", "groups", "sets")}
-        tables = {name: part.to_dict() for name, part in parts.items() if part is not None}
-        own = {"method": self.name, "title": self.title, "fit_seconds": self.fit_seconds}
-        own |= {"converged": self.converged} | ({} if self.folds is None else {"folds": self.folds})
+        parts = {
+            name: getattr(self, name)
+            for name in ("binary", "classes", "groups", "sets")
+        }
+        tables = {
+            name: part.to_dict() for name, part in parts.items() if part is not None
+        }
+        own = {
+            "method": self.name,
+            "title": self.title,
+            "fit_seconds": self.fit_seconds,
+        }
+        own |= {"converged": self.converged} | (
+            {} if self.folds is None else {"folds": self.folds}
+        )
         return own | self.summary.to_dict() | tables
 
     def to_html(self, path: StrPath, *, title: str | None = None) -> Path:
@@ -280,7 +344,8 @@ class Evaluation(output.TableOutput):
 
     def metric_cells(self, of: Of) -> TextCells:
         """A row for each metric: its value and interval, before and after."""
-        event, both = of == "event", self.both
+        event = of == "event"
+        both = self.both
         known = EVENT_METRICS if event else METRICS
         found: list[Any] = [each.binary if event else each.summary for each in both]
         rows = []
@@ -291,7 +356,10 @@ class Evaluation(output.TableOutput):
                 value, ends = known[name].show(own[name], " to ")
                 row += [Cell(value, [each.name] == best), Cell(ends)]
             rows.append(row)
-        return ["metric", *(head for each in both for head in (each.name, self.level))], rows
+        return [
+            "metric",
+            *(head for each in both for head in (each.name, self.level)),
+        ], rows
 
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, not rounded, before and after."""
@@ -301,22 +369,42 @@ class Evaluation(output.TableOutput):
         """Every metric of this method and its interval; those of an event first."""
         row: dict[str, Any] = {"method": self.name, "title": self.title}
         event = {} if self.binary is None else self.binary.estimates
-        named = {f"event_{name}": each for name, each in event.items()} | self.summary.estimates
+        named = {
+            f"event_{name}": each for name, each in event.items()
+        } | self.summary.estimates
         for name, found in named.items():
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            row |= {
+                name: found.value,
+                f"{name}_low": found.low,
+                f"{name}_high": found.high,
+            }
         return row | {"true_ece_below": self.summary.bounds.get("bousquet", math.nan)}
 
     def __str__(self) -> str:
-        event, lines = self.binary, _align(*self.metric_cells("label"))
+        event = self.binary
+        lines = _align(*self.metric_cells("label"))
         for name, found in self.summary.estimates.items():
             if found.reason:
-                lines.append(f"{METRICS[name].full_title} has no interval: {found.reason}.")
+                lines.append(
+                    f"{METRICS[name].full_title} has no interval: {found.reason}."
+                )
         if event is not None:
             remark = [] if event.remark is None else [event.remark]
             label = ["", "Predicted label", *lines, " ".join(self.words("label"))]
-            lines = [event.title, *_align(*self.metric_cells("event")), *remark, *label, ""]
-        lines += [self.headline, *([f"Groups: {self.groups.verdict}."] if self.groups else [])]
-        warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
+            lines = [
+                event.title,
+                *_align(*self.metric_cells("event")),
+                *remark,
+                *label,
+                "",
+            ]
+        lines += [
+            self.headline,
+            *([f"Groups: {self.groups.verdict}."] if self.groups else []),
+        ]
+        warning = (
+            [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
+        )
         return "\n".join([*lines, *warning])
 
 
@@ -324,16 +412,19 @@ def _align(heads: list[str], rows: list[list[Cell]]) -> list[str]:
     """The lines of a table."""
     lines = [heads, *([cell.text for cell in row] for row in rows)]
     width = max(20, *(len(name) + 1 for name, *_ in lines))
-    return [f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in row) for name, *row in lines]
+    return [
+        f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in row)
+        for name, *row in lines
+    ]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison(output.TableOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
-    `skipped` has the methods that the data do not allow, and why. `validation` describes the data
-    of the fits; `tested_on_validation` is whether the test set holds the same examples, which makes
-    everything look too good.
+    `skipped` has the methods that the data do not allow, and why. `validation`
+    describes the data of the fits; `tested_on_validation` is whether the test set holds
+    the same examples, which makes everything look too good.
     """
 
     results: tuple[Evaluation, ...]
@@ -358,15 +449,21 @@ class Comparison(output.TableOutput):
         return min(self.results, key=lambda result: result.score(score))
 
     def differences(
-        self, metric: str = "log_loss", *, against: str | None = None, delta: float = 0.05
+        self,
+        metric: str = "log_loss",
+        *,
+        against: str | None = None,
+        delta: float = 0.05,
     ) -> tuple[output.Difference, ...]:
         """Paired differences of every other method to one, with intervals and verdicts.
 
-        `metric` is "log_loss" or "brier"; `against` None is the subject. `delta` is the probability
-        that an interval misses, and the level of verdicts, which allow for the number of methods
-        (Holm).
+        `metric` is "log_loss" or "brier"; `against` None is the subject. `delta` is the
+        probability that an interval misses, and the level of verdicts, which allow for
+        the number of methods (Holm).
         """
-        return output.paired_differences(self.results, self[against or self.subject], metric, delta)
+        return output.paired_differences(
+            self.results, self[against or self.subject], metric, delta
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""

@@ -1,6 +1,7 @@
 """A fitted method is a rule: a few frozen numbers and one pure function of logits.
 
-All rules and their parts are imported here, so that any of them can be read from a file.
+All rules and their parts are imported here, so that any of them can be read from a
+file.
 """
 
 from hokical._core.logits import Logits, as_logits

@@ -1,18 +1,20 @@
 """A fitted method is a rule: a few frozen numbers and one pure function of logits.
 
-A rule defines the labels, the confidence and the probabilities of logits, once, for arrays of
-every library: the estimator's `fit` makes it, files store it, the torch module wraps it, ONNX
-traces it. It is a frozen dataclass whose annotations say what its numbers must be, so that a file
-can hold only what a fit can make.
+A rule defines the labels, the confidence and the probabilities of logits, once, for
+arrays of every library: the estimator's `fit` makes it, files store it, the torch
+module wraps it, ONNX traces it. It is a frozen dataclass whose annotations say what its
+numbers must be, so that a file can hold only what a fit can make.
 
-Its methods see a block of checked rows. They must not look at values to decide what to do next
-(`if bool(...)`), because graphs are traced through them. `predict_blocks` predicts for checked
-logits: in blocks of rows, in their library and type. Functions are what several rules need:
-log-probabilities, a softmax and its first maximum, shares of the rest.
+Its methods see a block of checked rows. They must not look at values to decide what to
+do next (`if bool(...)`), because graphs are traced through them. `predict_blocks`
+predicts for checked logits: in blocks of rows, in their library and type. Functions are
+what several rules need: log-probabilities, a softmax and its first maximum, shares of
+the rest.
 
-At the end are rules around another rule: a floor before it; groups, class frequencies or sets after
-it. A set has the classes that are likely enough, by thresholds that were proven. They are taken in
-the order of falling probability, equal ones in the order of their columns.
+At the end are rules around another rule: a floor before it; groups, class frequencies
+or sets after it. A set has the classes that are likely enough, by thresholds that were
+proven. They are taken in the order of falling probability, equal ones in the order of
+their columns.
 """
 
 from __future__ import annotations
@@ -39,20 +41,24 @@ from hokical.stability import gumbel
 
 
 class Rule(Checked):
-    """Base of all rules; a subclass is a frozen dataclass, and is stored under its `name`."""
+    """Base of all rules; a subclass is a frozen dataclass, and is stored under its
+    `name`.
+    """
 
     #: The method's name in the registry, in files, in tables and on the command line.
     name: ClassVar[str]
-    #: True: the predicted label is the classifier's own. False: it is the most likely class, the
-    #: first maximum of the probabilities, which can be another.
+    #: True: the predicted label is the classifier's own. False: it is the most likely
+    #: class, the first maximum of the probabilities, which can be another.
     preserves_labels: ClassVar[bool] = True
     #: True for methods that make do with the best logits of each row, as a `TopK`.
     accepts_top_k: ClassVar[bool] = False
-    #: The checked logits it takes; a subclass of `Logits` for methods that need more than those.
+    #: The checked logits it takes; a subclass of `Logits` for methods that need more
+    #: than those.
     logits_kind: ClassVar[type[Logits]] = Logits
     #: The groups whose codes it needs beside logits, if it does (`GroupCoding`).
     needed_groups: Any = None
-    #: How many numbers a fit chooses without a penalty on their size; 0 if that is no limit.
+    #: How many numbers a fit chooses without a penalty on their size; 0 if that is no
+    #: limit.
     n_parameters: int = 0
     #: True for methods that take two classes and no more.
     binary_only: ClassVar[bool] = False
@@ -83,13 +89,19 @@ class Rule(Checked):
     def confidence(self, logits: Logits) -> Array:
         """The probability that each predicted label is right, (n,) float64."""
         proba = self.proba(logits)
-        return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
+        return (
+            logits.at_label(proba)
+            if self.preserves_labels
+            else logits.xp.max(proba, axis=1)
+        )
 
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes) float64; rows sum to 1, masked classes get 0."""
         raise TypeError(f"{type(self).__name__} has no predictions.")
 
-    def interval(self, logits: Logits, label: int | None = None) -> tuple[Array, Array] | None:
+    def interval(
+        self, logits: Logits, label: int | None = None
+    ) -> tuple[Array, Array] | None:
         """Lower and upper ends (n,) of the probability of the label, or of one class.
 
         If the rule itself has them.
@@ -98,10 +110,14 @@ class Rule(Checked):
 
     def own_fields(self) -> dict[str, Any]:
         """Its numbers as attributes of a calibrator, by name."""
-        return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {
+            entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)
+        }  # type: ignore[arg-type]
 
     def numbers(self) -> dict[str, Any]:
-        """The arrays and floats it computes with, by field, those of nested records with a dot."""
+        """The arrays and floats it computes with, by field, those of nested records
+        with a dot.
+        """
         return {name: value for name, value in _leaves(self) if not _is_index(value)}
 
     def indices(self) -> dict[str, Any]:
@@ -109,12 +125,16 @@ class Rule(Checked):
         return {name: value for name, value in _leaves(self) if _is_index(value)}
 
     def with_numbers(self, numbers: dict[str, Any], *, check: bool = False) -> Self:
-        """The same rule with other values for these fields, unchecked by default: tensors, say."""
+        """The same rule with other values for these fields, unchecked by default:
+        tensors, say.
+        """
         twin: Self = _rebuild(self, numbers.get, check=check)
         return twin
 
     def on_device_of(self, logits: Logits) -> Self:
-        """The same rule with its arrays in the library and on the device of the logits."""
+        """The same rule with its arrays in the library and on the device of the
+        logits.
+        """
         if logits.is_numpy:
             return self
 
@@ -129,7 +149,8 @@ class Rule(Checked):
 def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Arrays and floats of a record and of those in it."""
     for field in dataclasses.fields(record):
-        name, value = prefix + field.name, getattr(record, field.name)
+        name = prefix + field.name
+        value = getattr(record, field.name)
         if dataclasses.is_dataclass(value):
             yield from _leaves(value, f"{name}.")
         elif value is not None and not isinstance(value, (str, int, tuple)):
@@ -143,10 +164,13 @@ def _is_index(value: Any) -> bool:
 def _rebuild(
     record: Any, change: Callable[[str, Any], Any], *, check: bool, prefix: str = ""
 ) -> Any:
-    """A copy of a record and of those in it, with `change(name, value)` for each field."""
+    """A copy of a record and of those in it, with `change(name, value)` for each
+    field.
+    """
     twin = object.__new__(type(record))
     for name in record.__dataclass_fields__:
-        value, full = getattr(record, name), prefix + name
+        value = getattr(record, name)
+        full = prefix + name
         if hasattr(type(value), "__dataclass_fields__"):
             value = _rebuild(value, change, check=check, prefix=f"{full}.")
         object.__setattr__(twin, name, change(full, value))
@@ -160,11 +184,14 @@ Output = Literal["labels", "confidence", "proba", "members"]
 OF_CLASSES = frozenset({"proba", "members"})
 
 
-def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = False) -> Array:
-    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats.
+def predict_blocks(
+    rule: Rule, what: Output, logits: Logits, *, narrow: bool = False
+) -> Array:
+    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they
+    are floats.
 
-    "members" (n, classes), bool, are the output of a `SetRule`. NumPy's probabilities are float32
-    if `narrow`.
+    "members" (n, classes), bool, are the output of a `SetRule`. NumPy's probabilities
+    are float32 if `narrow`.
     """
     if what == "labels" and rule.preserves_labels:
         return logits.labels
@@ -175,7 +202,9 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
     work = partial(probabilities, here, shown=True, narrow=narrow)
     if not logits.is_numpy:
         return by_blocks(work, logits, n_classes)
-    out = np.empty((logits.n_rows, logits.n_classes), np.float32 if narrow else np.float64)
+    out = np.empty(
+        (logits.n_rows, logits.n_classes), np.float32 if narrow else np.float64
+    )
     return by_blocks(work, logits.take(slice(None)), n_classes, out=out)
 
 
@@ -185,14 +214,17 @@ def predict_on_host(rule: Rule, what: Output, logits: Logits) -> NDArray[Any]:
         return logits.to_host(predict_blocks(rule, what, logits))
 
 
-def labels_and_confidence(rule: Rule, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:
+def labels_and_confidence(
+    rule: Rule, logits: Logits
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both (n,) in full precision, as arrays of NumPy, from one pass over the rows."""
     here = rule if logits.is_numpy else rule.on_device_of(logits)
 
     def work(block: Logits) -> tuple[Array, Array]:
         if rule.preserves_labels:
             return block.labels, here.confidence(block)
-        xp, proba = logits.xp, here.proba(block)
+        xp = logits.xp
+        proba = here.proba(block)
         return xp.argmax(proba, axis=1), xp.max(proba, axis=1)
 
     with logits.backend.in_float64():
@@ -200,34 +232,47 @@ def labels_and_confidence(rule: Rule, logits: Logits) -> tuple[NDArray[Any], NDA
         return logits.to_host(labels), logits.to_host(confidence)
 
 
-def predict_all(rule: Rule, logits: Logits) -> tuple[AnyArray, AnyArray, AnyArray | None]:
-    """Labels and confidence (n,) and probabilities (n, classes) on the host, from one prediction.
+def predict_all(
+    rule: Rule, logits: Logits
+) -> tuple[AnyArray, AnyArray, AnyArray | None]:
+    """Labels and confidence (n,) and probabilities (n, classes) on the host, from one
+    prediction.
 
     A `TopK` does not determine probabilities: None.
     """
     if isinstance(logits, TopK):
         return *labels_and_confidence(rule, logits), None
     proba = predict_on_host(rule, "proba", logits)
-    labels = logits.to_host(logits.labels) if rule.preserves_labels else proba.argmax(axis=1)
+    labels = (
+        logits.to_host(logits.labels) if rule.preserves_labels else proba.argmax(axis=1)
+    )
     return labels, np.take_along_axis(proba, labels[:, None], axis=1)[:, 0], proba
 
 
 def probabilities(
-    rule: Rule, block: Logits, *, shown: bool = False, narrow: bool = False,
+    rule: Rule,
+    block: Logits,
+    *,
+    shown: bool = False,
+    narrow: bool = False,
     hidden: Literal["even", "most"] = "even",
-) -> Array:  # fmt: skip
+) -> Array:
     """Probabilities (n, classes) of a block.
 
-    In those that are `shown`, a label that is the likeliest class stays the first in float32, which
-    other libraries than NumPy may make of them, and NumPy if `narrow`. The hidden classes of a
-    `TopK` share the rest evenly, or each gets the most that it may have:
-    the probability of the least likely class seen, or all that the seen ones leave.
+    In those that are `shown`, a label that is the likeliest class stays the first in
+    float32, which other libraries than NumPy may make of them, and NumPy if `narrow`.
+    The hidden classes of a `TopK` share the rest evenly, or each gets the most that it
+    may have: the probability of the least likely class seen, or all that the seen ones
+    leave.
     """
     if isinstance(block, TopK):
-        # The label's share among the seen classes need not be its confidence, which is the midpoint
-        # of two bounds for some rules. Hidden ones share as equals, or each gets the most it may.
+        # The label's share among the seen classes need not be its confidence, which is
+        # the midpoint of two bounds for some rules. Hidden ones share as equals, or
+        # each gets the most it may.
         dense = block.fill()
-        shared = distribute_remainder(dense, rule.confidence(block), rule.proba(dense), 1.0)
+        shared = distribute_remainder(
+            dense, rule.confidence(block), rule.proba(dense), 1.0
+        )
         found = keep_above_zero(shared, dense)
         if hidden == "most":
             seen = block.mark_seen()
@@ -250,13 +295,16 @@ def to_float32(found: FloatArray) -> NDArray[np.float32]:
     if small.ndim == 2:
         best = found.argmax(axis=1)
         for row in np.flatnonzero(small.argmax(axis=1) != best):
-            earlier, own = small[row, : best[row]], small[row, best[row]]
+            earlier = small[row, : best[row]]
+            own = small[row, best[row]]
             np.minimum(earlier, np.nextafter(own, np.float32(0.0)), out=earlier)
     return small
 
 
 def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
-    """`predict_blocks` for unchecked logits: NaN for rows that `as_logits` would refuse."""
+    """`predict_blocks` for unchecked logits: NaN for rows that `as_logits` would
+    refuse.
+    """
     found = predict_blocks(rule, what, logits)
     if what == "labels":
         return found
@@ -267,12 +315,15 @@ def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
     return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
 
 
-#: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
-LEAST, LEAST_IN_FLOAT32 = 1e-300, 1e-37
+#: No possible class gets less than this, in float64 and in float32; 0 is for masked
+#: ones.
+LEAST = 1e-300
+LEAST_IN_FLOAT32 = 1e-37
 #: Shares below this have lost their digits.
 LEAST_SHARE = 1e-290
 #: One rounding, relative, in float64 and in float32.
-_ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
+_ROUNDING = 2.0**-52
+_ROUNDING_IN_FLOAT32 = 2.0**-23
 
 
 def log_probabilities(logits: Logits) -> Array:
@@ -288,7 +339,8 @@ def probabilities_and_logs(logits: Logits, temperature: Array) -> tuple[Array, A
 
 
 def log_norms(margins: Array, logits: Logits) -> Array:
-    """Minus the log-probability of each row's label, (n, 1), from margins in temperatures.
+    """Minus the log-probability of each row's label, (n, 1), from margins in
+    temperatures.
 
     Precise for probabilities near 1.
     """
@@ -298,10 +350,13 @@ def log_norms(margins: Array, logits: Logits) -> Array:
 
 
 def floored_margins(logits: Logits, floor: Array, proba: Array | None = None) -> Array:
-    """The distance of log(p + floor) below the label's, (n, columns), with the softmax p."""
+    """The distance of log(p + floor) below the label's, (n, columns), with the
+    softmax p.
+    """
     if logits.is_numpy and floor == 0.0:
         return logits.margins
-    xp, proba = logits.xp, uncalibrated(logits) if proba is None else proba
+    xp = logits.xp
+    proba = uncalibrated(logits) if proba is None else proba
     top = xp.max(proba, axis=1, keepdims=True)
     if logits.is_numpy:
         return np.log((top + floor) / (proba + floor))
@@ -316,7 +371,9 @@ def uncalibrated(logits: Logits) -> Array:
 
 
 def add_floor(logits: Logits, floor: Array) -> Logits:
-    """Logits log(p + floor) up to a constant in each row; masked classes and labels stay."""
+    """Logits log(p + floor) up to a constant in each row; masked classes and labels
+    stay.
+    """
 
     def work(block: Logits) -> Array:
         return block.put_masked(-floored_margins(block, floor), -block.xp.inf)
@@ -341,24 +398,32 @@ def softmax(scores: Array, logits: Logits) -> Array:
 
 
 def as_scores(scores: Array, logits: Logits) -> Logits:
-    """Scores (n, classes) as logits; the same classes are possible. NumPy's are overwritten."""
+    """Scores (n, classes) as logits; the same classes are possible. NumPy's are
+    overwritten.
+    """
     values = logits.put_masked(scores, -logits.xp.inf)
     return Logits(values, logits.xp.max(values, axis=1), logits.backend)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
-    """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
+    """Logits whose softmax are these probabilities (n, classes); the same classes
+    are possible.
+    """
     return as_scores(logits.xp.log(clip(proba, LEAST, None, logits.xp)), logits)
 
 
 def first_maximum(proba: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) with the label as first maximum, by one rounding if needed.
+    """Probabilities (n, columns) with the label as first maximum, by one rounding if
+    needed.
 
-    At a large temperature, classes with different logits can come out with the same number, the
-    more so in float32, in which other libraries than NumPy get predictions for float32 logits.
+    At a large temperature, classes with different logits can come out with the same
+    number, the more so in float32, in which other libraries than NumPy get predictions
+    for float32 logits.
     """
     xp = logits.xp
-    if logits.is_numpy:  # where the label, which has a largest probability, is the first of them
+    if (
+        logits.is_numpy
+    ):  # where the label, which has a largest probability, is the first of them
         if logits.order == "F":  # `argmax` of short rows takes ten times as long
             alone = (proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows
         else:
@@ -368,28 +433,36 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
             return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
     caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
-    if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
+    if (
+        logits.is_numpy
+    ):  # in the memory order of other blocks, which decides how sums are rounded
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)
 
 
 def keep_first_maximum(proba: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) whose first maximum stays the first when they become float32.
+    """Probabilities (n, columns) whose first maximum stays the first when they become
+    float32.
 
-    In float32, in which other libraries than NumPy get predictions for logits that are not
-    float64, an earlier class that is a little less likely can come out with the same number.
+    In float32, in which other libraries than NumPy get predictions for logits that are
+    not float64, an earlier class that is a little less likely can come out with the
+    same number.
     """
     xp = logits.xp
     if logits.values.dtype == xp.float64:
         return proba
-    best, own = xp.argmax(proba, axis=1), xp.max(proba, axis=1, keepdims=True)
+    best = xp.argmax(proba, axis=1)
+    own = xp.max(proba, axis=1, keepdims=True)
     return xp.minimum(proba, _caps(own, best, logits, wide=False))
 
 
 def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
-    """What classes may have, (n, columns): `own` (n, 1), those before the label (n,) less."""
+    """What classes may have, (n, columns): `own` (n, 1), those before the label (n,)
+    less.
+    """
     earlier = logits.from_host(np.arange(logits.n_columns))[None, :] < label[:, None]
-    # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
+    # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and
+    # drops it.
     below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
     return logits.xp.where(earlier, below, own)
 
@@ -403,28 +476,37 @@ def keep_above_zero(proba: Array, logits: Logits) -> Array:
     least = LEAST if wide else LEAST_IN_FLOAT32
     if logits.is_numpy and proba.min() >= least:
         return proba
-    xp, lost = logits.xp, logits.possible & (proba < least)
+    xp = logits.xp
+    lost = logits.possible & (proba < least)
     return xp.where(lost, xp.full_like(proba, least), proba)
 
 
-def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
-    """Probabilities (n, classes): the confidence (n,) for the label, the rest as in `shares`.
+def distribute_remainder(
+    logits: Logits, confidence: Array, shares: Array, width: Array
+) -> Array:
+    """Probabilities (n, classes): the confidence (n,) for the label, the rest as in
+    `shares`.
 
-    `shares` (n, classes) are those of each class under noise of that `width`. A row in which
-    one class alone is possible gives it 1, whatever the confidence. Where no other class is within
-    reach of the noise, they share as a softmax of that width would.
+    `shares` (n, classes) are those of each class under noise of that `width`. A row in
+    which one class alone is possible gives it 1, whatever the confidence. Where no
+    other class is within reach of the noise, they share as a softmax of that width
+    would.
     """
-    xp, is_label = logits.xp, logits.label_mask()
+    xp = logits.xp
+    is_label = logits.label_mask()
     if logits.is_numpy:
         shares = np.asarray(shares, order=logits.order)  # sums then round alike
     alone = logits.possible_counts[:, None] == 1.0
     own = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)
-    # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would overflow.
+    # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would
+    # overflow.
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
     lost = (unit < LEAST_SHARE) & ~alone
     shares = shares / xp.where(lost | alone, 1.0, unit)
-    if not logits.is_numpy or lost.any():  # a softmax over the classes other than the label
+    if (
+        not logits.is_numpy or lost.any()
+    ):  # a softmax over the classes other than the label
         others = logits.possible & ~is_label
         least = xp.min(xp.where(others, logits.margins, xp.inf), axis=1, keepdims=True)
         least = xp.where(least < xp.inf, least, 0.0)
@@ -444,9 +526,11 @@ class SoftmaxRule(Rule):
         return gumbel.stability(logits, self.temperature)
 
     def proba(self, logits: Logits) -> Array:
-        found = normalized_exponential(logits.new_margins(-1.0 / self.temperature), logits.xp)
-        # A float32 below another differs from it by 2^-24 of it or more, and a rounding is 2^-53:
-        # no class can come out with the number of a label of larger logit.
+        found = normalized_exponential(
+            logits.new_margins(-1.0 / self.temperature), logits.xp
+        )
+        # A float32 below another differs from it by 2^-24 of it or more, and a rounding
+        # is 2^-53: no class can come out with the number of a label of larger logit.
         short = logits.is_numpy and logits.values.dtype.itemsize < 8
         if short and np.abs(logits.top).min() > 2.0**-26 * self.temperature:
             return found
@@ -463,7 +547,8 @@ class UncalibratedRule(SoftmaxRule):
 
 #: Log-probabilities are scaled by no less than this, so that their order stays.
 LEAST_SCALE = 0.05
-#: Rows of which less than this is left, all in classes of weight 0, keep their probabilities.
+#: Rows of which less than this is left, all in classes of weight 0, keep their
+#: probabilities.
 _LEAST_TOTAL = 1e-30
 
 
@@ -488,8 +573,9 @@ class WrappedRule(Rule):
 class FlooredRule(WrappedRule):
     """`rule` on the logits log(p + floor), where p is the softmax of the logits.
 
-    A model's probability of 0 shows its resolution (no tree voted for the class), not certainty.
-    The floor is fitted together with a temperature where logits come from probabilities with zeros.
+    A model's probability of 0 shows its resolution (no tree voted for the class), not
+    certainty. The floor is fitted together with a temperature where logits come from
+    probabilities with zeros.
     """
 
     name: ClassVar[str] = "floored"
@@ -517,7 +603,9 @@ class FlooredRule(WrappedRule):
         kept = self.preserves_labels and not logits.is_numpy
         return keep_first_maximum(found, logits) if kept else found
 
-    def interval(self, logits: Logits, label: int | None = None) -> tuple[Array, Array] | None:
+    def interval(
+        self, logits: Logits, label: int | None = None
+    ) -> tuple[Array, Array] | None:
         return self.rule.interval(add_floor(logits, self.floor), label)
 
 
@@ -525,10 +613,11 @@ class FlooredRule(WrappedRule):
 class GroupedRule(WrappedRule):
     """The softmax of (1 + scale) log p + bias, where p are the probabilities of `rule`.
 
-    `scale` (groups,) and `bias` (groups, classes), or (groups, 1) of zeros, have a row for every
-    group of every term, term after term; the terms of a row add up. A term is a column of `coding`,
-    whose last group is for rows whose group is missing or unknown, or several, (0, 2) say, with a
-    group for every combination. Without `terms`, they are the columns.
+    `scale` (groups,) and `bias` (groups, classes), or (groups, 1) of zeros, have a row
+    for every group of every term, term after term; the terms of a row add up. A term is
+    a column of `coding`, whose last group is for rows whose group is missing or
+    unknown, or several, (0, 2) say, with a group for every combination. Without
+    `terms`, they are the columns.
     """
 
     name: ClassVar[str] = "grouped"
@@ -545,8 +634,12 @@ class GroupedRule(WrappedRule):
         if self.rule.logits_kind is not Logits or self.rule.needed_groups is not None:
             raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
         n_columns = len(self.coding.columns)
-        if any(not term or not all(0 <= k < n_columns for k in term) for term in self.terms):
-            raise ValueError(f"`terms` must be of the {n_columns} columns; got {self.terms}.")
+        if any(
+            not term or not all(0 <= k < n_columns for k in term) for term in self.terms
+        ):
+            raise ValueError(
+                f"`terms` must be of the {n_columns} columns; got {self.terms}."
+            )
         n_groups = sum(math.prod(sizes) for _, sizes in self._parts())
         check_array("scale", self.scale, (n_groups,))
         check_array("bias", self.bias, (n_groups, self.bias.shape[-1]))
@@ -568,22 +661,28 @@ class GroupedRule(WrappedRule):
         xp = logits.xp
         log_p = as_log_proba(probabilities(self.rule, logits), logits).values
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
-        scale, bias, first, codes = 1.0, 0.0, 0, logits.codes
+        scale = 1.0
+        bias = 0.0
+        first = 0
+        codes = logits.codes
         codes = logits.from_host(codes) if isinstance(codes, np.ndarray) else codes
         for term, sizes in self._parts():
             row = combine_codes([codes[:, k] for k in term], sizes, xp)
             scale = scale + xp.take(self.scale, row + first, axis=0)
             bias = bias + xp.take(self.bias, row + first, axis=0)
             first += math.prod(sizes)
-        return softmax(xp.clip(scale, LEAST_SCALE, None)[:, None] * log_p + bias, logits)
+        return softmax(
+            xp.clip(scale, LEAST_SCALE, None)[:, None] * log_p + bias, logits
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class BalancedRule(WrappedRule):
-    """p'(k | x) proportional to p(k | x) `weights`[k], where p are the probabilities of `rule`.
+    """p'(k | x) proportional to p(k | x) `weights`[k], where p are the probabilities of
+    `rule`.
 
-    `weights` (classes,) are how much commoner each class has become. The label is the likeliest
-    class of the new probabilities.
+    `weights` (classes,) are how much commoner each class has become. The label is the
+    likeliest class of the new probabilities.
     """
 
     name: ClassVar[str] = "balanced"
@@ -596,24 +695,32 @@ class BalancedRule(WrappedRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.rule, BalancedRule):
-            raise ValueError(f"`rule` must be a rule of the old frequencies; got {self.rule!r}.")
-        if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
-            raise ValueError("`weights` must have a number for each class, some above 0.")
+            raise ValueError(
+                f"`rule` must be a rule of the old frequencies; got {self.rule!r}."
+            )
+        if self.rule.n_classes not in (None, self.weights.size) or not np.any(
+            self.weights > 0.0
+        ):
+            raise ValueError(
+                "`weights` must have a number for each class, some above 0."
+            )
 
     @property
     def n_classes(self) -> int:
         return int(self.weights.shape[0])
 
     def proba(self, logits: Logits) -> Array:
-        xp, old = logits.xp, self.rule.proba(logits)
+        xp = logits.xp
+        old = self.rule.proba(logits)
         found = old * self.weights
         total = xp.sum(found, axis=1, keepdims=True)
         lost = total < _LEAST_TOTAL
         return xp.where(lost, old, found / xp.where(lost, xp.ones_like(total), total))
 
 
-#: Classes above a probability; the likeliest until they sum to a probability; or those above a
-#: probability that no other class cuts off from the likeliest, in the order of columns.
+#: Classes above a probability; the likeliest until they sum to a probability; or those
+#: above a probability that no other class cuts off from the likeliest, in the order of
+#: columns.
 SetKind = Literal["smallest", "adaptive", "ordered"]
 #: Share of a threshold by which float32, or another device, may change a probability.
 THRESHOLD_SLACK = 2.0**-20
@@ -623,11 +730,11 @@ THRESHOLD_SLACK = 2.0**-20
 class SetRule(WrappedRule):
     """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
 
-    The score of a class is minus its probability ("smallest"), minus the least probability from the
-    likeliest class to it ("ordered"), or the probability of all likelier
-    classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`. Probabilities are those
-    of the rule or, if `own_scores`, of the classifier's softmax. At least the likeliest class
-    is taken, unless `allow_empty`.
+    The score of a class is minus its probability ("smallest"), minus the least
+    probability from the likeliest class to it ("ordered"), or the probability of all
+    likelier classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`.
+    Probabilities are those of the rule or, if `own_scores`, of the classifier's
+    softmax. At least the likeliest class is taken, unless `allow_empty`.
     """
 
     name: ClassVar[str] = "sets"
@@ -666,7 +773,11 @@ class SetRule(WrappedRule):
             if not self.allow_empty:
                 least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
             inside = proba >= least
-            return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
+            return (
+                inside
+                if self.kind == "smallest"
+                else _run_around_best(inside, proba, logits)
+            )
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
         falling = xp.take_along_axis(proba, order, axis=1)
@@ -680,7 +791,9 @@ class SetRule(WrappedRule):
 
 
 def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
-    """Members (n, classes) without those behind a class that is none, seen from the likeliest."""
+    """Members (n, classes) without those behind a class that is none, seen from the
+    likeliest.
+    """
     xp = logits.xp
     outside = xp.astype(~inside, xp.float64)
     before = xp.cumulative_sum(outside, axis=1)  # of classes up to and with each

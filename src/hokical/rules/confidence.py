@@ -1,4 +1,5 @@
-"""Rules of yes-or-no outcomes: is an answer right, by the confidence stated with it? Which labels?
+"""Rules of yes-or-no outcomes: is an answer right, by the confidence stated with it?
+Which labels?
 
 The labels do not exclude each other, and have one score each.
 """
@@ -13,7 +14,14 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from hokical._core.arrays import Array, Backend, FloatArray, IntArray, Namespace, to_float64
+from hokical._core.arrays import (
+    Array,
+    Backend,
+    FloatArray,
+    IntArray,
+    Namespace,
+    to_float64,
+)
 from hokical._core.checks import ArrayOf, Checked, Within, check_array
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.special import expit
@@ -31,11 +39,15 @@ Closest = Annotated[float, Within(1e-12, 0.1)]
 
 
 def confidence_keys(confidence: Array, xp: Namespace = np) -> Array:
-    """Confidences (n,) as they are compared: rounded to float32, so that .9 is .9 everywhere."""
+    """Confidences (n,) as they are compared: rounded to float32, so that .9 is .9
+    everywhere.
+    """
     return xp.astype(xp.astype(confidence, xp.float32), xp.float64)
 
 
-def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Array, Array]:
+def cut_logs(
+    confidence: Array, closest: float, xp: Namespace = np
+) -> tuple[Array, Array]:
     """log p and log(1 - p), (n,) each, of confidences cut to [closest, 1 - closest]."""
     cut = xp.clip(confidence, closest, 1.0 - closest)
     return xp.log(cut), xp.log1p(-cut)
@@ -46,8 +58,9 @@ def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Arr
 class SignalCombination(Checked):
     """One confidence from several signals of an answer.
 
-    Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise` (k,) times
-    their log p and `fall` (k,) times their log(1 - p), cut as those of a curve.
+    Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise`
+    (k,) times their log p and `fall` (k,) times their log(1 - p), cut as those of a
+    curve.
     """
 
     intercept: Annotated[float, Within(-1e6, 1e6)]
@@ -68,14 +81,15 @@ class SignalCombination(Checked):
 class ConfidenceCurve(Checked):
     """Log-odds of the confidence plus `coef` times features, plus those of the groups.
 
-    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 means no more. The features
-    (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p), which span log p and
-    log(1 - p), less their `centre` (2,); hinges of the log-odds at `knots`; and indicators of the
-    confidences `atoms`. `tables` hold, for each column of `coding`, what the first three
-    coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
-    `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
-    `pairs` of columns have tables too, after those of the columns: of all combinations of groups.
-    `signals` combine several numbers per answer to the confidence.
+    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 means no more.
+    The features (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p),
+    which span log p and log(1 - p), less their `centre` (2,); hinges of the log-odds at
+    `knots`; and indicators of the confidences `atoms`. `tables` hold, for each column
+    of `coding`, what the first three coefficients are changed by (groups + 1, 3); the
+    last row, for an unknown group, is 0. Where a `grid` of confidences is given, with
+    `counts` of examples, curves are made non-decreasing there. `pairs` of columns have
+    tables too, after those of the columns: of all combinations of groups. `signals`
+    combine several numbers per answer to the confidence.
     """
 
     name: ClassVar[str] = "confidence"
@@ -100,11 +114,17 @@ class ConfidenceCurve(Checked):
                 check_array(name, points, (None,), rising=True)
         check_array("coef", self.coef, (N_OWN + self.knots.size + self.atoms.size,))
         if any(not 0 <= a < b < len(self.sizes) for a, b in self.pairs):
-            raise ValueError(f"`pairs` must be of columns of groups; got {self.pairs!r}.")
+            raise ValueError(
+                f"`pairs` must be of columns of groups; got {self.pairs!r}."
+            )
         if not isinstance(self.tables, tuple) or len(self.tables) != len(self._terms):
-            raise ValueError("`tables` must have one table for each column and pair of groups.")
+            raise ValueError(
+                "`tables` must have one table for each column and pair of groups."
+            )
         for table, term in zip(self.tables, self._terms, strict=True):
-            check_array("tables", table, (math.prod(self.sizes[k] for k in term), N_OWN))
+            check_array(
+                "tables", table, (math.prod(self.sizes[k] for k in term), N_OWN)
+            )
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
 
@@ -122,7 +142,9 @@ class ConfidenceCurve(Checked):
         return [*((k,) for k in range(len(self.sizes))), *self.pairs]
 
     def combine(self, stated: FloatArray) -> FloatArray:
-        """One confidence (n,) per answer, of what is stated: that, or signals (n, k)."""
+        """One confidence (n,) per answer, of what is stated: that, or signals (n,
+        k).
+        """
         return stated if self.signals is None else self.signals.combine(stated)
 
     def log_odds(self, confidence: Array, xp: Namespace = np) -> Array:
@@ -144,7 +166,9 @@ class ConfidenceCurve(Checked):
         return xp.concat(parts, axis=1)
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
-        """The code (n, columns) of the group of each row; groups of None are unknown."""
+        """The code (n, columns) of the group of each row; groups of None are
+        unknown.
+        """
         if self.coding is not None and groups is not None:
             return self.coding.codes(groups, n_rows)
         return np.tile(np.array(self.sizes, np.int64) - 1, (n_rows, 1))
@@ -153,9 +177,13 @@ class ConfidenceCurve(Checked):
         """The probability (n,) that answers of this confidence and group are right."""
         if self.grid is None:
             return self._curve(confidence, codes, xp)
-        size, keys = self.grid.size, confidence_keys(confidence, xp)
-        n_cells, n_columns = math.prod(self.sizes), len(self.sizes)
-        if xp is np:  # combinations of groups (cells, columns) that occur, and that of each row
+        size = self.grid.size
+        keys = confidence_keys(confidence, xp)
+        n_cells = math.prod(self.sizes)
+        n_columns = len(self.sizes)
+        if (
+            xp is np
+        ):  # combinations of groups (cells, columns) that occur, and that of each row
             cells, cell = np.unique(codes, axis=0, return_inverse=True)
             cell = cell.reshape(-1)
         elif n_cells > _MOST_NUMBERS // size:
@@ -163,10 +191,16 @@ class ConfidenceCurve(Checked):
             remedy = "Fit with fewer columns of groups, or without `monotone`."
             raise ValueError(f"`monotone` curves of {told}. {remedy}")
         else:  # all combinations, where a graph is traced
-            cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(n_cells, n_columns)
-            cell = combine_codes([codes[:, k] for k in range(n_columns)], self.sizes, xp)
+            cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(
+                n_cells, n_columns
+            )
+            cell = combine_codes(
+                [codes[:, k] for k in range(n_columns)], self.sizes, xp
+            )
         curves = [self._curve(self.grid, np.tile(each, (size, 1))) for each in cells]
-        values = np.array([_make_rising(curve, self.counts) for curve in curves]).ravel()
+        values = np.array(
+            [_make_rising(curve, self.counts) for curve in curves]
+        ).ravel()
         count = xp.searchsorted(self.grid, keys, side="right")
         knots = np.tile(self.grid, len(cells))
         return between_knots(knots, values, count, cell * size, size, keys, xp)
@@ -175,12 +209,15 @@ class ConfidenceCurve(Checked):
         odds = self.curve_log_odds(confidence, codes, xp)
         return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
 
-    def curve_log_odds(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+    def curve_log_odds(
+        self, confidence: Array, codes: Array, xp: Namespace = np
+    ) -> Array:
         """Calibrated log-odds (n,), before curves are made non-decreasing."""
         features = self.features(confidence, xp)
         odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
         for table, term in zip(self.tables, self._terms, strict=True):
-            columns, sizes = [codes[:, k] for k in term], [self.sizes[k] for k in term]
+            columns = [codes[:, k] for k in term]
+            sizes = [self.sizes[k] for k in term]
             own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
             odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
         return odds
@@ -189,12 +226,16 @@ class ConfidenceCurve(Checked):
 def _make_rising(values: FloatArray, counts: Any) -> FloatArray:
     """The non-decreasing sequence nearest to the values (m,), by weighted squares.
 
-    Isotonic regression: at i it is the largest over a <= i of the least over b >= i of the means
-    of a ... b.
+    Isotonic regression: at i it is the largest over a <= i of the least over b >= i of
+    the means of a ... b.
     """
-    sums, sizes = (np.append(0.0, np.cumsum(part)) for part in (values * counts, counts))
+    sums, sizes = (
+        np.append(0.0, np.cumsum(part)) for part in (values * counts, counts)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = (sums[None, 1:] - sums[:-1, None]) / (sizes[None, 1:] - sizes[:-1, None])
+        means = (sums[None, 1:] - sums[:-1, None]) / (
+            sizes[None, 1:] - sizes[:-1, None]
+        )
     means[np.tril_indices(values.size, -1)] = np.inf
     least = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
     least[np.tril_indices(values.size, -1)] = -np.inf
@@ -212,7 +253,8 @@ def _widest() -> FloatArray:
 def score_features(
     scores: Array, backend: Backend, edges: Array, ends: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Of scores of any shape: log-odds, the log of p (1 - p), and what lies outside either edge.
+    """Of scores of any shape: log-odds, the log of p (1 - p), and what lies outside
+    either edge.
 
     Log-odds are cut to the `ends` (2,).
     """
@@ -220,7 +262,12 @@ def score_features(
     wide = to_float64(scores, xp)
     odds = xp.minimum(xp.maximum(wide, ends[0]), ends[1])
     size = xp.abs(odds)
-    return odds, -(size + 2.0 * xp.log1p(xp.exp(-size))), wide < edges[0], wide > edges[1]
+    return (
+        odds,
+        -(size + 2.0 * xp.log1p(xp.exp(-size))),
+        wide < edges[0],
+        wide > edges[1],
+    )
 
 
 PerLabel = Annotated[FloatArray, ArrayOf(("labels",))]
@@ -230,10 +277,12 @@ Limits = Annotated[FloatArray, ArrayOf((2,), -FARTHEST_SCORE, FARTHEST_SCORE)]
 @storable("rule:multilabel")
 @dataclass(frozen=True, eq=False)
 class MultilabelCurves(Checked):
-    """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p (1 - p).
+    """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p
+    (1 - p).
 
-    Each is (labels,). Scores are cut to the `ends` (2,). Those outside the `edges` (2,), where the
-    scores of the fit pile up as rounded ones do, add the `jumps` (2, labels), or (2, 1).
+    Each is (labels,). Scores are cut to the `ends` (2,). Those outside the `edges`
+    (2,), where the scores of the fit pile up as rounded ones do, add the `jumps` (2,
+    labels), or (2, 1).
     """
 
     name: ClassVar[str] = "multilabel"
@@ -254,7 +303,10 @@ class MultilabelCurves(Checked):
 
     def proba(self, scores: Array, backend: Backend) -> Array:
         """Probabilities (n, labels), float64, of scores (n, labels)."""
-        numbers = {f.name: backend.from_host(getattr(self, f.name), scores) for f in fields(self)}
+        numbers = {
+            f.name: backend.from_host(getattr(self, f.name), scores)
+            for f in fields(self)
+        }
         return curve_proba(scores, backend, SimpleNamespace(**numbers))
 
 

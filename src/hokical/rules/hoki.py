@@ -29,8 +29,9 @@ Lines = Annotated[FloatArray, ArrayOf(("runs",), -_STEEPEST, _STEEPEST)]
 class Curve(Checked):
     """Confidence as a function of stability, for rows that all start in one place.
 
-    Runs of stability levels share a line: `first` (k,), the first level of each run, rising from 0,
-    and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
+    Runs of stability levels share a line: `first` (k,), the first level of each run,
+    rising from 0, and its `slope` and `base` (k,): confidence = slope * stability +
+    base, cut to [0, 1].
     """
 
     first: Annotated[FloatArray, ArrayOf(("runs",), 0.0, MOST_DRAWS, rising=True)]
@@ -43,18 +44,24 @@ class Curve(Checked):
             raise ValueError("`first` must be whole numbers that rise from 0.")
 
     @classmethod
-    def from_steps(cls, alpha: FloatArray, beta: FloatArray, levels: int, start: float) -> Curve:
-        """Algorithm 2 with alpha and beta (steps, bins) at every level; what was set last, in runs.
+    def from_steps(
+        cls, alpha: FloatArray, beta: FloatArray, levels: int, start: float
+    ) -> Curve:
+        """Algorithm 2 with alpha and beta (steps, bins) at every level; what was set
+        last, in runs.
 
         Bins in which they are NaN leave a confidence as it is.
         """
         curve = cls(np.zeros(1), np.zeros(1), np.full(1, start))
         for alphas, betas in zip(alpha, beta, strict=True):
             level, bins = curve._cut_by_bins(alpha.shape[1], levels)
-            slope, base = (alphas - betas)[bins], betas[bins]
+            slope = (alphas - betas)[bins]
+            base = betas[bins]
             if np.isnan(alphas).any():  # a bin without examples leaves them as they are
-                unset, run = np.isnan(slope), curve._runs(level)
-                slope[unset], base[unset] = curve.slope[run[unset]], curve.base[run[unset]]
+                unset = np.isnan(slope)
+                run = curve._runs(level)
+                slope[unset] = curve.slope[run[unset]]
+                base[unset] = curve.base[run[unset]]
             curve = cls.from_lines(level, slope, base)
         return curve
 
@@ -66,22 +73,31 @@ class Curve(Checked):
         return cls(level[first].astype(np.float64), slope[first], base[first])
 
     def held_by(self, seen: IntArray, levels: int, chance: float) -> Curve:
-        """The same at the levels that were `seen` (k,), and between them where they leave a gap.
+        """The same at the levels that were `seen` (k,), and between them where they
+        leave a gap.
 
-        In a gap it stays within the range of the two ends, and above the greatest level seen it
-        stays as it is there. Below the least it falls on a line to (chance, chance), as flat logits
-        have that stability; or, if confidence is below stability there already, it stays until
-        stability is below it, and follows that.
+        In a gap it stays within the range of the two ends, and above the greatest level
+        seen it stays as it is there. Below the least it falls on a line to (chance,
+        chance), as flat logits have that stability; or, if confidence is below
+        stability there already, it stays until stability is below it, and follows that.
         """
-        # Along one line nothing leaves the range of the ends: look where another one begins.
+        # Along one line nothing leaves the range of the ends: look where another one
+        # begins.
         bends = np.unique(np.append(np.searchsorted(seen, self.first), seen.size))[1:]
         gaps = [np.arange(seen[bend - 1], seen[bend] + 1) for bend in bends[:-1]]
         gaps.append(np.arange(seen[-1], levels + 1))
-        level = np.unique(np.concatenate([seen[:1], self.first[self.first > seen[0]], *gaps]))
-        run, found = self._runs(level), self.at(level, levels)
+        level = np.unique(
+            np.concatenate([seen[:1], self.first[self.first > seen[0]], *gaps])
+        )
+        run = self._runs(level)
+        found = self.at(level, levels)
         gap = np.searchsorted(seen, level, side="right")
-        ends = self.at(seen[gap - 1], levels), self.at(seen[np.minimum(gap, seen.size - 1)], levels)
-        low, high = np.minimum(*ends), np.maximum(*ends)
+        ends = (
+            self.at(seen[gap - 1], levels),
+            self.at(seen[np.minimum(gap, seen.size - 1)], levels),
+        )
+        low = np.minimum(*ends)
+        high = np.maximum(*ends)
         astray = (found < low - _ROUNDING) | (found > high + _ROUNDING)
         slope = np.where(astray, 0.0, self.slope[run])
         base = np.where(astray, np.clip(found, low, high), self.base[run])
@@ -93,7 +109,9 @@ class Curve(Checked):
     def confidence(self, stability: Array, level: Array, xp: Namespace = np) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
         run = xp.searchsorted(self.first, level, side="right") - 1
-        return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
+        return xp.clip(
+            xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0
+        )
 
     def at(self, level: IntArray, levels: int) -> FloatArray:
         """Confidence (n,) on the host at levels (n,)."""
@@ -106,15 +124,17 @@ class Curve(Checked):
     def _cut_by_bins(self, n_bins: int, levels: int) -> tuple[IntArray, IntArray]:
         """Levels (k,), among them the first of each bin in each run, and the bins (k,).
 
-        A line rises or falls all along, rounded too, so the first of a bin is found by halves,
-        beginning where it is without rounding.
+        A line rises or falls all along, rounded too, so the first of a bin is found by
+        halves, beginning where it is without rounding.
         """
         last = np.append(self.first[1:] - 1.0, levels)
         with np.errstate(divide="ignore", invalid="ignore"):
             lines = (checks.bin_edges(n_bins)[1:-1, None] - self.base) / self.slope
         cross = np.floor(lines * levels)
         cross = cross[(cross >= self.first) & (cross < last)]
-        level = np.unique(np.concatenate([self.first, last, cross, cross + 1.0])).astype(np.int64)
+        level = np.unique(
+            np.concatenate([self.first, last, cross, cross + 1.0])
+        ).astype(np.int64)
         while True:
             bins = checks.bin_index(self.at(level, levels), n_bins)
             wide = np.flatnonzero((np.diff(bins) != 0) & (np.diff(level) > 1))
@@ -126,19 +146,24 @@ class Curve(Checked):
 def _lines_below(
     least: float, confidence: float, chance: float, stability: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope and base at each stability (n,) below the least seen, which has that confidence."""
+    """Slope and base at each stability (n,) below the least seen, which has that
+    confidence.
+    """
     if least <= chance:
         return np.zeros(stability.size), np.full(stability.size, confidence)
     rise = 1.0 if confidence < least else (confidence - chance) / (least - chance)
     base = 0.0 if confidence < least else chance * (1.0 - rise)
-    line, floor = rise * stability + base, min(confidence, chance)
+    line = rise * stability + base
+    floor = min(confidence, chance)
     slope = np.where((line > floor) & (line < confidence), rise, 0.0)
     return slope, np.where(slope > 0.0, base, np.clip(line, floor, confidence))
 
 
 @dataclass(frozen=True, eq=False)
 class HokiRule(Rule):
-    """Stability under `noise`, exact or over `draws`, on `levels` levels; then the `link`."""
+    """Stability under `noise`, exact or over `draws`, on `levels` levels; then the
+    `link`.
+    """
 
     name: ClassVar[str] = "hoki"
     accepts_top_k: ClassVar[bool] = True
@@ -150,7 +175,9 @@ class HokiRule(Rule):
 
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> HokiRule:
-        """The rule of a file; those up to 0.4 may hold that of a method of hokical-paper."""
+        """The rule of a file; those up to 0.4 may hold that of a method of
+        hokical-paper.
+        """
         is_curve = isinstance(given["link"], Curve)
         kind = cls if is_curve else record_class("rule:hoki_from_p0")
         made: HokiRule = kind(**given)
@@ -159,7 +186,9 @@ class HokiRule(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.draws is not None and self.draws.noise != self.noise:
-            raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
+            raise ValueError(
+                f"`draws` must be None or draws of {self.noise}; got {self.draws!r}."
+            )
         expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
         checks.check_count("levels", self.levels, least=expected, most=expected)
         if isinstance(self.link, Curve) and self.link.first[-1] > self.levels:
@@ -171,7 +200,9 @@ class HokiRule(Rule):
 
     @property
     def cheap_proba(self) -> bool:  # type: ignore[override]
-        """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
+        """Under Gumbel noise they are a softmax; otherwise they cost more than the
+        stability.
+        """
         return isinstance(self.noise, Gumbel)
 
     @property
@@ -180,7 +211,9 @@ class HokiRule(Rule):
         return 2 * len(self.link.first)
 
     def level(self, logits: Logits) -> Array:
-        """Stability of each row as a level, (n,) float64, whole numbers from 0 to `levels`."""
+        """Stability of each row as a level, (n,) float64, whole numbers from 0 to
+        `levels`.
+        """
         xp = logits.xp
         if self.draws is not None:
             return xp.astype(survivals(logits, self.draws), xp.float64)
@@ -188,7 +221,9 @@ class HokiRule(Rule):
         return logits.backend.follow(logits.xp.round(exact), exact)
 
     def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
-        """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
+        """Confidence (n,) on the host at levels (n,), from starts (n,) where these
+        matter.
+        """
         return self.link.at(level, self.levels)
 
     def confidence(self, logits: Logits) -> Array:
@@ -199,4 +234,6 @@ class HokiRule(Rule):
     def proba(self, logits: Logits) -> Array:
         noise = self.noise.unbounded()
         shares = noise.distribution(logits)
-        return distribute_remainder(logits, self.confidence(logits), shares, noise.width)
+        return distribute_remainder(
+            logits, self.confidence(logits), shares, noise.width
+        )

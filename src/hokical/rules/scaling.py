@@ -1,26 +1,29 @@
-"""Softmaxes of scaled logits: temperature, vector, ensemble and structured scaling; the default.
+"""Softmaxes of scaled logits: temperature, vector, ensemble and structured scaling; the
+default.
 
-Structured scaling is a conditional logit on smoothed, tempered log-probabilities: class k gets the
-score
+Structured scaling is a conditional logit on smoothed, tempered log-probabilities: class
+k gets the score
 
     scale_k z_k + bias_k + sum_j cross_kj z_j
         + shape . [log(1 - p_k), p_k],
 
-where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm. Without
-shape terms, z is log(p / p of the label).
+where p is the softmax of log(softmax(logits) + floor) / temperature and z its
+logarithm. Without shape terms, z is log(p / p of the label).
 
-A row correction, as the default and adaptive temperature scaling have one, is a temperature and a
-shift of the label for each row. With the log-probabilities L of a row, its most likely class c and
-margins d_k = L_c - L_k,
+A row correction, as the default and adaptive temperature scaling have one, is a
+temperature and a shift of the label for each row. With the log-probabilities L of a
+row, its most likely class c and margins d_k = L_c - L_k,
 
-    scores_k = -a d_k  for k != c,    scores_c = b,    a = exp(f . log_scale),  b = f . shift,
+    scores_k = -a d_k  for k != c,    scores_c = b,    a = exp(f . log_scale),  b = f .
+    shift,
 
-where f are 1 and the standardised features of the row: the log-odds that its label survives Gumbel
-noise of several widths (its label stabilities), the entropy, and the mean and the standard
-deviation of the margins. The corrected probabilities are the softmax of the scores.
+where f are 1 and the standardised features of the row: the log-odds that its label
+survives Gumbel noise of several widths (its label stabilities), the entropy, and the
+mean and the standard deviation of the margins. The corrected probabilities are the
+softmax of the scores.
 
-Rules of files of earlier versions are read, and predict: the default of 0.2 to 0.4 averaged the
-probabilities of three candidates, or scaled each class.
+Rules of files of earlier versions are read, and predict: the default of 0.2 to 0.4
+averaged the probabilities of three candidates, or scaled each class.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ from hokical.rules import base
 from hokical.rules.base import Rule, SoftmaxRule, as_scores, floored_margins, softmax
 from hokical.stability import gumbel
 
-#: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
+#: How far from 1 rounding to float32, as of a state dict, may put the sum of the
+#: weights.
 _ROUNDING = 1e-6
 PerClass = Annotated[FloatArray, ArrayOf(("classes",))]
 
@@ -81,7 +85,9 @@ class VectorRule(Rule):
 
 @dataclass(frozen=True, eq=False)
 class EnsembleRule(Rule):
-    """Softmax at `temperature`, plain softmax and uniform distribution, mixed by `weights` (3,)."""
+    """Softmax at `temperature`, plain softmax and uniform distribution, mixed by
+    `weights` (3,).
+    """
 
     name: ClassVar[str] = "ets"
     accepts_top_k: ClassVar[bool] = True
@@ -95,12 +101,16 @@ class EnsembleRule(Rule):
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
 
     def confidence(self, logits: Logits) -> Array:
-        scaled, plain = (gumbel.stability(logits, scale) for scale in (self.temperature, 1.0))
+        scaled, plain = (
+            gumbel.stability(logits, scale) for scale in (self.temperature, 1.0)
+        )
         return self._mix(scaled, plain, 1.0 / logits.possible_counts, logits)
 
     def proba(self, logits: Logits) -> Array:
         xp = logits.xp
-        scaled, plain = (gumbel.distribution(logits, scale) for scale in (self.temperature, 1.0))
+        scaled, plain = (
+            gumbel.distribution(logits, scale) for scale in (self.temperature, 1.0)
+        )
         even = xp.where(logits.possible, 1.0 / logits.possible_counts[:, None], 0.0)
         return base.first_maximum(self._mix(scaled, plain, even, logits), logits)
 
@@ -110,18 +120,21 @@ class EnsembleRule(Rule):
         return logits.xp.clip(first * scaled + second * plain + third * even, None, 1.0)
 
 
-#: How many shape terms there are. In files of earlier versions there is a third, log(1 - p_k) at
-#: this many temperatures.
-N_SHAPES, SOFTER = 2, 3.0
+#: How many shape terms there are. In files of earlier versions there is a third, log(1
+#: - p_k) at this many temperatures.
+N_SHAPES = 2
+SOFTER = 3.0
 #: Least probability of another class that the shape terms distinguish from 0.
 LEAST_OTHERS = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class StructuredRule(Rule):
-    """`scale` and `bias` (classes,), `shape` (2,), `cross` (classes, classes); or (0,) and (0, 0).
+    """`scale` and `bias` (classes,), `shape` (2,), `cross` (classes, classes); or (0,)
+    and (0, 0).
 
-    `even` is the share of the uniform distribution over the possible classes in the probabilities.
+    `even` is the share of the uniform distribution over the possible classes in the
+    probabilities.
     """
 
     name: ClassVar[str] = "structured"
@@ -137,8 +150,11 @@ class StructuredRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        size, n_classes = np.size(self.shape), self.scale.shape[0]
-        check_array("shape", self.shape, (size if size in (0, N_SHAPES + 1) else N_SHAPES,))
+        size = np.size(self.shape)
+        n_classes = self.scale.shape[0]
+        check_array(
+            "shape", self.shape, (size if size in (0, N_SHAPES + 1) else N_SHAPES,)
+        )
         check_array("cross", self.cross, (n_classes if np.size(self.cross) else 0,) * 2)
 
     def __str__(self) -> str:
@@ -155,22 +171,30 @@ class StructuredRule(Rule):
         return mix_evenly(softmax(self.scores(logits), logits), self.even, logits)
 
     def scores(self, logits: Logits, proba: Array | None = None) -> Array:
-        """Scores (n, classes), whatever where masked; `proba` is the softmax, if it is known."""
-        xp, below = logits.xp, floored_margins(logits, self.floor, proba)
+        """Scores (n, classes), whatever where masked; `proba` is the softmax, if it
+        is known.
+        """
+        xp = logits.xp
+        below = floored_margins(logits, self.floor, proba)
         if not self.shape.shape[0]:
             scaled = below * (-self.scale / self.temperature)[None, :]
             return plus(scaled, self.bias[None, :], xp)
-        z, *shapes = shape_features(below, logits, self.temperature, self.shape.shape[0])
+        z, *shapes = shape_features(
+            below, logits, self.temperature, self.shape.shape[0]
+        )
         scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
         if self.cross.shape[0]:
-            scores = plus(scores, special.contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp)
+            scores = plus(
+                scores, special.contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp
+            )
         for place, shape in enumerate(shapes):
             scores = plus(scores, times(shape, self.shape[place], xp), xp)
         return scores
 
 
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
-    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes.
+    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible
+    classes.
 
     NumPy's are overwritten.
     """
@@ -179,7 +203,9 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
         return proba
     uniform = 1.0 / logits.n_classes
     if not logits.all_possible:
-        uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+        uniform = (
+            xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+        )
     return plus(times(proba, 1.0 - even, xp), even * uniform, xp)
 
 
@@ -188,9 +214,9 @@ def shape_features(
 ) -> tuple[Array, ...]:
     """z and the shape terms (n, classes) from `floored_margins` (n, classes).
 
-    A masked class counts as the least likely of the possible ones, so that cross terms stay finite;
-    its own probability is 0 anyway. The second shape term is the softmax at the temperature, 0 for
-    a masked class.
+    A masked class counts as the least likely of the possible ones, so that cross terms
+    stay finite; its own probability is 0 anyway. The second shape term is the softmax
+    at the temperature, 0 for a masked class.
     """
     xp = logits.xp
     if not logits.all_possible:
@@ -207,8 +233,9 @@ def shape_features(
 def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
 
-    From the odds (n, classes) of every class to the label, which NumPy's are overwritten by. The
-    label's 1 - p is the sum of the others, which is precise where p is near 1.
+    From the odds (n, classes) of every class to the label, which NumPy's are
+    overwritten by. The label's 1 - p is the sum of the others, which is precise where p
+    is near 1.
     """
     xp = logits.xp
     rivals = logits.put_at_label(odds, 0.0 * odds[:, :1])
@@ -221,25 +248,35 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     return p, xp.log1p(rest), np.log(others, out=others) if xp is np else xp.log(others)
 
 
-#: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential
-#: serve all.
+#: Widths of the Gumbel noise. Each is half of the one before, so that squares of one
+#: exponential serve all.
 WIDTHS = (4.0, 2.0, 1.0, 0.5)
 #: Label stabilities, then the entropy, and mean and standard deviation of the margins.
 N_FEATURES = len(WIDTHS) + 3
-#: Log-odds are clipped to the first two, and margins for their mean and deviation to the third.
-LEAST_LOG_ODDS, LARGEST_LOG_ODDS, LARGEST_MARGIN = -8.0, 20.0, 50.0
+#: Log-odds are clipped to the first two, and margins for their mean and deviation to
+#: the third.
+LEAST_LOG_ODDS = -8.0
+LARGEST_LOG_ODDS = 20.0
+LARGEST_MARGIN = 50.0
 #: The same for what the other classes sum to, in units of the label.
-LEAST_REST, LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
-#: Standardised features, the log of the scale and the shift are clipped to plus and minus these.
-LARGEST_FEATURE, LARGEST_LOG_SCALE, LARGEST_SHIFT = 4.0, 3.0, 4.0
-#: Where labels are kept, their score is above all others by this, which float32 can show.
+LEAST_REST = exp(-LARGEST_LOG_ODDS)
+LARGEST_REST = exp(-LEAST_LOG_ODDS)
+#: Standardised features, the log of the scale and the shift are clipped to plus and
+#: minus these.
+LARGEST_FEATURE = 4.0
+LARGEST_LOG_SCALE = 3.0
+LARGEST_SHIFT = 4.0
+#: Where labels are kept, their score is above all others by this, which float32 can
+#: show.
 LEAST_LEAD = 1e-6
 
 
 @storable("row-correction")
 @dataclass(frozen=True, eq=False)
 class RowCorrection(Checked):
-    """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,) weigh them."""
+    """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,)
+    weigh them.
+    """
 
     centre: Annotated[FloatArray, ArrayOf((N_FEATURES,))]
     spread: Annotated[FloatArray, ArrayOf((N_FEATURES,), 1e-100)]
@@ -248,17 +285,22 @@ class RowCorrection(Checked):
 
     def __str__(self) -> str:
         return (
-            f"a temperature and a shift of the label for each row, by {N_FEATURES} features of it"
+            f"a temperature and a shift of the label for each row, by {N_FEATURES} "
+            "features of it"
         )
 
     def scores(self, logits: Logits) -> Array:
         """Scores (n, columns)."""
         return corrected_scores(logits, *self.scale_and_shift(logits))
 
-    def scale_and_shift(self, logits: Logits, temperature: Array = 1.0) -> tuple[Array, Array]:
+    def scale_and_shift(
+        self, logits: Logits, temperature: Array = 1.0
+    ) -> tuple[Array, Array]:
         """a and b, (n,) each, of logits divided by a temperature."""
         xp = logits.xp
-        design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
+        design = standardise(
+            row_features(logits, temperature), self.centre, self.spread, xp
+        )
         weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
         found = weights[0, :, :]
         # Term by term, as matrix products and NumPy's sums round by the number of rows.
@@ -269,24 +311,31 @@ class RowCorrection(Checked):
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
-    """Minus `scale` (n,) times the margins, (n, columns), and `shift` (n,) for the label."""
+    """Minus `scale` (n,) times the margins, (n, columns), and `shift` (n,) for the
+    label.
+    """
     return logits.put_at_label(logits.margins * -scale[:, None], shift[:, None])
 
 
 def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
-    """The features (7, n) of logits divided by a temperature; a tail counts as classes."""
-    xp, tail = logits.xp, logits.tail
+    """The features (7, n) of logits divided by a temperature; a tail counts as
+    classes.
+    """
+    xp = logits.xp
+    tail = logits.tail
     odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
     odds = logits.put_at_label(odds, 0.0 * odds[:, :1])
     inside = clip(logits.margins * (1.0 / temperature), None, LARGEST_MARGIN, xp)
     inside = logits.put_masked(inside, 0.0)
     sums = [row_sums(inside, xp), special.row_dots(inside, inside, xp)]
-    hidden, beside = 0.0, 0.0
+    hidden = 0.0
+    beside = 0.0
     if tail is not None:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
         beside = clip(tail.margin / temperature, None, LARGEST_MARGIN, xp)
         sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
-    rests, entropy = [], 0.0
+    rests = []
+    entropy = 0.0
     for place, width in enumerate(WIDTHS):
         if place:
             odds = times(odds, odds, xp)
@@ -299,7 +348,8 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
     stabilities = -xp.log(clip(xp.stack(rests, axis=0), LEAST_REST, LARGEST_REST, xp))
     mean, square = (total / logits.possible_counts for total in sums)
-    variance, ones = square - mean * mean, xp.ones_like(mean)
+    variance = square - mean * mean
+    ones = xp.ones_like(mean)
     positive = variance > 0.0  # a root with finite gradients
     root = xp.where(positive, xp.sqrt(xp.where(positive, variance, ones)), 0.0 * ones)
     others = xp.stack([entropy, mean, root], axis=0)
@@ -313,7 +363,8 @@ def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) ->
     return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)
 
 
-#: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
+#: The candidates whose probabilities are averaged, in the order of the weights, and
+#: their titles.
 CANDIDATES = {
     "uncalibrated": "the uncalibrated probabilities",
     "temps": "temperature scaling",
@@ -324,7 +375,8 @@ CANDIDATES = {
 @storable("auto-average")
 @dataclass(frozen=True, eq=False)
 class Average(Checked):
-    """Probabilities averaged with `weights` (3,) over `CANDIDATES`, which no fit makes any more.
+    """Probabilities averaged with `weights` (3,) over `CANDIDATES`, which no fit makes
+    any more.
 
     The last two candidates share the floor and the temperature of `structured`.
     """
@@ -338,25 +390,37 @@ class Average(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
+        if (
+            abs(self.weights.sum() - 1.0) > 0.01
+        ):  # stored as half precision, they may be off
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
 
     def __str__(self) -> str:
         each = zip(CANDIDATES.values(), self.weights, strict=True)
         shares = (f"{title} ({weight:.0%})" for title, weight in each if weight > 0.0)
         rule = self.structured
-        return f"{' + '.join(shares)}; temperature {rule.temperature:.5g}, floor {rule.floor:.3g}"
+        return (
+            f"{' + '.join(shares)}; temperature {rule.temperature:.5g}, floor "
+            f"{rule.floor:.3g}"
+        )
 
     def scores(self, logits: Logits) -> Array:
         """Log-probabilities (n, classes) of the average."""
-        rule, xp = self.structured, logits.xp
+        rule = self.structured
+        xp = logits.xp
         # A graph is traced for all weights.
-        with_first, _, with_last = (not logits.is_numpy or w > 0.0 for w in self.weights)
+        with_first, _, with_last = (
+            not logits.is_numpy or w > 0.0 for w in self.weights
+        )
         plain = base.uncalibrated(logits) if with_first else None
         below = floored_margins(logits, rule.floor, plain)
-        found = times(softmax(below * (-1.0 / rule.temperature), logits), self.weights[1], xp)
+        found = times(
+            softmax(below * (-1.0 / rule.temperature), logits), self.weights[1], xp
+        )
         if with_last:
-            last = mix_evenly(softmax(rule.scores(logits, plain), logits), rule.even, logits)
+            last = mix_evenly(
+                softmax(rule.scores(logits, plain), logits), rule.even, logits
+            )
             found = plus(found, times(last, self.weights[2], xp), xp)
         if plain is not None:
             found = plus(found, times(plain, self.weights[0], xp), xp)
@@ -365,19 +429,26 @@ class Average(Checked):
 
 @storable("auto-class-scaling")
 class ClassScaling:
-    """Scores with a scale and a bias for each class: structured scaling without other terms."""
+    """Scores with a scale and a bias for each class: structured scaling without
+    other terms.
+    """
 
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> StructuredRule:
         check_array("scale", given["scale"], (None,), 1e-6, 1e6)
         none = np.zeros(0)
-        others: dict[str, Any] = {"shape": none, "cross": none.reshape(0, 0), "even": 0.0}
+        others: dict[str, Any] = {
+            "shape": none,
+            "cross": none.reshape(0, 0),
+            "even": 0.0,
+        }
         return StructuredRule(floor=0.0, **others, **given)
 
 
 @dataclass(frozen=True, eq=False)
 class AutoRule(Rule):
-    """The softmax of the scores of `base`, after the row `correction` where there is one.
+    """The softmax of the scores of `base`, after the row `correction` where there is
+    one.
 
     A share `base.even` of the uniform distribution comes last.
     """
@@ -393,10 +464,14 @@ class AutoRule(Rule):
 
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> Rule:
-        """The rule of a file; those of 0.2 and 0.3 with a profile need hokical-paper."""
+        """The rule of a file; those of 0.2 and 0.3 with a profile need
+        hokical-paper.
+        """
         if "structured" not in given:
             return cls(**given)
-        average = cls(Average(given["weights"], given["structured"]), None, given["keep_labels"])
+        average = cls(
+            Average(given["weights"], given["structured"]), None, given["keep_labels"]
+        )
         if given.get("profile") is None:
             return average
         profiled: Rule = record_class("rule:auto-profiled")(average, given["profile"])
@@ -411,7 +486,9 @@ class AutoRule(Rule):
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveRule(Rule):
-    """The softmax at `temperature` after the `correction`, whose shift leaves the label on top."""
+    """The softmax at `temperature` after the `correction`, whose shift leaves the
+    label on top.
+    """
 
     name: ClassVar[str] = "adaptive"
     accepts_top_k: ClassVar[bool] = True
@@ -423,11 +500,14 @@ class AdaptiveRule(Rule):
         """What multiplies the margins, and the label's score, (n,) each."""
         scale, shift = self.correction.scale_and_shift(logits, self.temperature)
         scale = scale / self.temperature
-        gaps = clip(logits.gaps, 0.0, MAX_MARGIN, logits.xp)  # finite, for the gradient's sake
+        gaps = clip(
+            logits.gaps, 0.0, MAX_MARGIN, logits.xp
+        )  # finite, for the gradient's sake
         return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * gaps)
 
     def confidence(self, logits: Logits) -> Array:
-        xp, tail = logits.xp, logits.tail
+        xp = logits.xp
+        tail = logits.tail
         if tail is None:
             return logits.at_label(self.proba(logits))
         scale, shift = self._scale_and_shift(logits)

@@ -1,7 +1,8 @@
-"""Compiled loops over rows of logits. They trust their caller: checked, contiguous, float.
+"""Compiled loops over rows of logits. They trust their caller: checked, contiguous,
+float.
 
-Whatever the numbers are, no index made of them leaves its array: a buffer that is written to while
-it is read gives wrong numbers, and no more than that.
+Whatever the numbers are, no index made of them leaves its array: a buffer that is
+written to while it is read gives wrong numbers, and no more than that.
 """
 
 from collections.abc import Callable, Collection
@@ -15,15 +16,17 @@ from numpy.typing import NDArray
 from hokical._core.arrays import FloatArray, IntArray
 
 Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
-# Sums may be reordered and fused, so that loops vectorise; the order is fixed at compile time, so
-# results are reproducible. Infinities stay legal (masked classes).
+# Sums may be reordered and fused, so that loops vectorise; the order is fixed at
+# compile time, so results are reproducible. Infinities stay legal (masked classes).
 _FAST = ("reassoc", "contract", "nsz", "arcp")
 
 
 def kernel(
     function: Callable[..., Any], *, fastmath: Collection[str] = _FAST
 ) -> Callable[..., Any]:
-    """Compile at the first call, without the GIL, and keep on disk where that is possible."""
+    """Compile at the first call, without the GIL, and keep on disk where that is
+    possible.
+    """
     njit: Any = import_module("numba").njit
     options = {"nogil": True, "fastmath": {*fastmath}, "error_model": "numpy"}
     try:
@@ -33,19 +36,25 @@ def kernel(
     return compiled
 
 
-#: For loops that take maxima, which vectorise only if NaN may be ignored; checked logits have none.
+#: For loops that take maxima, which vectorise only if NaN may be ignored; checked
+#: logits have none.
 max_kernel = partial(kernel, fastmath=("nnan", "nsz"))
 
 
 @kernel
-def chebyshev_moments(block: Block, top: FloatArray, step: float, moments: FloatArray) -> None:
-    """moments[n, b + a] = sum_i T_a(t_i) T_b(t_i) for a = 1 .. 4 and b = 0, 4, ... 20; T_0 at 0.
+def chebyshev_moments(
+    block: Block, top: FloatArray, step: float, moments: FloatArray
+) -> None:
+    """moments[n, b + a] = sum_i T_a(t_i) T_b(t_i) for a = 1 .. 4 and b = 0, 4, ... 20;
+    T_0 at 0.
 
-    t_i = min(step (top_n - block_ni), 2) - 1. The sums of T_(b+a) follow from these products,
-    T_a T_b = (T_(a+b) + T_(b-a)) / 2: one multiply-add each.
+    t_i = min(step (top_n - block_ni), 2) - 1. The sums of T_(b+a) follow from these
+    products, T_a T_b = (T_(a+b) + T_(b-a)) / 2: one multiply-add each.
     """
     for n in range(block.shape[0]):
-        row, highest, m = block[n], top[n], moments[n]
+        row = block[n]
+        highest = top[n]
+        m = moments[n]
         a1 = a2 = a3 = a4 = b1 = b2 = b3 = b4 = c1 = c2 = c3 = c4 = 0.0
         d1 = d2 = d3 = d4 = e1 = e2 = e3 = e4 = f1 = f2 = f3 = f4 = 0.0
         for i in range(row.shape[0]):
@@ -58,19 +67,55 @@ def chebyshev_moments(block: Block, top: FloatArray, step: float, moments: Float
             t12 = twice * t8 - t4
             t16 = twice * t12 - t8
             t20 = twice * t16 - t12
-            a1, a2, a3, a4 = a1 + t1, a2 + t2, a3 + t3, a4 + t4
-            b1, b2, b3, b4 = b1 + t1 * t4, b2 + t2 * t4, b3 + t3 * t4, b4 + t4 * t4
-            c1, c2, c3, c4 = c1 + t1 * t8, c2 + t2 * t8, c3 + t3 * t8, c4 + t4 * t8
-            d1, d2, d3, d4 = d1 + t1 * t12, d2 + t2 * t12, d3 + t3 * t12, d4 + t4 * t12
-            e1, e2, e3, e4 = e1 + t1 * t16, e2 + t2 * t16, e3 + t3 * t16, e4 + t4 * t16
-            f1, f2, f3, f4 = f1 + t1 * t20, f2 + t2 * t20, f3 + t3 * t20, f4 + t4 * t20
+            a1 = a1 + t1
+            a2 = a2 + t2
+            a3 = a3 + t3
+            a4 = a4 + t4
+            b1 = b1 + t1 * t4
+            b2 = b2 + t2 * t4
+            b3 = b3 + t3 * t4
+            b4 = b4 + t4 * t4
+            c1 = c1 + t1 * t8
+            c2 = c2 + t2 * t8
+            c3 = c3 + t3 * t8
+            c4 = c4 + t4 * t8
+            d1 = d1 + t1 * t12
+            d2 = d2 + t2 * t12
+            d3 = d3 + t3 * t12
+            d4 = d4 + t4 * t12
+            e1 = e1 + t1 * t16
+            e2 = e2 + t2 * t16
+            e3 = e3 + t3 * t16
+            e4 = e4 + t4 * t16
+            f1 = f1 + t1 * t20
+            f2 = f2 + t2 * t20
+            f3 = f3 + t3 * t20
+            f4 = f4 + t4 * t20
         m[0] = row.shape[0]
-        m[1], m[2], m[3], m[4] = a1, a2, a3, a4
-        m[5], m[6], m[7], m[8] = b1, b2, b3, b4
-        m[9], m[10], m[11], m[12] = c1, c2, c3, c4
-        m[13], m[14], m[15], m[16] = d1, d2, d3, d4
-        m[17], m[18], m[19], m[20] = e1, e2, e3, e4
-        m[21], m[22], m[23], m[24] = f1, f2, f3, f4
+        m[1] = a1
+        m[2] = a2
+        m[3] = a3
+        m[4] = a4
+        m[5] = b1
+        m[6] = b2
+        m[7] = b3
+        m[8] = b4
+        m[9] = c1
+        m[10] = c2
+        m[11] = c3
+        m[12] = c4
+        m[13] = d1
+        m[14] = d2
+        m[15] = d3
+        m[16] = d4
+        m[17] = e1
+        m[18] = e2
+        m[19] = e3
+        m[20] = e4
+        m[21] = f1
+        m[22] = f2
+        m[23] = f3
+        m[24] = f4
 
 
 @kernel
@@ -80,13 +125,20 @@ def sums_of_powers(table: FloatArray, powers: FloatArray) -> None:
     `powers` (rows, 25) hold the coefficients of P_0 (7), P_1, P_2 and P_3 (6 each).
     """
     for n in range(table.shape[0]):
-        row, c = table[n], powers[n]
+        row = table[n]
+        c = powers[n]
         for i in range(row.shape[0]):
             t = row[i]
             second = 2.0 * t * t - 1.0
             w = 2.0 * second * second - 1.0
-            w2 = w * w  # short sums side by side: one long one would wait for its own results
-            p0 = c[0] + w * c[1] + w2 * (c[2] + w * c[3] + w2 * (c[4] + w * c[5] + w2 * c[6]))
+            w2 = (
+                w * w
+            )  # short sums side by side: one long one would wait for its own results
+            p0 = (
+                c[0]
+                + w * c[1]
+                + w2 * (c[2] + w * c[3] + w2 * (c[4] + w * c[5] + w2 * c[6]))
+            )
             p1 = c[7] + w * c[8] + w2 * (c[9] + w * c[10] + w2 * (c[11] + w * c[12]))
             p2 = c[13] + w * c[14] + w2 * (c[15] + w * c[16] + w2 * (c[17] + w * c[18]))
             p3 = c[19] + w * c[20] + w2 * (c[21] + w * c[22] + w2 * (c[23] + w * c[24]))
@@ -95,7 +147,8 @@ def sums_of_powers(table: FloatArray, powers: FloatArray) -> None:
 
 #: A product of this size ends the integral.
 _NEGLIGIBLE = 1e-9
-#: Classes that would join the product within this distance, divided by their number, join at once.
+#: Classes that would join the product within this distance, divided by their number,
+#: join at once.
 _MERGE = 1e-6
 
 
@@ -103,37 +156,46 @@ _MERGE = 1e-6
 def uniform_rows(
     margins: FloatArray, nodes: FloatArray, weights: FloatArray, out: FloatArray
 ) -> None:
-    """out[n, 0] += integral over u in [0, 1] of prod_i min(u + d_i, 1), the label's stability.
+    """out[n, 0] += integral over u in [0, 1] of prod_i min(u + d_i, 1), the label's
+    stability.
 
-    `margins` (rows, m) are those of a row in rising order, the label's 0 first, cut to [0, 1].
-    If `out` has as many columns, out[n, k] += the probability that class k wins. `nodes` and
-    `weights` (3, 10) are those of Gauss-Legendre rules of 2, 4 and 10 nodes on [0, 1].
+    `margins` (rows, m) are those of a row in rising order, the label's 0 first, cut to
+    [0, 1]. If `out` has as many columns, out[n, k] += the probability that class k
+    wins. `nodes` and `weights` (3, 10) are those of Gauss-Legendre rules of 2, 4 and 10
+    nodes on [0, 1].
 
-    From u = 1 downwards: class j joins the product at u = 1 - d_j. Pieces are so short that the
-    product grows by exp(2.5) at most, and the loop ends when it is negligible. Classes that join
-    within _MERGE / active join at once: each is off by that little over that short a distance, and
-    thousands of near ties do not become thousands of pieces.
+    From u = 1 downwards: class j joins the product at u = 1 - d_j. Pieces are so short
+    that the product grows by exp(2.5) at most, and the loop ends when it is negligible.
+    Classes that join within _MERGE / active join at once: each is off by that little
+    over that short a distance, and thousands of near ties do not become thousands of
+    pieces.
     """
     all_classes = out.shape[1] > 1
     for n in range(margins.shape[0]):
-        near, into = margins[n], out[n]
+        near = margins[n]
+        into = out[n]
         count = 1
         while count < near.shape[0] and near[count] < 1.0:
             count += 1
         first = near[1] if count > 1 else 1.0
         into[0] += first
-        high, active, product = 1.0 - first, 2, 1.0
+        high = 1.0 - first
+        active = 2
+        product = 1.0
         while high > 0.0 and product >= _NEGLIGIBLE:
             while active < count and 1.0 - near[active] >= high - _MERGE / (active - 1):
                 active += 1
             end = 1.0 - near[active] if active < count else 0.0
             length = min(high - end, 2.5 / (active - 1))
             growth = (active - 1) * length
-            rule, order = 2, 10
+            rule = 2
+            order = 10
             if growth < 0.25:
-                rule, order = 0, 2
+                rule = 0
+                order = 2
             elif growth < 1.0:
-                rule, order = 1, 4
+                rule = 1
+                order = 4
             for q in range(order - 1, -1, -1):
                 u = high - length + length * nodes[rule, q]
                 product = 1.0
@@ -152,14 +214,24 @@ TILE = 64
 
 
 @max_kernel
-def _best_of_others(row: Block, candidates: Block, count: int, tile: Block, best: Block) -> None:
-    """best[k] = max over the candidates of row[i] + tile[i, k], four classes at a time."""
+def _best_of_others(
+    row: Block, candidates: Block, count: int, tile: Block, best: Block
+) -> None:
+    """best[k] = max over the candidates of row[i] + tile[i, k], four classes at a
+    time.
+    """
     for k in range(TILE):
         best[k] = -np.inf
     quads = count - count % 4
     for j in range(0, quads, 4):
-        a, b, c, d = candidates[j], candidates[j + 1], candidates[j + 2], candidates[j + 3]
-        za, zb, zc, zd = row[a], row[b], row[c], row[d]
+        a = candidates[j]
+        b = candidates[j + 1]
+        c = candidates[j + 2]
+        d = candidates[j + 3]
+        za = row[a]
+        zb = row[b]
+        zc = row[c]
+        zd = row[d]
         for k in range(TILE):
             left = max(za + tile[a, k], zb + tile[b, k])
             right = max(zc + tile[c, k], zd + tile[d, k])
@@ -172,7 +244,13 @@ def _best_of_others(row: Block, candidates: Block, count: int, tile: Block, best
 
 @max_kernel
 def _count_tile(
-    row: Block, label: int, candidates: Block, count: int, tile: Block, best: Block, valid: int
+    row: Block,
+    label: int,
+    candidates: Block,
+    count: int,
+    tile: Block,
+    best: Block,
+    valid: int,
 ) -> int:
     """Draws in which the label wins; on an exact tie the first of the equals does."""
     kept = 0
@@ -190,16 +268,22 @@ def _count_tile(
 
 @max_kernel
 def count_survivals(
-    block: Block, labels: IntArray, tiles: Block, n_draws: int, extremes: Block, out: IntArray
+    block: Block,
+    labels: IntArray,
+    tiles: Block,
+    n_draws: int,
+    extremes: Block,
+    out: IntArray,
 ) -> None:
     """out[n] = number of draws m with argmax(block[n] + noise[m]) == labels[n].
 
-    tiles (T, classes, TILE) holds the noise with draws innermost; extremes (2, classes) are its
-    highest and lowest per class. A class that cannot overtake the label even with its highest draw
-    against the label's lowest is dropped beforehand.
+    tiles (T, classes, TILE) holds the noise with draws innermost; extremes (2, classes)
+    are its highest and lowest per class. A class that cannot overtake the label even
+    with its highest draw against the label's lowest is dropped beforehand.
     """
     rows, n_classes = block.shape
-    highest, lowest = extremes[0], extremes[1]
+    highest = extremes[0]
+    lowest = extremes[1]
     candidates = np.empty((rows, n_classes), np.int32)
     counts = np.zeros(rows, np.int64)
     for n in range(rows):
@@ -215,5 +299,13 @@ def count_survivals(
         valid = min(TILE, n_draws - t * TILE)
         for n in range(rows):
             _best_of_others(block[n], candidates[n], counts[n], tiles[t], best)
-            args = (block[n], labels[n], candidates[n], counts[n], tiles[t], best, valid)
+            args = (
+                block[n],
+                labels[n],
+                candidates[n],
+                counts[n],
+                tiles[t],
+                best,
+                valid,
+            )
             out[n] += _count_tile(*args)

@@ -1,8 +1,9 @@
-"""The noise that is added to logits: Gaussian, uniform or Gumbel, independent per class.
+"""The noise that is added to logits: Gaussian, uniform or Gumbel, independent per
+class.
 
-Only the *width* of a family matters to the label: a constant added to every logit moves no
-argmax, so `Gaussian.mean` and the place of a `Uniform` interval change no result. They are kept
-because the paper reports them.
+Only the *width* of a family matters to the label: a constant added to every logit moves
+no argmax, so `Gaussian.mean` and the place of a `Uniform` interval change no result.
+They are kept because the paper reports them.
 
 >>> from hokical import Gaussian, Uniform
 >>> Gaussian(2.0).width, Uniform(-2, 4).width
@@ -25,14 +26,17 @@ from hokical._core.storage import storable
 from hokical.stability import gaussian, gumbel, uniform
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
-NARROWEST, WIDEST = 1e-100, 1e100
+NARROWEST = 1e-100
+WIDEST = 1e100
 Scale = Annotated[float, Within(NARROWEST, WIDEST)]
 Finite = Annotated[float, Within(-sys.float_info.max, sys.float_info.max)]
 
 
 @dataclass(frozen=True)
 class Noise(Checked, ABC):
-    """Noise of one family: its width, draws of it, and the stability of labels under it."""
+    """Noise of one family: its width, draws of it, and the stability of labels under
+    it.
+    """
 
     family: ClassVar[str]
     unit_deviation: ClassVar[float]  # standard deviation of the noise of width 1
@@ -41,7 +45,9 @@ class Noise(Checked, ABC):
     @property
     @abstractmethod
     def width(self) -> float:
-        """The length by which logit margins are divided before anything else happens."""
+        """The length by which logit margins are divided before anything else
+        happens.
+        """
 
     @classmethod
     def of_width(cls, width: float) -> Self:
@@ -53,16 +59,22 @@ class Noise(Checked, ABC):
         """Turn numbers drawn uniformly from (0, 1) into noise of this family."""
 
     def stability(self, logits: Logits) -> Array:
-        """gamma of every row, (n,) float64; hidden classes are taken as equals (`TopK.tail`)."""
+        """gamma of every row, (n,) float64; hidden classes are taken as equals
+        (`TopK.tail`).
+        """
         return self._solver.stability(logits, self.width)
 
     @classmethod
     def stabilities(cls, logits: Logits, widths: FloatArray) -> Array:
-        """gamma (widths, n) under noise of each of the widths (m,), as `stability` gives it."""
+        """gamma (widths, n) under noise of each of the widths (m,), as `stability`
+        gives it.
+        """
         fused = logits.backend.kernels.stability(cls.family, logits, widths)
         if fused is not None:
             return fused
-        return logits.xp.stack([cls._solver.stability(logits, each) for each in widths.tolist()])
+        return logits.xp.stack(
+            [cls._solver.stability(logits, each) for each in widths.tolist()]
+        )
 
     def distribution(self, logits: Logits) -> Array:
         """pi of every row and class, (n, classes) float64; rows sum to 1.
@@ -73,7 +85,9 @@ class Noise(Checked, ABC):
         return self._solver.distribution(dense, self.width)
 
     def unbounded(self) -> Noise:
-        """Noise of the same deviation under which no possible class has probability 0."""
+        """Noise of the same deviation under which no possible class has probability
+        0.
+        """
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +146,10 @@ class Uniform(Noise):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not NARROWEST <= self.high - self.low <= WIDEST:
-            told = f"by {NARROWEST:g} to {WIDEST:g}; got low={self.low!r}, high={self.high!r}"
+            told = (
+                f"by {NARROWEST:g} to {WIDEST:g}; got low={self.low!r}, "
+                f"high={self.high!r}"
+            )
             raise ValueError(f"`high` must lie above `low`, {told}.")
 
     @property
@@ -153,7 +170,8 @@ class Uniform(Noise):
 @storable("noise:gumbel")
 @dataclass(frozen=True)
 class Gumbel(Noise):
-    """Gumbel noise: the stability it gives is the softmax confidence at temperature `scale`.
+    """Gumbel noise: the stability it gives is the softmax confidence at temperature
+    `scale`.
 
     >>> from hokical import label_stability
     >>> label_stability([[2.0, 0.0]], Gumbel(1.0)).round(4).tolist()
@@ -173,13 +191,17 @@ class Gumbel(Noise):
         return -self.scale * _portable.log(-_portable.log(uniform))
 
 
-FAMILIES: dict[str, type[Noise]] = {kind.family: kind for kind in (Gaussian, Uniform, Gumbel)}
+FAMILIES: dict[str, type[Noise]] = {
+    kind.family: kind for kind in (Gaussian, Uniform, Gumbel)
+}
 
 
 def family_named(name: object) -> type[Noise]:
     """The noise class called `name`, or an error that lists the names there are."""
     if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"noise family must be one of {sorted(FAMILIES)}; got {name!r}.")
+        raise ValueError(
+            f"noise family must be one of {sorted(FAMILIES)}; got {name!r}."
+        )
     return FAMILIES[name]
 
 
@@ -198,13 +220,18 @@ def parse_noise(text: str) -> Noise:
         numbers = []
     least = sum(field.default is MISSING for field in fields(family))
     if not least <= len(numbers) <= len(wanted):
-        raise ValueError(f"noise must read {name}:{','.join(wanted)}, in numbers; got {text!r}.")
+        raise ValueError(
+            f"noise must read {name}:{','.join(wanted)}, in numbers; got {text!r}."
+        )
     return family(*numbers)
 
 
 def check_noise(noise: Any) -> Noise:
     """A noise object, or an error that shows how to make one."""
     if not isinstance(noise, Noise):
-        rule = "a Gaussian, Uniform or Gumbel of hokical, for example `Gaussian(scale=2.0)`"
+        rule = (
+            "a Gaussian, Uniform or Gumbel of hokical, for example "
+            "`Gaussian(scale=2.0)`"
+        )
         raise TypeError(f"`noise` must be {rule}; got {noise!r}.")
     return noise

@@ -1,8 +1,8 @@
 """Sampled stability, the paper's: the share of M fixed noise draws that keep the label.
 
-The same draws serve every example, at design time and at run time. They are stored as a seed and a
-shape, and drawn again, bit for bit the same, wherever they are needed. `label_stability` and
-`label_distribution` are the public functions, exact or sampled.
+The same draws serve every example, at design time and at run time. They are stored as a
+seed and a shape, and drawn again, bit for bit the same, wherever they are needed.
+`label_stability` and `label_distribution` are the public functions, exact or sampled.
 """
 
 import hashlib
@@ -26,10 +26,12 @@ MOST_DRAWS = 10**7
 #: More noise than this, 1 GB, is a mistake, or a file that asks for too much memory.
 _MOST_NUMBERS = 1 << 27
 #: While a graph is traced: draws per step, and the largest number of steps.
-_TRACED_STEP, _TRACED_STEPS = 64, 256
+_TRACED_STEP = 64
+_TRACED_STEPS = 256
 #: Noisy logits from which counting is compiled. Both ways count the same.
 _MANY_COMPARISONS = 30_000_000
-#: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
+#: Rows at a time: few enough to stay in cache while a tile of noise is used on all of
+#: them.
 _COMPILED_ROWS = 128
 
 
@@ -38,7 +40,8 @@ _COMPILED_ROWS = 128
 class Draws:
     """M noise vectors: who they are is (noise, seed, n_draws, n_classes).
 
-    `values` (n_draws, n_classes) float64 is the noise without its shift, which moves no label.
+    `values` (n_draws, n_classes) float64 is the noise without its shift, which moves no
+    label.
     """
 
     noise: Noise
@@ -63,9 +66,13 @@ class Draws:
         return type(self), (self.noise, self.seed, self.n_draws, self.n_classes)
 
     def to_stored(self) -> dict[str, Any]:
-        """What makes them, with the SHA-256 of the draws to prove that they come out the same."""
+        """What makes them, with the SHA-256 of the draws to prove that they come out
+        the same.
+        """
         names = ("noise", "seed", "n_draws", "n_classes")
-        return {name: getattr(self, name) for name in names} | {"sha256": self._fingerprint()}
+        return {name: getattr(self, name) for name in names} | {
+            "sha256": self._fingerprint()
+        }
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -74,7 +81,9 @@ class Draws:
         expected = given.pop("sha256")
         draws = cls(**given)
         if draws._fingerprint() != expected:
-            raise ValueError("the noise re-drawn from the seed is not the noise of the fit")
+            raise ValueError(
+                "the noise re-drawn from the seed is not the noise of the fit"
+            )
         return draws
 
     def _fingerprint(self) -> str:
@@ -84,12 +93,17 @@ class Draws:
 def survivals(logits: Logits, draws: Draws) -> Array:
     """How many of the draws keep the label of each row, (n,) integers in [0, M].
 
-    Logits are taken relative to their row's top, and the sum logit + noise in float64 for float64
-    logits, else in float32; of equals the first class wins.
+    Logits are taken relative to their row's top, and the sum logit + noise in float64
+    for float64 logits, else in float32; of equals the first class wins.
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
-    many = logits.is_numpy and logits.n_rows * logits.n_columns * draws.n_draws >= _MANY_COMPARISONS
-    return (compiled_survivals if many and has_compiler() else portable_survivals)(logits, draws)
+    many = (
+        logits.is_numpy
+        and logits.n_rows * logits.n_columns * draws.n_draws >= _MANY_COMPARISONS
+    )
+    return (compiled_survivals if many and has_compiler() else portable_survivals)(
+        logits, draws
+    )
 
 
 def portable_survivals(logits: Logits, draws: Draws) -> Array:
@@ -98,14 +112,19 @@ def portable_survivals(logits: Logits, draws: Draws) -> Array:
     noise = logits.from_host(values) if isinstance(values, np.ndarray) else values
 
     def work(block: Logits) -> Array:
-        xp, below = block.xp, below_top(block)
+        xp = block.xp
+        below = below_top(block)
         if block.is_traced:
             step = max(_TRACED_STEP, -(-draws.n_draws // _TRACED_STEPS))
         else:
-            step = max(1, block.backend.block_size // max(1, block.n_rows * block.n_columns))
+            step = max(
+                1, block.backend.block_size // max(1, block.n_rows * block.n_columns)
+            )
         kept: Array = 0
         for start in range(0, draws.n_draws, step):
-            some = xp.astype(noise[start : min(start + step, draws.n_draws), ...], below.dtype)
+            some = xp.astype(
+                noise[start : min(start + step, draws.n_draws), ...], below.dtype
+            )
             winners = xp.argmax(below[:, None, :] + some[None, :, :], axis=2)
             stays = xp.astype(winners == block.labels[:, None], xp.int64)
             kept = kept + xp.sum(stays, axis=1)
@@ -141,13 +160,17 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     return counts
 
 
-#: The noise as the kernel reads it, (tiles, classes, TILE), draws innermost, padded with zeros; and
-#: its extremes: by type, while the draws are in use.
-_tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
+#: The noise as the kernel reads it, (tiles, classes, TILE), draws innermost, padded
+#: with zeros; and its extremes: by type, while the draws are in use.
+_tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = (
+    WeakKeyDictionary()
+)
 
 
 def below_top(logits: Logits) -> Array:
-    """Logits minus their row's top, (n, classes), so that a constant per row changes nothing."""
+    """Logits minus their row's top, (n, classes), so that a constant per row changes
+    nothing.
+    """
     xp = logits.xp
     dtype = xp.float64 if xp.finfo(logits.values.dtype).bits == 64 else xp.float32
     with arrays.ignore_overflow(xp):
@@ -159,7 +182,9 @@ def draw_seed(random_state: Any) -> int:
 
     None takes a fresh one from the operating system, never from NumPy's global state.
     """
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+    if isinstance(random_state, (int, np.integer)) and not isinstance(
+        random_state, bool
+    ):
         return check_count("random_state", random_state, least=0, most=2**64 - 1)
     if random_state is None:
         random_state = np.random.default_rng()
@@ -184,9 +209,10 @@ def label_stability(
     noise : Gaussian, Uniform or Gumbel
         Added to every logit independently.
     draws : int, optional
-        None, the default, solves the integral: no randomness. A number M counts over M noise
-        vectors shared by all rows, as in the paper; its standard error is at most 0.5/sqrt(M). Sums
-        of logit and noise are float64 for float64 logits, else float32.
+        None, the default, solves the integral: no randomness. A number M counts over M
+        noise vectors shared by all rows, as in the paper; its standard error is at most
+        0.5/sqrt(M). Sums of logit and noise are float64 for float64 logits, else
+        float32.
     random_state : int, RandomState, Generator or None
         Where the seed of the draws comes from.
 
@@ -206,7 +232,9 @@ def label_stability(
         checked = as_logits(logits)
         if draws is None:
             return arrays.to_input_library(noise.stability(checked), logits)
-        m = check_count("draws", draws, most=MOST_DRAWS, remedy="None solves the integral.")
+        m = check_count(
+            "draws", draws, most=MOST_DRAWS, remedy="None solves the integral."
+        )
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
         return arrays.to_input_library(counts / float(m), logits)
@@ -215,8 +243,8 @@ def label_stability(
 def label_distribution(logits: Any, noise: Noise) -> Array:
     """The probability of every class to be the label once noise is added to the logits.
 
-    Rows (n, classes) sum to 1; the entry of the row's own label is its stability. Entries are off
-    by at most about 1e-6; smaller ones have no correct digits. The
+    Rows (n, classes) sum to 1; the entry of the row's own label is its stability.
+    Entries are off by at most about 1e-6; smaller ones have no correct digits. The
     hidden classes of a `TopK` are taken as equals that share what is left.
 
     >>> from hokical import Gumbel, label_distribution

@@ -1,17 +1,20 @@
-"""Two tables: the quadrature of exact Gaussian stability, and the sufficient statistic of Hoki.
+"""Two tables: the quadrature of exact Gaussian stability, and the sufficient statistic
+of Hoki.
 
-The quadrature is made once. The log product at a quadrature node u is a sum over classes of log
-Phi(u + d_i). On 0 <= d <= REACH that function of d is nearly a Chebyshev series in t, the line that
-carries [0, REACH] to [-1, 1]. It is fitted to a *relative* error: where log Phi is small, many
-classes can share a place before the product vanishes, and their errors add up.
+The quadrature is made once. The log product at a quadrature node u is a sum over
+classes of log Phi(u + d_i). On 0 <= d <= REACH that function of d is nearly a Chebyshev
+series in t, the line that carries [0, REACH] to [-1, 1]. It is fitted to a *relative*
+error: where log Phi is small, many classes can share a place before the product
+vanishes, and their errors add up.
 
-`StabilityTable` has the weights and correct predictions per level of label stability. Two examples
-with the same stability and the same starting bin share their bin in every step, so the whole
-design-time algorithm needs only this table. Stability is kept as an integer level, gamma = level /
-levels: with M draws the levels are the M + 1 possible counts, and exact stability is rounded to
-2^-16. All sums are then sums of integers (as long as weights are), so tables add up to the same
-bits in whatever order. An example halfway between two levels may be counted at either, because
-small and large inputs are computed in forms that differ in the last digits.
+`StabilityTable` has the weights and correct predictions per level of label stability.
+Two examples with the same stability and the same starting bin share their bin in every
+step, so the whole design-time algorithm needs only this table. Stability is kept as an
+integer level, gamma = level / levels: with M draws the levels are the M + 1 possible
+counts, and exact stability is rounded to 2^-16. All sums are then sums of integers (as
+long as weights are), so tables add up to the same bits in whatever order. An example
+halfway between two levels may be counted at either, because small and large inputs are
+computed in forms that differ in the last digits.
 
 Files hold this table, and `load` reads them: the module needs NumPy alone.
 """
@@ -35,8 +38,9 @@ DEGREE = 24  # the compiled kernels are unrolled for this degree
 REACH = 9.0
 NODE_LIMIT = 5.5  # the normal mass outside is 4e-8
 TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
-#: Distance of the nodes up to a number of classes, and beyond: the more classes there are, the
-#: narrower is the peak of the integrand. Each leaves an error of less than 4e-8.
+#: Distance of the nodes up to a number of classes, and beyond: the more classes there
+#: are, the narrower is the peak of the integrand. Each leaves an error of less than
+#: 4e-8.
 _STEPS = ((20, 0.4), (200, 0.25))
 SHORTEST_STEP = 0.2
 _FIT_POINTS = 256
@@ -58,7 +62,9 @@ def node_step(n_classes: int) -> float:
 
 
 @memoize
-def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = SHORTEST_STEP) -> Quadrature:
+def gaussian_quadrature(
+    lowest: float = -NODE_LIMIT, step: float = SHORTEST_STEP
+) -> Quadrature:
     """The tables for nodes from `lowest` up."""
     nodes = np.arange(lowest, NODE_LIMIT + step / 4, step)
     series = np.ascontiguousarray(_log_phi_series(nodes).T)
@@ -68,7 +74,9 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = SHORTEST_STEP
 
 
 def _log_phi_series(nodes: FloatArray) -> FloatArray:
-    """Chebyshev coefficients (K, R + 1) of d -> log Phi(u + d), 0 at REACH, for nodes (K,)."""
+    """Chebyshev coefficients (K, R + 1) of d -> log Phi(u + d), 0 at REACH, for
+    nodes (K,).
+    """
     t, _ = chebyshev_points(_FIT_POINTS - 1)
     values = log_ndtr(nodes[:, None] + (t + 1.0) * (REACH / 2.0), np)
     basis = chebyshev_polynomials(t, DEGREE)[1:].T - 1.0
@@ -81,7 +89,9 @@ def _log_phi_series(nodes: FloatArray) -> FloatArray:
 
 @memoize
 def switch_tables(step: float) -> tuple[FloatArray, FloatArray]:
-    """hazard (K, Q): weighted phi/Phi at Q interpolation points; and points to powers (Q, Q)."""
+    """hazard (K, Q): weighted phi/Phi at Q interpolation points; and points to
+    powers (Q, Q).
+    """
     nodes = gaussian_quadrature(-TAIL_LIMIT, step).nodes
     t, matrix = chebyshev_points(DEGREE)
     x = nodes[:, None] + (t + 1.0) * (REACH / 2.0)
@@ -96,8 +106,9 @@ POWER_PARTS = ((0, 7), (7, 13), (13, 19), (19, 25))
 def series_to_powers() -> FloatArray:
     """From a series in T_r(t) to powers of w = T_4(t), (R + 1, R + 1).
 
-    sum_r c_r T_r(t) = sum_j T_j(t) P_j(w), j = 0 ... 3: T_4k(t) = T_k(w), and T_(4k+j) + T_(4k-j) =
-    2 T_4k T_j. Powers of t itself, up to the 24th, would lose many digits; these lose two.
+    sum_r c_r T_r(t) = sum_j T_j(t) P_j(w), j = 0 ... 3: T_4k(t) = T_k(w), and T_(4k+j)
+    + T_(4k-j) = 2 T_4k T_j. Powers of t itself, up to the 24th, would lose many digits;
+    these lose two.
     """
     in_w = np.eye(7)
     for k in range(2, 7):
@@ -114,7 +125,9 @@ def series_to_powers() -> FloatArray:
 
 
 def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:
-    """Chebyshev points of the first kind, and the matrix from values there to coefficients."""
+    """Chebyshev points of the first kind, and the matrix from values there to
+    coefficients.
+    """
     count = degree + 1
     angles = (np.arange(count) + 0.5) * np.pi / count
     matrix = (2.0 / count) * np.cos(np.outer(np.arange(count), angles))
@@ -138,7 +151,9 @@ Weights = Annotated[FloatArray, ArrayOf(("starts", "levels"), 0.0, 1e290)]
 @storable("stability-table")
 @dataclass(frozen=True, eq=False)
 class StabilityTable(Checked):
-    """`weight` and `correct`, each (starting bins, levels + 1). Tables of one shape add."""
+    """`weight` and `correct`, each (starting bins, levels + 1). Tables of one shape
+    add.
+    """
 
     weight: Weights
     correct: Weights
@@ -146,26 +161,40 @@ class StabilityTable(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.levels < 1 or (self.correct > self.weight).any():
-            raise ValueError("`weight` must be (starts, levels + 1), `correct` at most `weight`.")
+            raise ValueError(
+                "`weight` must be (starts, levels + 1), `correct` at most `weight`."
+            )
 
     @classmethod
     def from_examples(
-        cls, level: IntArray, correct: NDArray[np.bool_], *, levels: int,
-        sample_weight: FloatArray | None = None, start: IntArray | None = None, n_starts: int = 1,
-    ) -> StabilityTable:  # fmt: skip
-        """Count examples by stability level, and by starting bin if there are several."""
+        cls,
+        level: IntArray,
+        correct: NDArray[np.bool_],
+        *,
+        levels: int,
+        sample_weight: FloatArray | None = None,
+        start: IntArray | None = None,
+        n_starts: int = 1,
+    ) -> StabilityTable:
+        """Count examples by stability level, and by starting bin if there are
+        several.
+        """
         cell = level if start is None else start * (levels + 1) + level
         shape = (n_starts, levels + 1)
         weight = np.ones(level.shape[0]) if sample_weight is None else sample_weight
         pair = (weight, weight * correct)
-        return cls(*(sum_by(cell, each, math.prod(shape)).reshape(shape) for each in pair))
+        return cls(
+            *(sum_by(cell, each, math.prod(shape)).reshape(shape) for each in pair)
+        )
 
     def __add__(self, other: object) -> StabilityTable:
         if not isinstance(other, StabilityTable):
             return NotImplemented
         if self.weight.shape != other.weight.shape:
             told = f"got shapes {self.weight.shape} and {other.weight.shape}"
-            raise ValueError(f"stability tables must have equal levels and starting bins; {told}.")
+            raise ValueError(
+                f"stability tables must have equal levels and starting bins; {told}."
+            )
         return StabilityTable(self.weight + other.weight, self.correct + other.correct)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -196,7 +225,9 @@ class StabilityTable(Checked):
         """The cells that hold weight, as flat arrays."""
         place = np.flatnonzero(self.weight.ravel() > 0.0)
         start, level = np.divmod(place, self.levels + 1)
-        return Cells(start, level, self.weight.ravel()[place], self.correct.ravel()[place])
+        return Cells(
+            start, level, self.weight.ravel()[place], self.correct.ravel()[place]
+        )
 
     def to_stored(self) -> dict[str, Any]:
         """Shape and occupied cells."""
@@ -205,7 +236,9 @@ class StabilityTable(Checked):
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> StabilityTable:
-        """The inverse of `to_stored`; raises ValueError if the numbers cannot be a table."""
+        """The inverse of `to_stored`; raises ValueError if the numbers cannot be a
+        table.
+        """
         shape = (int(stored["n_starts"]), int(stored["levels"]) + 1)
         if min(shape) < 1 or math.prod(shape) > _MOST_CELLS:
             raise ValueError(f"a stability table cannot have shape {shape}")
@@ -215,7 +248,8 @@ class StabilityTable(Checked):
         for name, size in zip(Cells._fields, shape, strict=False):
             places = getattr(cells, name)
             check_array(name, places, (places.size,), 0, size - 1, np.int64)
-        weight, correct = np.zeros(shape), np.zeros(shape)
+        weight = np.zeros(shape)
+        correct = np.zeros(shape)
         weight[cells.start, cells.level] = cells.weight
         correct[cells.start, cells.level] = cells.correct
         return cls(weight, correct)

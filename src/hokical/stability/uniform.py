@@ -1,18 +1,20 @@
-"""Exact stability under uniform noise: a piecewise polynomial, integrated piece by piece.
+"""Exact stability under uniform noise: a piecewise polynomial, integrated piece by
+piece.
 
-With margins d_i = (top - z_i)/width, gamma = integral over u in [0, 1] of prod_i min(u + d_i, 1).
-Classes with d_i >= 1 drop out; the others join the product one after the other as u falls below
-1 - d_i. Between two such points the integrand is a polynomial, for which Gauss-Legendre with enough
-nodes is exact.
+With margins d_i = (top - z_i)/width, gamma = integral over u in [0, 1] of prod_i min(u
++ d_i, 1). Classes with d_i >= 1 drop out; the others join the product one after the
+other as u falls below 1 - d_i. Between two such points the integrand is a polynomial,
+for which Gauss-Legendre with enough nodes is exact.
 
-The number of operations per row is fixed. The NEAREST rivals are taken in rising order. With j of
-them active the product falls by exp(-j x) at least over a way x, and the piece is cut at exp(-21).
-Below the last of them all classes are multiplied, at the nodes of a composite rule down to there.
+The number of operations per row is fixed. The NEAREST rivals are taken in rising order.
+With j of them active the product falls by exp(-j x) at least over a way x, and the
+piece is cut at exp(-21). Below the last of them all classes are multiplied, at the
+nodes of a composite rule down to there.
 
-Exact to rounding up to 21 classes, and to 1e-10 where no more than NEAREST rivals matter. Where
-more do, off by 3e-8 on real logits, and by up to 5e-7 if hundreds of classes all but tie: the rule
-sees no bend of the product between two of its nodes. The compiled form is off by 2e-8. The entries
-of a distribution are off by 1e-6 at most.
+Exact to rounding up to 21 classes, and to 1e-10 where no more than NEAREST rivals
+matter. Where more do, off by 3e-8 on real logits, and by up to 5e-7 if hundreds of
+classes all but tie: the rule sees no bend of the product between two of its nodes. The
+compiled form is off by 2e-8. The entries of a distribution are off by 1e-6 at most.
 """
 
 from typing import Any
@@ -32,15 +34,20 @@ NEGLIGIBLE = 1e-9
 _END_STEPS = 6
 #: Nodes of a piece.
 _ORDER = 16
-#: Nodes of a panel of the last piece, and panels: long ones for gamma, short ones for the shares.
-_LONG, _SHORT = (16, 16), (4, 64)
+#: Nodes of a panel of the last piece, and panels: long ones for gamma, short ones for
+#: the shares.
+_LONG = (16, 16)
+_SHORT = (4, 64)
 _TINY = 1e-30
 #: Halvings of the distance from where a tail joins, and nodes in each.
-_HALVINGS, _HALF_ORDER = 26, 8
+_HALVINGS = 26
+_HALF_ORDER = 8
 
 
 def stability(logits: Logits, width: Array) -> Array:
-    """gamma of every row, (n,) float64: that of the columns, less what the tail takes."""
+    """gamma of every row, (n,) float64: that of the columns, less what the tail
+    takes.
+    """
     fused = logits.backend.kernels.stability("uniform", logits, width)
     if fused is not None:
         return fused
@@ -54,7 +61,9 @@ def stability(logits: Logits, width: Array) -> Array:
     rows = np.flatnonzero((tail.scaled_margin(width) < 1.0) & (tail.count > 0.0))
     if rows.size:  # which the tail reaches
         per_row = 3 * _HALVINGS * _HALF_ORDER
-        gamma[rows] -= by_blocks(lambda b: _taken_share(b, width), logits.take(rows), per_row)
+        gamma[rows] -= by_blocks(
+            lambda b: _taken_share(b, width), logits.take(rows), per_row
+        )
     return np.clip(gamma, 0.0, 1.0)
 
 
@@ -93,7 +102,8 @@ def portable_stability(logits: Logits, width: Array) -> Array:
 def distribution(logits: Logits, width: Array) -> Array:
     """pi of every row and class, (n, classes), exactly 0 for classes that cannot win.
 
-    pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all classes.
+    pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all
+    classes.
     """
     if not has_kernels(logits):
         return portable_distribution(logits, width)
@@ -102,8 +112,11 @@ def distribution(logits: Logits, width: Array) -> Array:
     def work(block: Logits) -> FloatArray:
         margins = np.clip(block.margins / width, 0.0, 1.0)
         order = np.argsort(margins, axis=1)
-        shares, out = np.zeros_like(margins, order="C"), np.empty_like(margins, order="C")
-        uniform_rows(np.take_along_axis(margins, order, axis=1), *_gauss_rules(), shares)
+        shares = np.zeros_like(margins, order="C")
+        out = np.empty_like(margins, order="C")
+        uniform_rows(
+            np.take_along_axis(margins, order, axis=1), *_gauss_rules(), shares
+        )
         np.put_along_axis(out, order, shares, axis=1)
         return np.asarray(out / out.sum(axis=1, keepdims=True))
 
@@ -117,7 +130,8 @@ def portable_distribution(logits: Logits, width: Array) -> Array:
         xp = block.xp
         margins = xp.clip(block.margins / width, None, 1.0)
         near, nodes, mass = _pieces(block, width)
-        nodes, mass = _turn(nodes, xp), _turn(mass, xp)
+        nodes = _turn(nodes, xp)
+        mass = _turn(mass, xp)
         pi = xp.where(margins == 0.0, near[:, :1], xp.zeros_like(margins))
         for start in range(0, nodes.shape[1], _ORDER):
             some = slice(start, min(start + _ORDER, nodes.shape[1]))
@@ -134,12 +148,15 @@ def portable_distribution(logits: Logits, width: Array) -> Array:
 
 
 def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
-    """The nearest margins (n, m), and nodes u and mass (Q, n) of the pieces between them.
+    """The nearest margins (n, m), and nodes u and mass (Q, n) of the pieces between
+    them.
 
-    The mass is weight times the product over the rivals. Where all rivals are among the nearest,
-    the pieces go down to 0; the one above the first rival, of length near[:, 0], is left out.
+    The mass is weight times the product over the rivals. Where all rivals are among the
+    nearest, the pieces go down to 0; the one above the first rival, of length near[:,
+    0], is left out.
     """
-    xp, count = logits.xp, min(logits.n_columns - 1, NEAREST)
+    xp = logits.xp
+    count = min(logits.n_columns - 1, NEAREST)
     ordered = xp.sort(logits.margins / width, axis=1)
     near = xp.clip(ordered[:, 1 : count + 1], None, 1.0)
     across = _turn(near, xp)  # (m, n): rows innermost, for long loops
@@ -147,7 +164,9 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     end = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
     active = logits.from_host(np.arange(1.0, count + 1.0))[:, None]
     low = xp.maximum(xp.concat([high[1:, :], end], axis=0), high - CUT_OFF / active)
-    x, w = (constant(table, near) for table in unit_rule(min(_ORDER, count // 2 + 1), 1))
+    x, w = (
+        constant(table, near) for table in unit_rule(min(_ORDER, count // 2 + 1), 1)
+    )
     length = (high - low)[:, None, :]
     nodes = low[:, None, :] + length * x[None, :, None]
     mass = length * w[None, :, None]
@@ -158,10 +177,13 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
     if logits.is_traced:  # torch 2.11 exports no reshape of so many rows
         joined = (
-            xp.concat([part[i, :, :] for i in range(count)], axis=0) for part in (nodes, mass)
+            xp.concat([part[i, :, :] for i in range(count)], axis=0)
+            for part in (nodes, mass)
         )
     else:
-        joined = (xp.reshape(part, (count * part.shape[1], -1)) for part in (nodes, mass))
+        joined = (
+            xp.reshape(part, (count * part.shape[1], -1)) for part in (nodes, mass)
+        )
     return near, *joined
 
 
@@ -177,7 +199,9 @@ def _is_crowded(logits: Logits) -> bool:
 
 
 def _crowded_part(logits: Logits, width: Array, near: Array) -> Array:
-    """The integral below the last of the nearest, (n,); only for rows in which it counts."""
+    """The integral below the last of the nearest, (n,); only for rows in which it
+    counts.
+    """
     xp = logits.xp
     if logits.is_traced:
         return _last_integral(logits, width, near)
@@ -188,8 +212,11 @@ def _crowded_part(logits: Logits, width: Array, near: Array) -> Array:
         return xp.zeros_like(left)
     rows = logits.from_host(np.flatnonzero(counts))
     some = _last_integral(logits.take(counts), width, xp.take(near, rows, axis=0))
-    # Row i finds its number at its place among the rows that count, the others at the end.
-    place = logits.from_host(np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts)))
+    # Row i finds its number at its place among the rows that count, the others at the
+    # end.
+    place = logits.from_host(
+        np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts))
+    )
     return xp.take(xp.concat([some, xp.zeros_like(some[:1])], axis=0), place, axis=0)
 
 
@@ -204,8 +231,8 @@ def _last_integral(logits: Logits, width: Array, near: Array) -> Array:
 def _crowded_shares(logits: Logits, width: Array, near: Array, margins: Array) -> Array:
     """What every class (n, classes) wins below the last of the nearest.
 
-    Class k wins only up to 1 - d_k, which lies within a panel: of the cubic through the four nodes
-    of the panel that part is integrated.
+    Class k wins only up to 1 - d_k, which lies within a panel: of the cubic through the
+    four nodes of the panel that part is integrated.
     """
     xp = logits.xp
     order, panels = _SHORT
@@ -226,14 +253,16 @@ def _crowded_shares(logits: Logits, width: Array, near: Array, margins: Array) -
 def _last_piece(
     margins: Array, near: Array, panels: tuple[int, int], xp: Namespace
 ) -> tuple[Array, Array, Array, Array]:
-    """[0, 1 - d], d the last of the nearest, as far down as it counts, with all classes in it.
+    """[0, 1 - d], d the last of the nearest, as far down as it counts, with all classes
+    in it.
 
-    Where it begins and its length (n, 1); nodes u, and there the product over the rivals, (n, Q).
+    Where it begins and its length (n, 1); nodes u, and there the product over the
+    rivals, (n, Q).
     """
     last = near[:, NEAREST - 1 :]
-    # How far below u = 1 the product has surely fallen by exp(-CUT_OFF): at 1 - x it is at most
-    # exp(-sum_i (x - d_i)+), whose exponent is convex in x, so that Newton's steps from the right
-    # stay on the right.
+    # How far below u = 1 the product has surely fallen by exp(-CUT_OFF): at 1 - x it is
+    # at most exp(-sum_i (x - d_i)+), whose exponent is convex in x, so that Newton's
+    # steps from the right stay on the right.
     x = xp.clip(last + CUT_OFF / NEAREST, None, 1.0)
     for _ in range(_END_STEPS):
         reach = xp.clip(x - margins, 0.0, None)
@@ -247,7 +276,9 @@ def _last_piece(
     products = []
     for start in range(0, panels[0] * panels[1], _ORDER):
         u = nodes[:, start : start + _ORDER]
-        product = xp.prod(xp.clip(u[:, :, None] + margins[:, None, :], None, 1.0), axis=2)
+        product = xp.prod(
+            xp.clip(u[:, :, None] + margins[:, None, :], None, 1.0), axis=2
+        )
         # The label's own factor, u, is among them.
         products.append(product / xp.clip(u, _TINY, None))
     return low, length, nodes, xp.concat(products, axis=1)
@@ -263,7 +294,9 @@ def unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
 
 @memoize
 def _partial_weights() -> FloatArray:
-    """Weights (4, 4) of the nodes of a short panel for its part [0, c], by powers c, c^2, ..."""
+    """Weights (4, 4) of the nodes of a short panel for its part [0, c], by powers c,
+    c^2, ...
+    """
     x, _ = unit_rule(_SHORT[0], 1)
     lagrange = np.linalg.inv(np.vander(x, increasing=True))
     return np.asarray((lagrange / np.arange(1.0, x.size + 1.0)[:, None]).T)
@@ -271,8 +304,11 @@ def _partial_weights() -> FloatArray:
 
 @memoize
 def _gauss_rules() -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights (3, 10) of the rules of 2, 4 and 10 nodes on [0, 1], padded with zeros."""
-    nodes, weights = np.zeros((3, 10)), np.zeros((3, 10))
+    """Nodes and weights (3, 10) of the rules of 2, 4 and 10 nodes on [0, 1], padded
+    with zeros.
+    """
+    nodes = np.zeros((3, 10))
+    weights = np.zeros((3, 10))
     for k, order in enumerate((2, 4, 10)):
         nodes[k, :order], weights[k, :order] = unit_rule(order, 1)
     return nodes, weights
@@ -281,13 +317,15 @@ def _gauss_rules() -> tuple[FloatArray, FloatArray]:
 def _taken_share(logits: Logits, width: float) -> FloatArray:
     """integral over u in [0, joined] of P(u) (1 - (1 - y)^count), y = joined - u, (n,).
 
-    P is the product over the seen classes, and the tail joins at `joined`. The other factor changes
-    on the scale of 1/count at the upper end, so the pieces get shorter towards it.
+    P is the product over the seen classes, and the tail joins at `joined`. The other
+    factor changes on the scale of 1/count at the upper end, so the pieces get shorter
+    towards it.
     """
     tail: Any = logits.tail
     joined = 1.0 - tail.scaled_margin(width)[:, None]
     y, weights = _graded_rule()
-    y, weights = y * joined, weights * joined
+    y = y * joined
+    weights = weights * joined
     product = -np.expm1(tail.count[:, None] * np.log1p(-np.minimum(y, 1.0 - 1e-16)))
     for column in logits.margins.T[1:]:
         product *= np.minimum(joined - y + column[:, None] / width, 1.0)

@@ -1,4 +1,6 @@
-"""A rule is recorded once for all tests of graphs; every test rewrites a copy of its own."""
+"""A rule is recorded once for all tests of graphs; every test rewrites a copy of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ _RECORDED: dict[bytes, Any] = {}
 
 @pytest.fixture(scope="module", autouse=True)
 def recorded_anew() -> Iterator[Callable[..., Any]]:
-    """The function that records, for tests which must not get what was recorded before."""
-    exporting = pytest.importorskip("hokical.integrations.onnx.exporting", exc_type=ImportError)
+    """The function that records, for tests which must not get what was recorded
+    before.
+    """
+    exporting = pytest.importorskip(
+        "hokical.integrations.onnx.exporting", exc_type=ImportError
+    )
     record = exporting.record
 
     def record_once(inputs: Any, predict: Any) -> Any:

@@ -15,7 +15,9 @@ from tests.conftest import quiet_fit, synthetic_logits
 
 def from_rule(rule: Any, n_classes: int) -> Calibrator:
     """A calibrator that predicts by a rule."""
-    return make("uncalibrated").fit(np.eye(n_classes), range(n_classes))._with_rule(rule)
+    return (
+        make("uncalibrated").fit(np.eye(n_classes), range(n_classes))._with_rule(rule)
+    )
 
 
 #: By a name of its own: the method, and its options.
@@ -37,7 +39,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "auto": ("auto", {}),
     "auto_keeping": ("auto", {"keep_labels": True}),
 }
-#: Those that are fitted on rows of uneven sharpness, which only a row correction makes up for.
+#: Those that are fitted on rows of uneven sharpness, which only a row correction makes
+#: up for.
 UNEVEN = ("adaptive", "auto", "auto_keeping")
 
 
@@ -72,7 +75,9 @@ def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
 def differences(
     calibrator: Calibrator, found: dict[str, Any], rows: Any
 ) -> tuple[int, float, float]:
-    """Labels that differ, and the largest difference of confidence and of probabilities."""
+    """Labels that differ, and the largest difference of confidence and of
+    probabilities.
+    """
     wrong = int((found["labels"] != calibrator.predict(rows)).sum())
     confidence = np.abs(found["confidence"] - calibrator.predict_confidence(rows)).max()
     proba = 0.0

@@ -1,4 +1,6 @@
-"""Calibrators behind classifiers: networks from PyTorch, from scikit-learn, and made by hand."""
+"""Calibrators behind classifiers: networks from PyTorch, from scikit-learn, and made
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def inputs(n: int = 50, dtype: type = np.float32) -> np.ndarray:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("method", ["temps", "vecs", "irova_ts", "hoki_uniform", "structured"])
+@pytest.mark.parametrize(
+    "method", ["temps", "vecs", "irova_ts", "hoki_uniform", "structured"]
+)
 def test_one_file_gives_old_outputs_labels_and_confidence(method):
     calibrator = fitted(method, 4)
     model = attach(network(), calibrator)
@@ -82,12 +86,16 @@ def test_the_network_keeps_its_opset(opset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "dtype"), [(FLOAT16, np.float16), (DOUBLE, np.float64)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(FLOAT16, np.float16), (DOUBLE, np.float64)]
+)
 def test_other_floats(kind, dtype):
     calibrator = fitted("structured", 4)
     found = run(attach(network(kind=kind), calibrator), x=inputs(dtype=dtype))
     assert found["scores"].dtype == dtype
-    assert found["confidence"].dtype == (np.float64 if dtype == np.float64 else np.float32)
+    assert found["confidence"].dtype == (
+        np.float64 if dtype == np.float64 else np.float32
+    )
     assert differences(calibrator, found, found["scores"])[:2] < (1, 1e-6)
 
 
@@ -95,9 +103,13 @@ def test_names_that_are_taken_get_a_prefix():
     taken = network(names=("confidence", "labels", "hokical_labels"))
     model = attach(taken, fitted("temps", 4), output="labels")
     assert [item.name for item in model.graph.output] == [
-        "confidence", "labels", "hokical_labels",
-        "hokical_labels_2", "hokical_confidence", "probabilities",
-    ]  # fmt: skip
+        "confidence",
+        "labels",
+        "hokical_labels",
+        "hokical_labels_2",
+        "hokical_confidence",
+        "probabilities",
+    ]
     assert check(model, fitted("temps", 4)).agrees
 
 
@@ -147,11 +159,17 @@ def test_maps(axis, order):
         [helper.make_tensor_value_info("x", FLOAT, shape)],
         [helper.make_tensor_value_info("map", FLOAT, shape)],
     )
-    net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    net = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     calibrator = fitted("hoki_gaussian", 4)
     model = attach(net, calibrator, class_axis=axis, probabilities=True)
     for n in (3, 0):
-        x = np.random.default_rng(2).normal(scale=3.0, size=(n, 5, 6, 4)).astype(np.float32)
+        x = (
+            np.random.default_rng(2)
+            .normal(scale=3.0, size=(n, 5, 6, 4))
+            .astype(np.float32)
+        )
         found = run(model, x=np.ascontiguousarray(x.transpose(order)))
         assert found["labels"].shape == found["confidence"].shape == (n, 5, 6)
         assert found["probabilities"].shape == found["map"].shape
@@ -173,7 +191,9 @@ def test_errors():
     with pytest.raises(ValueError, match=r"`output` must name a tensor.*got 'c'"):
         attach(network(), calibrator, output="c")
     for output in ("scores", None):
-        with pytest.raises(ValueError, match=r"it has 3, and 'scores' of shape \(n, 4\) has 4 in"):
+        with pytest.raises(
+            ValueError, match=r"it has 3, and 'scores' of shape \(n, 4\) has 4 in"
+        ):
             attach(network(), fitted("temps", 3), output=output)
     with pytest.raises(ValueError, match="0 of"):
         attach(network(names=("a", "b")), fitted("temps", 3))
@@ -209,18 +229,27 @@ def test_a_network_from_pytorch(tmp_path):
 
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(), nn.Linear(32, 4),
-    ).eval()  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 4),
+    ).eval()
     image = torch.randn(2, 3, 8, 8)
     path = tmp_path / "net.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter's own making
         torch.onnx.export(
-            net, (image,), path, dynamo=True, verbose=False,
-            input_names=["image"], output_names=["logits"],
+            net,
+            (image,),
+            path,
+            dynamo=True,
+            verbose=False,
+            input_names=["image"],
+            output_names=["logits"],
             dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        )  # fmt: skip
+        )
     calibrator = fitted("hoki", 4)
     model = attach(path, calibrator, tmp_path / "both.onnx")
     x = torch.randn(20, 3, 8, 8)
@@ -244,23 +273,31 @@ def test_a_pipeline_from_scikit_learn():
     calibrator = TemperatureScaling().fit(logits, labels)
     model = attach(net, calibrator, scores="probabilities")
     found = run(model, X=x)
-    assert np.abs(found["confidence"] - calibrator.predict_confidence(logits)).max() < 1e-5
+    assert (
+        np.abs(found["confidence"] - calibrator.predict_confidence(logits)).max() < 1e-5
+    )
 
 
 def test_the_calibrator_itself_as_a_network():
     """Its probabilities, calibrated once more."""
     net = export(fitted("temps", 4))
-    model = attach(net, fitted("ets", 4), output="probabilities", scores="probabilities")
+    model = attach(
+        net, fitted("ets", 4), output="probabilities", scores="probabilities"
+    )
     assert check(model, fitted("ets", 4)).agrees
 
 
 @pytest.mark.parametrize("zeros", ["unlikely", "impossible"])
 def test_zeros_mean_what_is_said(zeros: str) -> None:
-    ends = [helper.make_tensor_value_info(name, 1, ["n", 4]) for name in ("x", "scores")]
+    ends = [
+        helper.make_tensor_value_info(name, 1, ["n", 4]) for name in ("x", "scores")
+    ]
     graph = helper.make_graph(
         [helper.make_node("Identity", ["x"], ["scores"])], "net", ends[:1], ends[1:]
     )
-    net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    net = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     calibrator = fitted("temps", 4)
     rows = np.array([[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4]], np.float32)
     model = attach(net, calibrator, scores="probabilities", zeros=zeros)

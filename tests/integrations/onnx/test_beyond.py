@@ -27,18 +27,31 @@ def run(model: Any, **feed: Any) -> Any:
 def test_several_labels(rounded: bool, tmp_path: Path) -> None:
     scores, labels = tags(600)
     if rounded:
-        scores = hokical.from_binary_probabilities(np.round(1.0 / (1.0 + np.exp(-scores)), 2))
+        scores = hokical.from_binary_probabilities(
+            np.round(1.0 / (1.0 + np.exp(-scores)), 2)
+        )
     cal = hokical.MultilabelCalibrator().fit(scores, labels)
     rows = np.concatenate([scores[:50], [[-np.inf] * 12, [np.inf] * 12]])
     model = onnx.export(cal, tmp_path / "cal.onnx", input_dtype="float64")
     assert (tmp_path / "cal.onnx").stat().st_size > 0
-    np.testing.assert_allclose(run(model, scores=rows), cal.predict_proba(rows), rtol=1e-12)
-    for options in ({}, {"precision": "float32"}, {"opset": 13}, {"input_dtype": "float16"}):
+    np.testing.assert_allclose(
+        run(model, scores=rows), cal.predict_proba(rows), rtol=1e-12
+    )
+    for options in (
+        {},
+        {"precision": "float32"},
+        {"opset": 13},
+        {"input_dtype": "float16"},
+    ):
         model = onnx.export(cal, **options)
         given = rows.astype(options.get("input_dtype", "float32"))
-        np.testing.assert_allclose(run(model, scores=given), cal.predict_proba(given), atol=1e-6)
+        np.testing.assert_allclose(
+            run(model, scores=given), cal.predict_proba(given), atol=1e-6
+        )
         assert onnx.check(model, cal).agrees
-    assert np.isnan(run(onnx.export(cal), scores=np.full((1, 12), np.nan, np.float32))).all()
+    assert np.isnan(
+        run(onnx.export(cal), scores=np.full((1, 12), np.nan, np.float32))
+    ).all()
     with pytest.raises(
         ValueError, match="`probabilities` and `support` are for calibrators of log"
     ):
@@ -62,7 +75,9 @@ def test_confidences(columns: int, monotone: bool) -> None:
         assert cal.rule_.coding is not None
         own = {
             name: np.resize(column, 201)
-            for name, column in zip(cal.rule_.coding.columns, (subject, other), strict=False)
+            for name, column in zip(
+                cal.rule_.coding.columns, (subject, other), strict=False
+            )
         }
         own[cal.rule_.coding.columns[0]][::5] = "nowhere"
         feed = {"groups": cal.group_codes(own)}

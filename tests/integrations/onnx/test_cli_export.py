@@ -55,7 +55,10 @@ def test_options_and_json(saved, tmp_path):
     assert told["largest_difference"] < 1e-4
     unchecked = json.loads(command(saved, "-o", output, "--no-check", "--json").stdout)
     assert "check" not in unchecked
-    assert unchecked["outputs"] == ["labels int64 (batch)", "confidence float32 (batch)"]
+    assert unchecked["outputs"] == [
+        "labels int64 (batch)",
+        "confidence float32 (batch)",
+    ]
     fitted("temps", 4).save(saved)
     plain = command(saved, "-o", output, "--no-proba", "--json")
     assert len(json.loads(plain.stdout)["outputs"]) == 2
@@ -66,7 +69,10 @@ def test_attach(saved, tmp_path):
     onnx.save(network(names=("a", "b")), net)
     done = command(saved, "-o", output, "--attach", net, "--scores", "b")
     assert done.exit_code == 0, done.stderr
-    assert "a float32 (n, 4), b float32 (n, 4), labels int64 (n), confidence" in done.stdout
+    assert (
+        "a float32 (n, 4), b float32 (n, 4), labels int64 (n), confidence"
+        in done.stdout
+    )
     assert "0 labels differ" in done.stdout
     assert onnx.load(output) == attach(net, fitted("hoki", 4), output="b")
     assert check(output, fitted("hoki", 4)).agrees
@@ -83,7 +89,9 @@ def test_a_network_that_cannot_be_run_is_written_all_the_same(saved, tmp_path):
     assert output.exists()
 
 
-def test_an_opset_too_new_for_the_runtime_is_written_all_the_same(saved, tmp_path, monkeypatch):
+def test_an_opset_too_new_for_the_runtime_is_written_all_the_same(
+    saved, tmp_path, monkeypatch
+):
     def refuse(*args, **options):
         raise RuntimeError("Too\nnew")
 
@@ -92,8 +100,13 @@ def test_an_opset_too_new_for_the_runtime_is_written_all_the_same(saved, tmp_pat
     done = command(saved, "-o", output, "--opset", onnx.defs.onnx_opset_version())
     assert done.exit_code == 0, done.stderr
     assert f"written to  {output}" in done.stdout
-    assert f"not run: onnxruntime {onnxruntime.__version__} cannot load it: Too new" in done.stdout
-    assert onnx.load(output) == export(fitted("hoki", 4), opset=onnx.defs.onnx_opset_version())
+    assert (
+        f"not run: onnxruntime {onnxruntime.__version__} cannot load it: Too new"
+        in done.stdout
+    )
+    assert onnx.load(output) == export(
+        fitted("hoki", 4), opset=onnx.defs.onnx_opset_version()
+    )
 
 
 def test_scores_before_a_softmax_called_logits(saved, tmp_path):
@@ -115,8 +128,9 @@ def test_a_softmax_is_warned_of_in_options(saved, tmp_path):
     done = command(saved, "-o", output, "--attach", net)
     assert done.exit_code == 0
     assert done.stderr == (
-        "Warning: 'scores' comes from a softmax or sigmoid, so it holds probabilities, and is "
-        "taken for logits. Pass --probabilities, or the name of the logits as --scores.\n"
+        "Warning: 'scores' comes from a softmax or sigmoid, so it holds probabilities, "
+        "and is taken for logits. Pass --probabilities, or the name of the logits as "
+        "--scores.\n"
     )
 
 
@@ -133,15 +147,30 @@ def test_errors(saved, tmp_path):
     net = tmp_path / "net.onnx"
     onnx.save(network(names=("a", "b")), net)
     cases = [
-        ((saved, "-o", tmp_path / "cal.txt"), "expected an output name that ends in .onnx"),
-        ((tmp_path / "absent.json", "-o", output), "expected a calibrator file; cannot be read"),
+        (
+            (saved, "-o", tmp_path / "cal.txt"),
+            "expected an output name that ends in .onnx",
+        ),
+        (
+            (tmp_path / "absent.json", "-o", output),
+            "expected a calibrator file; cannot be read",
+        ),
         ((saved, "-o", output, "--opset", 3), "`opset` must be from 13 to"),
         ((saved, "-o", output, "--scores", "a"), "--scores: only goes with --attach"),
-        ((saved, "-o", output, "--probabilities"), "--probabilities: only goes with --attach"),
-        ((saved, "-o", output, "--attach", tmp_path / "no.onnx"), "there is no such file"),
+        (
+            (saved, "-o", output, "--probabilities"),
+            "--probabilities: only goes with --attach",
+        ),
+        (
+            (saved, "-o", output, "--attach", tmp_path / "no.onnx"),
+            "there is no such file",
+        ),
         ((saved, "-o", output, "--attach", saved), "`model` must be an ONNX file"),
         ((saved, "-o", output, "--attach", net), "--scores must say which output"),
-        ((saved, "-o", output, "--attach", net, "--opset", 17), "the classifier has its own"),
+        (
+            (saved, "-o", output, "--attach", net, "--opset", 17),
+            "the classifier has its own",
+        ),
         ((saved, "-o", net, "--attach", net, "--scores", "a"), "is an input too"),
     ]
     for words, message in cases:
@@ -154,5 +183,7 @@ def test_errors(saved, tmp_path):
 def test_the_method_is_that_of_the_fit(tmp_path):
     logits, labels, site = world(2000, 0)
     hokical.auto(logits, labels, groups=site).save(tmp_path / "cal.json")
-    done = command(tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--no-check", "--json")
+    done = command(
+        tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--no-check", "--json"
+    )
     assert json.loads(done.stdout)["method"] == "auto"

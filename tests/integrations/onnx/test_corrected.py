@@ -1,4 +1,6 @@
-"""Graphs of the default's rules and of adaptive scaling, in every form that their fits have."""
+"""Graphs of the default's rules and of adaptive scaling, in every form that their
+fits have.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def make_auto(base: str, corrected: bool, floor: float, keep_labels: bool) -> Ru
 
 
 def assert_same(rule: Rule, dtype: type) -> None:
-    """Labels are equal, and numbers to rounding, in rows of every kind; the file is checked."""
+    """Labels are equal, and numbers to rounding, in rows of every kind; the file is
+    checked.
+    """
     calibrator = from_rule(rule, N_CLASSES)
     model = export(calibrator, input_dtype=np.dtype(dtype).name, probabilities=True)
     rows = hard_rows(N_CLASSES, 3, dtype)
@@ -71,7 +75,9 @@ def test_the_default(base: str, corrected: bool, dtype: type) -> None:
 
 
 @pytest.mark.sample(0)
-@pytest.mark.parametrize(("base", "keep_labels"), [*zip(BASES, (True, False, True), strict=True)])
+@pytest.mark.parametrize(
+    ("base", "keep_labels"), [*zip(BASES, (True, False, True), strict=True)]
+)
 def test_the_default_with_a_floor(base: str, keep_labels: bool) -> None:
     assert_same(make_auto(base, True, 1e-4, keep_labels), np.float32)
 
@@ -95,7 +101,9 @@ def test_fits_have_these_forms() -> None:
 
 @pytest.fixture(scope="module")
 def many() -> tuple[Any, np.ndarray]:
-    """The default of 40 classes, some of which are too seldom predicted, and new logits."""
+    """The default of 40 classes, some of which are too seldom predicted, and new
+    logits.
+    """
     logits, labels = synthetic_logits(3000, 40, seed=0)
     logits[:, :10] -= 3.0
     logits *= np.where(np.arange(3000) % 2, 0.3, 1.0)[:, None]
@@ -147,7 +155,11 @@ def test_groups_and_a_correction() -> None:
 @pytest.mark.parametrize("method", ["adaptive", "auto"])
 def test_label_sets(method: str) -> None:
     calibrator = make(method).fit(*synthetic_logits(600, 5, seed=0))
-    calibrator = with_sets(calibrator.certify(*synthetic_logits(900, 5, seed=1)), coverage=0.9)
+    calibrator = with_sets(
+        calibrator.certify(*synthetic_logits(900, 5, seed=1)), coverage=0.9
+    )
     rows = hard_rows(5, 1)
     found = run(export(calibrator), logits=rows)["members"]
-    np.testing.assert_array_equal(found, calibrator.predict_set(rows, coverage=0.9).members)
+    np.testing.assert_array_equal(
+        found, calibrator.predict_set(rows, coverage=0.9).members
+    )

@@ -63,7 +63,9 @@ def exported(method: str, n_classes: int) -> Any:
 
 
 def test_every_method_of_the_registry_is_here():
-    """Those for two classes are below, as rules; those of other packages have their own tests."""
+    """Those for two classes are below, as rules; those of other packages have their
+    own tests.
+    """
     several = [name for name in BUILT_IN if not make(name).method.binary_only]
     assert {name for name, _ in METHODS.values()} == {*several, *AUTOMATIC}
 
@@ -159,7 +161,10 @@ def test_rules_with_random_numbers(name, seed):
     model = export(calibrator, input_dtype=rows.dtype.name, probabilities=True)
     found = run(model, logits=rows)
     np.testing.assert_array_equal(found["labels"], calibrator.predict(rows))
-    confidence, proba = calibrator.predict_confidence(rows), calibrator.predict_proba(rows)
+    confidence, proba = (
+        calibrator.predict_confidence(rows),
+        calibrator.predict_proba(rows),
+    )
     np.testing.assert_allclose(found["confidence"], confidence, atol=ROUNDING)
     np.testing.assert_allclose(found["probabilities"], proba, atol=2 * ROUNDING)
 
@@ -170,7 +175,10 @@ def test_opsets(opset):
     model = export(fitted("hoki_uniform", 12), opset=opset, probabilities=True)
     assert model.opset_import[0].version == opset
     rows = hard_rows(12, 2)
-    assert differences(fitted("hoki_uniform", 12), run(model, logits=rows), rows)[1] < ROUNDING
+    assert (
+        differences(fitted("hoki_uniform", 12), run(model, logits=rows), rows)[1]
+        < ROUNDING
+    )
 
 
 @pytest.mark.slow
@@ -187,7 +195,9 @@ def test_float16_logits(method):
 @pytest.mark.slow
 def test_what_was_loaded_is_exported(tmp_path):
     fitted("hoki", 12).save(tmp_path / "cal.json")
-    assert export(load(tmp_path / "cal.json"), probabilities=True) == exported("hoki", 12)
+    assert export(load(tmp_path / "cal.json"), probabilities=True) == exported(
+        "hoki", 12
+    )
 
 
 def test_labels_are_the_first_of_equals_among_many():
@@ -255,7 +265,9 @@ def test_too_many_draws_are_refused(monkeypatch):
     floored = copy(plain)
     floored.rule_ = FlooredRule(0.01, plain.rule_)
     for calibrator in (plain, floored):
-        with pytest.raises(ValueError, match=r"draws of 12 classes, 1,800 numbers. Fit with"):
+        with pytest.raises(
+            ValueError, match=r"draws of 12 classes, 1,800 numbers. Fit with"
+        ):
             export(calibrator)
 
 

@@ -21,8 +21,12 @@ from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 
 
-def traced(function: Callable[[Any, Any], Any], x: np.ndarray) -> tuple[np.ndarray, Any]:
-    """What a graph of function(namespace, x) gives, with an open first length; and the graph."""
+def traced(
+    function: Callable[[Any, Any], Any], x: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """What a graph of function(namespace, x) gives, with an open first length; and
+    the graph.
+    """
     given = ndonnx.argument(shape=("n", *x.shape[1:]), dtype=x.dtype.name)
     model = ndonnx.build({"x": given}, {"y": function(BACKEND.namespace(given), given)})
     return run(model, x=x)["y"], model
@@ -82,7 +86,9 @@ def test_matmul_and_take(n):
 
 def test_isfinite():
     x = np.array([0.0, -1e308, np.inf, -np.inf, np.nan])
-    np.testing.assert_array_equal(traced(lambda xp, x: xp.isfinite(x), x)[0], np.isfinite(x))
+    np.testing.assert_array_equal(
+        traced(lambda xp, x: xp.isfinite(x), x)[0], np.isfinite(x)
+    )
 
 
 def test_constants_stay_numpy_arrays_until_they_meet_a_traced_one():
@@ -94,15 +100,22 @@ def test_constants_stay_numpy_arrays_until_they_meet_a_traced_one():
         return xp.concat([x, 2.0 * beside[1:, ...] - 1.0 + 0.0 * x], axis=0)
 
     x = np.ones((1, 3))
-    np.testing.assert_array_equal(traced(work, x)[0], np.concatenate([x, 2 * table[1:] - 1]))
+    np.testing.assert_array_equal(
+        traced(work, x)[0], np.concatenate([x, 2 * table[1:] - 1])
+    )
 
 
 def test_a_calibrator_in_a_graph_of_ones_own():
     """Traced arrays are arrays like any others: float32 in, float32 out."""
     logits, labels = synthetic_logits(300, 4, seed=0)
-    calibrator, rows = TemperatureScaling().fit(logits, labels), logits[:9].astype(np.float32)
+    calibrator, rows = (
+        TemperatureScaling().fit(logits, labels),
+        logits[:9].astype(np.float32),
+    )
     found, _ = traced(lambda xp, x: calibrator.predict_confidence(2.0 * x), rows)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, calibrator.predict_confidence(2.0 * rows), atol=1e-7)
+    np.testing.assert_allclose(
+        found, calibrator.predict_confidence(2.0 * rows), atol=1e-7
+    )
     given = ndonnx.argument(shape=("n", 4), dtype="float32")
     assert backend_of(given) is BACKEND

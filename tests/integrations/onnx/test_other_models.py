@@ -1,4 +1,6 @@
-"""What other people's models may hold: inner names, graphs in nodes, weights elsewhere, opsets."""
+"""What other people's models may hold: inner names, graphs in nodes, weights
+elsewhere, opsets.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,24 @@ pytest.importorskip("ndonnx")
 from hokical.integrations.onnx import NotRunnable, attach, check, export  # noqa: E402
 from hokical.integrations.onnx import models as models  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, run  # noqa: E402
-from tests.integrations.onnx.test_attach import FLOAT, helper, inputs, network, numpy_helper  # noqa: E402
+from tests.integrations.onnx.test_attach import (  # noqa: E402
+    FLOAT,
+    helper,
+    inputs,
+    network,
+    numpy_helper,
+)
 
 BFLOAT16 = onnx.TensorProto.BFLOAT16
 
 
-def model_of(nodes, *, kind: int = FLOAT, shape=("n", 4), opset: int = 17, domain: str = ""):
+def model_of(
+    nodes, *, kind: int = FLOAT, shape=("n", 4), opset: int = 17, domain: str = ""
+):
     """x -> nodes -> scores, both of one type and shape."""
-    ends = [helper.make_tensor_value_info(name, kind, shape) for name in ("x", "scores")]
+    ends = [
+        helper.make_tensor_value_info(name, kind, shape) for name in ("x", "scores")
+    ]
     graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
     imports = [helper.make_opsetid(domain, opset)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
@@ -38,9 +50,14 @@ def test_scores_within_the_model_may_have_any_name(inner):
 
 
 def branching(inner: str, *, depth: int = 1):
-    """scores = x from an If whose branches, `depth` deep, hold a tensor of the given name."""
+    """scores = x from an If whose branches, `depth` deep, hold a tensor of the given
+    name.
+    """
     out = helper.make_tensor_value_info("o", FLOAT, ("n", 4))
-    nodes = [helper.make_node("Neg", ["x"], [inner]), helper.make_node("Neg", [inner], ["o"])]
+    nodes = [
+        helper.make_node("Neg", ["x"], [inner]),
+        helper.make_node("Neg", [inner], ["o"]),
+    ]
     for level in range(depth):
         branches = {
             f"{name}_branch": helper.make_graph(nodes, f"{name}{level}", [], [out])
@@ -48,8 +65,12 @@ def branching(inner: str, *, depth: int = 1):
         }
         out = helper.make_tensor_value_info(f"o{level}", FLOAT, ("n", 4))
         nodes = [helper.make_node("If", ["yes"], [f"o{level}"], **branches)]
-    yes = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
-    return model_of([yes, *nodes, helper.make_node("Identity", [f"o{depth - 1}"], ["scores"])])
+    yes = helper.make_node(
+        "Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True))
+    )
+    return model_of(
+        [yes, *nodes, helper.make_node("Identity", [f"o{depth - 1}"], ["scores"])]
+    )
 
 
 @pytest.mark.sample(2)
@@ -69,14 +90,24 @@ def test_a_tensor_within_a_subgraph_cannot_be_calibrated():
 
 def test_weights_that_were_not_loaded_are_refused(tmp_path):
     path = tmp_path / "net.onnx"
-    onnx.save(network(), path, save_as_external_data=True, location="net.data", size_threshold=0)
+    onnx.save(
+        network(),
+        path,
+        save_as_external_data=True,
+        location="net.data",
+        size_threshold=0,
+    )
     without = onnx.load(path, load_external_data=False)
     for work in (attach, check):
-        with pytest.raises(ValueError, match="Give the path, or load it with its external data"):
+        with pytest.raises(
+            ValueError, match="Give the path, or load it with its external data"
+        ):
             work(without, fitted("temps", 4))
     both = attach(path, fitted("temps", 4), tmp_path / "both.onnx")
     (tmp_path / "net.data").unlink()
-    assert check(tmp_path / "both.onnx", fitted("temps", 4)) == check(both, fitted("temps", 4))
+    assert check(tmp_path / "both.onnx", fitted("temps", 4)) == check(
+        both, fitted("temps", 4)
+    )
     with pytest.raises(ValueError, match="`model` must lie beside its external data"):
         attach(path, fitted("temps", 4))
 
@@ -102,7 +133,8 @@ def test_the_other_name_of_the_default_domain(opset):
 
 def test_an_opset_older_than_13_is_refused():
     with pytest.raises(
-        ValueError, match=r"opset of `model` must be from 13 to.*got 12.*convert_version"
+        ValueError,
+        match=r"opset of `model` must be from 13 to.*got 12.*convert_version",
     ):
         attach(network(opset=12), fitted("hoki", 4))
 
@@ -110,7 +142,9 @@ def test_an_opset_older_than_13_is_refused():
 def test_an_opset_newer_than_onnx_knows():
     newest = onnx.defs.onnx_opset_version()
     net = model_of([helper.make_node("Neg", ["x"], ["scores"])], opset=newest + 1)
-    with pytest.raises(ValueError, match=f"must be from 13 to {newest}.*got {newest + 1}"):
+    with pytest.raises(
+        ValueError, match=f"must be from 13 to {newest}.*got {newest + 1}"
+    ):
         attach(net, fitted("temps", 4))
 
 
@@ -122,7 +156,9 @@ def test_what_the_runtime_does_not_know_is_not_run():
 
 
 def test_scores_that_are_no_numbers_are_not_compared():
-    model = attach(model_of([helper.make_node("Log", ["x"], ["scores"])]), fitted("temps", 4))
+    model = attach(
+        model_of([helper.make_node("Log", ["x"], ["scores"])]), fitted("temps", 4)
+    )
     with pytest.raises(NotRunnable, match="NaN or infinite scores for made-up inputs"):
         check(model, fitted("temps", 4))
 

@@ -1,4 +1,6 @@
-"""Real logits of 10, 100 and 1000 classes with every method: the graph says what NumPy says."""
+"""Real logits of 10, 100 and 1000 classes with every method: the graph says what
+NumPy says.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,20 @@ from hokical.integrations.onnx import export  # noqa: E402
 from tests.conftest import read_pair, real_logits  # noqa: E402
 from tests.integrations.onnx.helpers import METHODS, differences, fit, run  # noqa: E402
 
-SETS = {"cifar10_resnet110": 10, "cifar100_wrn28_10": 100, "imagenet_efficientnet_lite0_val": 1000}
+SETS = {
+    "cifar10_resnet110": 10,
+    "cifar100_wrn28_10": 100,
+    "imagenet_efficientnet_lite0_val": 1000,
+}
 #: The fewest and the most classes first.
-NAMES = [pytest.param(name, marks=pytest.mark.slow if SETS[name] == 100 else ()) for name in SETS]
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if SETS[name] == 100 else ())
+    for name in SETS
+]
 #: Fits that take long with more classes than this.
 MOST_CLASSES = {"irova_ts": 200, "vecs": 200, "auto": 20}
-#: Uniform noise that reaches hundreds of classes: a row can move by one of Hoki's 65,536 levels.
+#: Uniform noise that reaches hundreds of classes: a row can move by one of Hoki's
+#: 65,536 levels.
 ONE_LEVEL = 2e-5
 
 

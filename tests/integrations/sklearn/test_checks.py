@@ -11,7 +11,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from hokical import Gaussian
 from hokical.calibrators import Calibrator, make, method_names
 
-_INDICES = "labels are column indices of the logits; the check has more labels than columns"
+_INDICES = (
+    "labels are column indices of the logits; the check has more labels than columns"
+)
 _NAMES = "the arguments are called `logits` and `labels`, not `X` and `y`"
 #: The checks that cannot hold, and why; docs/scikit-learn.md has the same table.
 CANNOT_HOLD = {
@@ -38,11 +40,15 @@ CALIBRATORS = [
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda cal: cal.name)
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks(calibrator: Calibrator) -> None:
-    found = check_estimator(calibrator, expected_failed_checks=CANNOT_HOLD, on_skip=None)
+    found = check_estimator(
+        calibrator, expected_failed_checks=CANNOT_HOLD, on_skip=None
+    )
     assert sum(one["status"] == "passed" for one in found) >= 30
 
 
 def test_the_documentation_lists_what_cannot_hold() -> None:
     page = Path(__file__).parents[3] / "docs" / "scikit-learn.md"
-    listed = set(re.findall(r"check_\w+", page.read_text(encoding="utf-8"))) - {"check_estimator"}
+    listed = set(re.findall(r"check_\w+", page.read_text(encoding="utf-8"))) - {
+        "check_estimator"
+    }
     assert listed == set(CANNOT_HOLD)

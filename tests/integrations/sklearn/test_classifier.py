@@ -15,7 +15,12 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_iris,
+    load_wine,
+    make_classification,
+)
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
@@ -49,7 +54,9 @@ METHODS = method_names(3)
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Problems of a hundred rows are slower with more threads, by far on a busy machine."""
+    """Problems of a hundred rows are slower with more threads, by far on a busy
+    machine.
+    """
     with threadpool_limits(1):
         yield
 
@@ -60,8 +67,8 @@ def _one_thread() -> Iterator[None]:
 def check_cases() -> Iterator[object]:
     """Decision scores with the default, log-probabilities with temperature scaling.
 
-    All checks but one: weights train the estimator alone, so a row of weight 2 is not the same as
-    a repeated row, which also counts twice in the calibration.
+    All checks but one: weights train the estimator alone, so a row of weight 2 is not
+    the same as a repeated row, which also counts twice in the calibration.
     """
     for model in (
         CalibratedClassifier(LogisticRegression(), cv=3),
@@ -71,7 +78,9 @@ def check_cases() -> Iterator[object]:
             name = getattr(check, "func", check).__name__
             if "sample_weight_equivalence" in name:
                 continue
-            yield pytest.param(instance, check, id=f"{type(model.estimator).__name__}-{name}")
+            yield pytest.param(
+                instance, check, id=f"{type(model.estimator).__name__}-{name}"
+            )
 
 
 @pytest.mark.sample(40)
@@ -159,7 +168,9 @@ def test_is_the_pooled_held_out_logits_and_one_refit() -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_overconfident_classifier_becomes_honest() -> None:
-    X, y = make_classification(4000, 30, n_informative=5, n_redundant=20, random_state=0)
+    X, y = make_classification(
+        4000, 30, n_informative=5, n_redundant=20, random_state=0
+    )
     alone = GaussianNB().fit(X[::2], y[::2])
     model = CalibratedClassifier(GaussianNB()).fit(X[::2], y[::2])
     right = alone.predict(X[1::2]) == y[1::2]
@@ -172,7 +183,13 @@ def test_overconfident_classifier_becomes_honest() -> None:
 def imbalanced() -> tuple[np.ndarray, np.ndarray]:
     """Six positives in a hundred."""
     X, y = make_classification(
-        4000, 10, n_informative=5, weights=[0.94], flip_y=0.01, class_sep=0.7, random_state=0
+        4000,
+        10,
+        n_informative=5,
+        weights=[0.94],
+        flip_y=0.01,
+        class_sep=0.7,
+        random_state=0,
     )
     return X, y
 
@@ -180,7 +197,9 @@ def imbalanced() -> tuple[np.ndarray, np.ndarray]:
 def test_a_balanced_model_keeps_its_ranking_and_gets_the_true_share(
     imbalanced: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Its labels are far from the most likely class, and no probability is bent towards them."""
+    """Its labels are far from the most likely class, and no probability is bent
+    towards them.
+    """
     X, y = imbalanced
     balanced = LogisticRegression(class_weight="balanced")
     alone = clone(balanced).fit(X[::2], y[::2])
@@ -192,13 +211,17 @@ def test_a_balanced_model_keeps_its_ranking_and_gets_the_true_share(
     assert roc_auc_score(y[1::2], proba[:, 1]) > auc - 0.005
     assert proba[:, 1].mean() == pytest.approx(y[1::2].mean(), abs=0.015)
     peer = CalibratedClassifierCV(balanced, ensemble=False).fit(X[::2], y[::2])
-    assert log_loss(y[1::2], proba) < 1.02 * log_loss(y[1::2], peer.predict_proba(X[1::2]))
+    assert log_loss(y[1::2], proba) < 1.02 * log_loss(
+        y[1::2], peer.predict_proba(X[1::2])
+    )
     np.testing.assert_array_equal(model.predict(X[1::2]), proba.argmax(axis=1))
     np.testing.assert_array_equal(model.predict_confidence(X[1::2]), proba.max(axis=1))
     own = alone.predict(X[1::2])
     np.testing.assert_array_equal(keeping.predict(X[1::2]), own)
     expected = proba[np.arange(own.size), own]
-    np.testing.assert_allclose(keeping.predict_confidence(X[1::2]), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        keeping.predict_confidence(X[1::2]), expected, rtol=1e-12
+    )
 
 
 def test_an_ensemble_is_the_mean_of_calibrated_folds() -> None:
@@ -222,7 +245,9 @@ def test_an_ensemble_is_the_mean_of_calibrated_folds() -> None:
 def test_an_ensemble_is_the_default_and_can_be_certified(
     hard: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    X, y = make_classification(1500, 8, n_informative=4, n_classes=3, class_sep=0.7, random_state=3)
+    X, y = make_classification(
+        1500, 8, n_informative=4, n_classes=3, class_sep=0.7, random_state=3
+    )
     fit, held, new = (np.arange(len(y)) % 3 == k for k in range(3))
     model = CalibratedClassifier(GaussianNB(), method="temps").fit(X[fit], y[fit])
     assert len(model.models_) == 5
@@ -235,12 +260,18 @@ def test_an_ensemble_is_the_default_and_can_be_certified(
     assert sets.members[np.arange(new.sum()), truth].mean() > 0.85
     found = model.predict_or_abstain(X[new], risk=0.4)
     np.testing.assert_array_equal(found.labels, model.predict(X[new]))
-    np.testing.assert_allclose(found.confidence, model.predict_confidence(X[new]), rtol=1e-9)
+    np.testing.assert_allclose(
+        found.confidence, model.predict_confidence(X[new]), rtol=1e-9
+    )
     assert model.predict_interval(X[new]).shape == (new.sum(), 2)
     assert set(found.labels_or(None)) == {None, *model.classes_}
     of_last = model.predict_interval(X[new], label=model.classes_[-1])
-    np.testing.assert_array_less(of_last[:, 0] - 1e-9, model.predict_proba(X[new])[:, -1])
-    np.testing.assert_array_less(model.predict_proba(X[new])[:, -1], of_last[:, 1] + 1e-9)
+    np.testing.assert_array_less(
+        of_last[:, 0] - 1e-9, model.predict_proba(X[new])[:, -1]
+    )
+    np.testing.assert_array_less(
+        model.predict_proba(X[new])[:, -1], of_last[:, 1] + 1e-9
+    )
     for one in ({"keep_labels": True}, {"ensemble": False}):
         assert len(clone(model).set_params(**one).fit(X[fit], y[fit]).models_) == 1
     assert len(clone(model).fit(*hard).models_) == 1  # 400 examples
@@ -255,20 +286,35 @@ def test_the_reason_of_the_default_is_that_of_its_models(
     model = CalibratedClassifier(GaussianNB(), ensemble=False).fit(X, y)
     assert model.reason_ == model.calibrator_.reason_
     assert isinstance(CalibratedClassifier(GaussianNB()).fit(X, y).reason_, str)
-    assert not hasattr(CalibratedClassifier(GaussianNB(), method="temps").fit(X, y), "reason_")
+    assert not hasattr(
+        CalibratedClassifier(GaussianNB(), method="temps").fit(X, y), "reason_"
+    )
 
 
 @pytest.mark.slow
 def test_class_weighted_trees_are_level_with_scikit_learn() -> None:
-    """Log loss at most 0.0005 behind its default, the share of a rare class within 8 %."""
+    """Log loss at most 0.0005 behind its default, the share of a rare class within 8
+    %.
+    """
     X, y = make_classification(
-        6000, 12, n_informative=8, weights=[0.97], flip_y=0.02, class_sep=0.8, random_state=0
+        6000,
+        12,
+        n_informative=8,
+        weights=[0.97],
+        flip_y=0.02,
+        class_sep=0.8,
+        random_state=0,
     )
-    trees = HistGradientBoostingClassifier(class_weight="balanced", max_iter=30, random_state=0)
+    trees = HistGradientBoostingClassifier(
+        class_weight="balanced", max_iter=30, random_state=0
+    )
     loss, share = {}, {}
     for kind in (CalibratedClassifierCV, CalibratedClassifier):
         proba = kind(trees).fit(X[:3000], y[:3000]).predict_proba(X[3000:])
-        loss[kind], share[kind] = log_loss(y[3000:], proba), proba[:, 1].mean() / y[3000:].mean()
+        loss[kind], share[kind] = (
+            log_loss(y[3000:], proba),
+            proba[:, 1].mean() / y[3000:].mean(),
+        )
     assert loss[CalibratedClassifier] < loss[CalibratedClassifierCV] + 0.0005
     assert abs(share[CalibratedClassifier] - 1.0) < 0.08
 
@@ -276,7 +322,9 @@ def test_class_weighted_trees_are_level_with_scikit_learn() -> None:
 # --- probabilities of zero
 
 
-def test_a_probability_of_zero_is_not_impossible(hard: tuple[np.ndarray, np.ndarray]) -> None:
+def test_a_probability_of_zero_is_not_impossible(
+    hard: tuple[np.ndarray, np.ndarray],
+) -> None:
     X, y = hard
     tree = DecisionTreeClassifier(random_state=0)  # says 0 or 1, and is often wrong
     model = single(tree, method="temps").fit(X[::2], y[::2])
@@ -310,7 +358,9 @@ def test_probabilities_above_one_by_rounding_are_taken() -> None:
 
 
 def rare(n_rare: int) -> tuple[np.ndarray, np.ndarray]:
-    """Iris in random order with few examples of the third class, and a class the model mixes up."""
+    """Iris in random order with few examples of the third class, and a class the
+    model mixes up.
+    """
     X, y = load_iris(return_X_y=True)
     keep = np.concatenate([np.arange(100), 100 + np.arange(n_rare)])
     keep = np.random.default_rng(0).permutation(keep)
@@ -324,9 +374,13 @@ def rare(n_rare: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
 def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None:
-    """When it is held out no model knows it; it must not poison what is learned of the others."""
+    """When it is held out no model knows it; it must not poison what is learned of
+    the others.
+    """
     X, y = rare(1)
-    with pytest.warns(UserWarning, match="1 of 101 held-out examples .* lacks their class"):
+    with pytest.warns(
+        UserWarning, match="1 of 101 held-out examples .* lacks their class"
+    ):
         model = CalibratedClassifier(estimator, method=method).fit(X, y)
     assert model.n_calibration_ == 100
     proba = model.predict_proba(X)
@@ -334,14 +388,20 @@ def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None
     assert np.isfinite(proba).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-9)
     common = y != "c"
-    without = quiet_fit(CalibratedClassifier(estimator, method=method), X[common], y[common])
+    without = quiet_fit(
+        CalibratedClassifier(estimator, method=method), X[common], y[common]
+    )
     gap = model.predict_confidence(X[common]) - without.predict_confidence(X[common])
     assert abs(gap.mean()) < 0.05
 
 
 def test_folds_that_lack_a_class() -> None:
-    X, y = load_iris(return_X_y=True)  # sorted by class, so each fold lacks the class it tests
-    with pytest.raises(ValueError, match=r"150 of 150 held-out examples .* stratified splitter"):
+    X, y = load_iris(
+        return_X_y=True
+    )  # sorted by class, so each fold lacks the class it tests
+    with pytest.raises(
+        ValueError, match=r"150 of 150 held-out examples .* stratified splitter"
+    ):
         CalibratedClassifier(GaussianNB(), cv=KFold(3)).fit(X, y)
 
 
@@ -364,7 +424,9 @@ def test_a_fold_with_one_class_is_left_out() -> None:
 def test_prefit_and_frozen_are_the_same() -> None:
     X, y = load_wine(return_X_y=True)
     fitted = GaussianNB().fit(X[::2], y[::2])
-    prefit = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[1::2], y[1::2])
+    prefit = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(
+        X[1::2], y[1::2]
+    )
     frozen = clone(CalibratedClassifier(FrozenEstimator(fitted), method="temps"))
     frozen.fit(X[1::2], y[1::2])
     assert prefit.estimator_ is fitted
@@ -377,7 +439,9 @@ def test_prefit_knows_classes_that_the_calibration_data_lacks() -> None:
     noisy = X + np.random.default_rng(0).normal(size=X.shape)
     fitted = GaussianNB().fit(X, y)
     some = y > 0
-    model = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(noisy[some], y[some])
+    model = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(
+        noisy[some], y[some]
+    )
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(X).shape == (150, 3)
     with pytest.raises(
@@ -434,11 +498,16 @@ def test_pipeline_search_and_scores() -> None:
         search = GridSearchCV(pipeline, grid, cv=2, scoring="neg_log_loss").fit(X, y)
         assert cross_val_score(pipeline, X, y, cv=3, scoring="roc_auc").min() > 0.95
         names = GridSearchCV(
-            model, {"method": ["temps", make("hoki", n_bins=5)]}, cv=2, scoring="neg_brier_score"
+            model,
+            {"method": ["temps", make("hoki", n_bins=5)]},
+            cv=2,
+            scoring="neg_brier_score",
         ).fit(X, y)
     assert search.predict_proba(X).shape == (569, 2)
     assert names.best_estimator_.score(X, y) > 0.9
-    assert not hasattr(model.method, "table_"), "the calibrator handed in must stay as it was"
+    assert not hasattr(model.method, "table_"), (
+        "the calibrator handed in must stay as it was"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -452,7 +521,9 @@ def test_data_frames() -> None:
     assert model.classes_.tolist() == ["barbera", "barolo", "grignolino"]
     twin = CalibratedClassifier(GaussianNB(), cv=3)
     twin.fit(X.to_numpy(), named.to_numpy())
-    np.testing.assert_array_equal(model.predict_proba(X), twin.predict_proba(X.to_numpy()))
+    np.testing.assert_array_equal(
+        model.predict_proba(X), twin.predict_proba(X.to_numpy())
+    )
     with pytest.raises(ValueError, match="feature names"):
         model.predict(X.rename(columns={"alcohol": "spirit"}))
     assert not hasattr(model.fit(X.to_numpy(), y), "feature_names_in_")
@@ -462,7 +533,9 @@ def test_missing_values_and_categories_are_the_estimators_business() -> None:
     X, y = load_wine(return_X_y=True, as_frame=True)
     X = X.mask(np.random.default_rng(0).random(X.shape) < 0.2)
     X["kind"] = pd.Categorical(np.where(y == 1, "u", "v"))
-    inner = HistGradientBoostingClassifier(max_iter=5, categorical_features="from_dtype")
+    inner = HistGradientBoostingClassifier(
+        max_iter=5, categorical_features="from_dtype"
+    )
     model = single(inner, method="temps", cv=3).fit(X, y)
     assert model.score(X, y) > 0.9
 
@@ -473,7 +546,10 @@ def test_sparse_text_and_kernels() -> None:
     dense = single(linear, method="temps").fit(X, y)
     thin = single(linear, method="temps").fit(sparse.csr_array(X), y)
     np.testing.assert_allclose(
-        thin.predict_proba(sparse.csr_array(X)), dense.predict_proba(X), rtol=1e-3, atol=1e-6
+        thin.predict_proba(sparse.csr_array(X)),
+        dense.predict_proba(X),
+        rtol=1e-3,
+        atol=1e-6,
     )
     plain = single(SVC(kernel="linear"), method="temps").fit(X, y)
     kernel = single(SVC(kernel="precomputed"), method="temps").fit(X @ X.T, y)
@@ -506,7 +582,9 @@ def test_pickle_and_clone(hard: tuple[np.ndarray, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("method", [Hoki(noise=Gaussian(2.0)), "temps", "irm"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_weights_are_repetitions(method: Any, hard: tuple[np.ndarray, np.ndarray]) -> None:
+def test_weights_are_repetitions(
+    method: Any, hard: tuple[np.ndarray, np.ndarray]
+) -> None:
     X, y = hard
     weight = np.random.default_rng(0).integers(0, 4, size=len(y))
     fold = np.arange(len(y)) % 3
@@ -526,7 +604,9 @@ def test_weights_are_repetitions(method: Any, hard: tuple[np.ndarray, np.ndarray
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_reach_the_last_step_of_a_pipeline(hard: tuple[np.ndarray, np.ndarray]) -> None:
+def test_weights_reach_the_last_step_of_a_pipeline(
+    hard: tuple[np.ndarray, np.ndarray],
+) -> None:
     X, y = hard
     weight = np.where(y == "rose", 10.0, 0.1)
     model = CalibratedClassifier(
@@ -543,26 +623,38 @@ def test_weights_with_metadata_routing(hard: tuple[np.ndarray, np.ndarray]) -> N
     weight = np.where(y == "rose", 10.0, 0.1)
     with config_context(enable_metadata_routing=True):
         linear = LogisticRegression().set_fit_request(sample_weight=True)
-        inner = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), linear)
-        model = CalibratedClassifier(inner, method="temps").set_fit_request(sample_weight=True)
+        inner = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=False), linear
+        )
+        model = CalibratedClassifier(inner, method="temps").set_fit_request(
+            sample_weight=True
+        )
         outer = make_pipeline(model).fit(X, y, sample_weight=weight)
         assert (outer.predict(X) == "rose").mean() > 0.9
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_an_estimator_without_weights_is_named(hard: tuple[np.ndarray, np.ndarray]) -> None:
+def test_an_estimator_without_weights_is_named(
+    hard: tuple[np.ndarray, np.ndarray],
+) -> None:
     X, y = hard
     model = CalibratedClassifier(KNeighborsClassifier(), method="temps")
-    with pytest.warns(UserWarning, match="was not used: KNeighborsClassifier does not take"):
+    with pytest.warns(
+        UserWarning, match="was not used: KNeighborsClassifier does not take"
+    ):
         model.fit(X, y, sample_weight=np.arange(len(y)))
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
-def test_weights_train_the_model_and_leave_the_probabilities_true(ensemble: bool) -> None:
+def test_weights_train_the_model_and_leave_the_probabilities_true(
+    ensemble: bool,
+) -> None:
     X, y = make_classification(4000, 6, weights=[0.95], class_sep=0.7, random_state=0)
     balanced = np.where(y == 1, 1.0 / y.mean(), 1.0 / (1.0 - y.mean()))
     model = CalibratedClassifier(LogisticRegression(), ensemble=ensemble)
-    weighted = model.fit(X[::2], y[::2], sample_weight=balanced[::2]).predict_proba(X[1::2])[:, 1]
+    weighted = model.fit(X[::2], y[::2], sample_weight=balanced[::2]).predict_proba(
+        X[1::2]
+    )[:, 1]
     assert weighted.mean() < 0.08  # 5 % are positive
     both = {"sample_weight": balanced[::2], "calibration_weight": balanced[::2]}
     told = clone(model).fit(X[::2], y[::2], **both).predict_proba(X[1::2])[:, 1]
@@ -575,9 +667,15 @@ def test_weights_train_the_model_and_leave_the_probabilities_true(ensemble: bool
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (CalibratedClassifier(GaussianNB(), method="plat"), "`method` must be one of .*'plat'"),
+        (
+            CalibratedClassifier(GaussianNB(), method="plat"),
+            "`method` must be one of .*'plat'",
+        ),
         (CalibratedClassifier(GaussianNB(), cv="fit"), "`cv` as an integer.*fit"),
-        (CalibratedClassifier(LinearRegression()), r"`estimator` must .* got LinearRegression\(\)"),
+        (
+            CalibratedClassifier(LinearRegression()),
+            r"`estimator` must .* got LinearRegression\(\)",
+        ),
         (
             CalibratedClassifier(make_pipeline(SVC(decision_function_shape="ovo"))),
             "one score per class.*Set it to 'ovr'",
@@ -598,7 +696,9 @@ def test_refuses_bad_targets_and_weights() -> None:
         model.fit(X, X[:, 0])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.fit(X, y[:-1])
-    with pytest.raises(ValueError, match=r"`sample_weight` must be finite .* -1.0 in row 0"):
+    with pytest.raises(
+        ValueError, match=r"`sample_weight` must be finite .* -1.0 in row 0"
+    ):
         model.fit(X, y, np.full(150, -1.0))
 
 
@@ -619,7 +719,9 @@ def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
     trees = RandomForestClassifier(10, random_state=0)
     for model in (
         CalibratedClassifier(LogisticRegression(), method="temps", cv=3),
-        CalibratedClassifier(trees.fit(X[train], y[train]), method="temps", cv="prefit"),
+        CalibratedClassifier(
+            trees.fit(X[train], y[train]), method="temps", cv="prefit"
+        ),
     ):
         model.fit(X[train], y[train])
         with pytest.raises(ValueError, match="folds of a cross-validation"):
@@ -633,8 +735,12 @@ def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
         assert model.calibrator_.kept_.held_out_scores.total == 600
         model.certify(X[new], y[new], cluster=np.arange(600) // 2)
         assert model.calibrator_.kept_.held_out_scores.total == 300
-    fitted = LogisticRegression().fit(X[train], y[train])  # decision scores, other data: sound
-    sound = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[new], y[new])
+    fitted = LogisticRegression().fit(
+        X[train], y[train]
+    )  # decision scores, other data: sound
+    sound = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(
+        X[new], y[new]
+    )
     assert sound.predict_or_abstain(X[:5], risk=0.2).certified_on == "fit"
 
 
@@ -643,10 +749,14 @@ def _as_text(X: np.ndarray) -> list[str]:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, sparse.csr_matrix, _as_text])
+@pytest.mark.parametrize(
+    "form", [np.asarray, pd.DataFrame, sparse.csr_matrix, _as_text]
+)
 @pytest.mark.parametrize("cv", [3, "prefit"])
 def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
-    """The scores of the final model do not tell: its trees tie, and it was not the one held out."""
+    """The scores of the final model do not tell: its trees tie, and it was not the
+    one held out.
+    """
     X, y = make_classification(600, n_informative=4, flip_y=0.2, random_state=0)
     forest: Any = RandomForestClassifier(10, random_state=0)
     if form is _as_text:
@@ -661,9 +771,13 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
     some = np.arange(0, 200, 3)[::-1]
     rows = held_out.iloc[some] if form is pd.DataFrame else None
     rows = [held_out[i] for i in some] if form is _as_text else rows
-    with pytest.raises(ValueError, match=r"`X` must be of examples .* got rows of the fit"):
+    with pytest.raises(
+        ValueError, match=r"`X` must be of examples .* got rows of the fit"
+    ):
         model.certify(held_out[some] if rows is None else rows, y[200:400][some])
-    assert model.certify(held_out, y[200:400], reused="ignore").calibrator_.kept_.held_out_scores
+    assert model.certify(
+        held_out, y[200:400], reused="ignore"
+    ).calibrator_.kept_.held_out_scores
     assert model.certify(fresh, y[400:]).calibrator_.kept_.held_out_scores.total == 200
 
 
@@ -673,14 +787,20 @@ def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
     X, y = make_classification(
         400, 8, n_informative=6, n_classes=n_classes, random_state=0, flip_y=0.2
     )
-    known = {"sigmoid": "platt" if n_classes == 2 else "vecs", "isotonic": "irova_ts",
-             "temperature": "temps"}  # fmt: skip
+    known = {
+        "sigmoid": "platt" if n_classes == 2 else "vecs",
+        "isotonic": "irova_ts",
+        "temperature": "temps",
+    }
     for theirs, ours in known.items():
         models = [
-            CalibratedClassifier(GaussianNB(), method=each).fit(X, y) for each in (theirs, ours)
+            CalibratedClassifier(GaussianNB(), method=each).fit(X, y)
+            for each in (theirs, ours)
         ]
         np.testing.assert_array_equal(*(model.predict_proba(X) for model in models))
     grid = {"method": [*known, "auto"]}
-    search = GridSearchCV(CalibratedClassifier(GaussianNB(), ensemble=False), grid, cv=2)
+    search = GridSearchCV(
+        CalibratedClassifier(GaussianNB(), ensemble=False), grid, cv=2
+    )
     search.fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()

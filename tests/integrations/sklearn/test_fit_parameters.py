@@ -25,14 +25,24 @@ SEEN: list[dict[str, Any]] = []
 
 
 class Recorder(ClassifierMixin, BaseEstimator):
-    """A classifier as of another library: it checks no columns, and notes what `fit` is given."""
+    """A classifier as of another library: it checks no columns, and notes what `fit`
+    is given.
+    """
 
     __module__ = "elsewhere"
 
     def fit(
-        self, X: Any, y: Any, *, cat_features: Any = None, eval_set: Any = None, offset: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        cat_features: Any = None,
+        eval_set: Any = None,
+        offset: Any = None,
     ) -> Any:
-        SEEN.append({"n": len(y), "cat": cat_features, "eval": eval_set, "offset": offset})
+        SEEN.append(
+            {"n": len(y), "cat": cat_features, "eval": eval_set, "offset": offset}
+        )
         self.classes_ = np.unique(y)
         self.inner_ = LogisticRegression().fit(np.asarray(X), y)
         return self
@@ -80,12 +90,16 @@ def test_metadata_are_routed() -> None:
             model.fit(X, Y, eval_set=(X, Y))
         SEEN.clear()
         plain = CalibratedClassifier(inner, method="temps", cv=3)
-        cross_validate(plain, X, Y, params={"offset": groups}, cv=2, error_score="raise")
+        cross_validate(
+            plain, X, Y, params={"offset": groups}, cv=2, error_score="raise"
+        )
         assert all(seen["offset"] is not None for seen in SEEN)
 
 
 def test_pipelines_take_the_parameters_of_their_steps() -> None:
-    model = CalibratedClassifier(make_pipeline(StandardScaler(), Recorder()), method="temps")
+    model = CalibratedClassifier(
+        make_pipeline(StandardScaler(), Recorder()), method="temps"
+    )
     model.fit(X, Y, recorder__cat_features=[2])
     assert all(seen["cat"] == [2] for seen in SEEN)
 
@@ -113,7 +127,9 @@ def test_missing_labels_are_named(missing: Any) -> None:
 
 
 def test_guarantees_name_what_the_wrapper_takes() -> None:
-    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(X[::2], Y[::2])
+    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(
+        X[::2], Y[::2]
+    )
     for ask in (
         model.predict_or_abstain,
         model.predict_interval,
@@ -128,10 +144,13 @@ def test_guarantees_name_what_the_wrapper_takes() -> None:
     assert ((ends[:, 0] <= confidence) & (confidence <= ends[:, 1])).all()
 
 
-@pytest.mark.parametrize(("method", "ours"), [("sigmoid", "platt"), ("temperature", "temps")])
+@pytest.mark.parametrize(
+    ("method", "ours"), [("sigmoid", "platt"), ("temperature", "temps")]
+)
 def test_names_of_scikit_learn_are_understood(method: str, ours: str) -> None:
     models = [
-        CalibratedClassifier(LogisticRegression(), method=name).fit(X, Y) for name in (method, ours)
+        CalibratedClassifier(LogisticRegression(), method=name).fit(X, Y)
+        for name in (method, ours)
     ]
     first, second = (model.predict_proba(X) for model in models)
     np.testing.assert_array_equal(first, second)
@@ -139,8 +158,12 @@ def test_names_of_scikit_learn_are_understood(method: str, ours: str) -> None:
 
 def test_classifiers_are_saved_whole(tmp_path: Path) -> None:
     path = tmp_path / "model.joblib"
-    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(X[::2], Y[::2])
+    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(
+        X[::2], Y[::2]
+    )
     joblib.dump(model.certify(X[1::2], Y[1::2]), path)
     found = joblib.load(path)
     np.testing.assert_array_equal(found.predict_proba(X), model.predict_proba(X))
-    assert found.predict_or_abstain(X).guarantee == model.predict_or_abstain(X).guarantee
+    assert (
+        found.predict_or_abstain(X).guarantee == model.predict_or_abstain(X).guarantee
+    )

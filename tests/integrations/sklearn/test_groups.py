@@ -1,4 +1,6 @@
-"""Groups of people in the wrapper: the calibrator learns from them, and the estimator does not."""
+"""Groups of people in the wrapper: the calibrator learns from them, and the
+estimator does not.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,15 @@ from tests.integrations.sklearn.helpers import single
 
 
 def people(n: int, seed: int) -> tuple[Any, Any, Any]:
-    """Features, labels, and sites with diagnoses of their own, which the features do not tell."""
+    """Features, labels, and sites with diagnoses of their own, which the features do
+    not tell.
+    """
     rng = np.random.default_rng(seed)
     site = rng.integers(0, 4, n)
     X = rng.normal(size=(n, 3))
-    shift = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]])
+    shift = np.array(
+        [[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]]
+    )
     y = np.argmax(X + shift[site] + rng.gumbel(size=X.shape), axis=1)
     return X, np.array(["flu", "cold", "none"])[y], np.array(list("abcd"))[site]
 
@@ -52,7 +58,9 @@ def test_groups_that_matter_are_used(model: CalibratedClassifier) -> None:
     np.testing.assert_array_equal(
         model.predict_confidence(NEW[0], groups=NEW[2]), proba.max(axis=1)
     )
-    with pytest.raises(ValueError, match="`groups` must be given, as in the fit: group"):
+    with pytest.raises(
+        ValueError, match="`groups` must be given, as in the fit: group"
+    ):
         model.predict(NEW[0])
 
 
@@ -62,13 +70,19 @@ def test_a_fitted_estimator_gives_what_the_calibrator_gives() -> None:
         X, Y, calibration_groups={"site": SITE}
     )
     truth = np.searchsorted(inner.classes_, Y)
-    cal = hokical.auto(inner.decision_function(X), truth, groups={"site": SITE}, keep_labels=False)
-    expected = cal.predict_proba(inner.decision_function(NEW[0]), groups={"site": NEW[2]})
+    cal = hokical.auto(
+        inner.decision_function(X), truth, groups={"site": SITE}, keep_labels=False
+    )
+    expected = cal.predict_proba(
+        inner.decision_function(NEW[0]), groups={"site": NEW[2]}
+    )
     found = model.predict_proba(NEW[0], groups={"site": NEW[2]})
     np.testing.assert_array_equal(found, expected)
 
 
-def test_guarantees_go_by_the_groups(model: CalibratedClassifier, tmp_path: Path) -> None:
+def test_guarantees_go_by_the_groups(
+    model: CalibratedClassifier, tmp_path: Path
+) -> None:
     rows, truth, site = people(1200, 2)
     joblib.dump(model.certify(*NEW[:2], groups=NEW[2]), tmp_path / "model.joblib")
     again = joblib.load(tmp_path / "model.joblib")
@@ -80,13 +94,22 @@ def test_guarantees_go_by_the_groups(model: CalibratedClassifier, tmp_path: Path
     assert (found.labels != truth)[found.accepted].mean() < 0.3
     assert again.predict_interval(rows, groups=site).shape == (1200, 2)
     assert again.detect(rows, "flu", recall=0.9, groups=site).flagged.shape == (1200,)
-    assert again.predict_action(rows, 1 - np.eye(3), groups=site).actions.shape == (1200,)
+    assert again.predict_action(rows, 1 - np.eye(3), groups=site).actions.shape == (
+        1200,
+    )
 
 
 def test_both_kinds_of_groups_go_their_own_way() -> None:
     wards = np.arange(1500) // 150
-    kept = CalibratedClassifier(LogisticRegression(), cv=GroupKFold(5), keep_labels=True)
-    kept.fit(X, Y, groups=wards, calibration_groups={"site": SITE, "odd": np.arange(1500) % 2})
+    kept = CalibratedClassifier(
+        LogisticRegression(), cv=GroupKFold(5), keep_labels=True
+    )
+    kept.fit(
+        X,
+        Y,
+        groups=wards,
+        calibration_groups={"site": SITE, "odd": np.arange(1500) % 2},
+    )
     assert kept.calibrator_.groups_ == ["site"]
     own = kept.estimator_.predict(NEW[0])
     np.testing.assert_array_equal(kept.predict(NEW[0], groups={"site": NEW[2]}), own)
@@ -96,7 +119,10 @@ def test_both_kinds_of_groups_go_their_own_way() -> None:
 def test_an_ensemble_has_groups_in_each_model() -> None:
     model = CalibratedClassifier(LogisticRegression(), cv=3, ensemble=True)
     model.fit(X, Y, calibration_groups=SITE)
-    parts = [pair.spread(pair.logits(NEW[0]), model.classes_, NEW[2]) for pair in model.models_]
+    parts = [
+        pair.spread(pair.logits(NEW[0]), model.classes_, NEW[2])
+        for pair in model.models_
+    ]
     found = model.predict_proba(NEW[0], groups=NEW[2])
     np.testing.assert_allclose(found, np.mean(parts, axis=0))
 
@@ -113,7 +139,9 @@ def test_groups_that_were_left_out_may_still_be_passed() -> None:
 def test_metadata_reach_a_step_of_a_pipeline() -> None:
     with sklearn.config_context(enable_metadata_routing=True):
         last = single(LogisticRegression())
-        last.set_fit_request(calibration_groups=True).set_predict_proba_request(groups=True)
+        last.set_fit_request(calibration_groups=True).set_predict_proba_request(
+            groups=True
+        )
         steps = make_pipeline(StandardScaler(), last).fit(X, Y, calibration_groups=SITE)
         found = steps.predict_proba(NEW[0], groups=NEW[2])
     assert found.shape == (1500, 3)
@@ -122,9 +150,13 @@ def test_metadata_reach_a_step_of_a_pipeline() -> None:
 
 
 def test_wrong_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match=r'`method` must be "auto" with `calibration_groups'):
+    with pytest.raises(
+        ValueError, match=r'`method` must be "auto" with `calibration_groups'
+    ):
         CalibratedClassifier(LogisticRegression(), method="temps").fit(
             X, Y, calibration_groups=SITE
         )
     with pytest.raises(ValueError, match="one entry per row"):
-        CalibratedClassifier(LogisticRegression()).fit(X, Y, calibration_groups=SITE[:-1])
+        CalibratedClassifier(LogisticRegression()).fit(
+            X, Y, calibration_groups=SITE[:-1]
+        )

@@ -1,4 +1,6 @@
-"""Several labels per row: probabilities (n, labels) of models as scikit-learn has them."""
+"""Several labels per row: probabilities (n, labels) of models as scikit-learn has
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MODELS = {
 
 
 def findings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features that repeat each other, so that naive Bayes is overconfident; three labels."""
+    """Features that repeat each other, so that naive Bayes is overconfident; three
+    labels.
+    """
     rng = np.random.default_rng(seed)
     causes = rng.normal(size=(n, 3))
     y = (1.5 * causes - [0.0, 1.0, 2.0] > rng.logistic(size=(n, 3))).astype(int)
@@ -45,11 +49,17 @@ def test_several_labels_are_calibrated(name: str) -> None:
     np.testing.assert_allclose(proba.mean(axis=0), y_new.mean(axis=0), atol=0.05)
     if hasattr(model.estimator_, "predict_proba"):
         own = model.estimator_.predict_proba(X_new)
-        own = np.stack([part[:, 1] for part in own], axis=1) if isinstance(own, list) else own
+        own = (
+            np.stack([part[:, 1] for part in own], axis=1)
+            if isinstance(own, list)
+            else own
+        )
         assert loss(y_new, proba) < loss(y_new, own)
     np.testing.assert_array_equal(model.predict(X_new), proba >= 0.5)
     right = model.predict(X_new) == y_new
-    np.testing.assert_allclose(model.predict_confidence(X_new).mean(), right.mean(), atol=0.03)
+    np.testing.assert_allclose(
+        model.predict_confidence(X_new).mean(), right.mean(), atol=0.03
+    )
     assert model.score(X_new, y_new) == right.all(axis=1).mean()
 
 
@@ -63,7 +73,9 @@ def test_a_fitted_model_and_guarantees() -> None:
     model = CalibratedClassifier(FrozenEstimator(inner)).fit(X[300:], y[300:])
     with pytest.raises(ValueError, match=r"Call `certify"):
         model.predict_set(X_new, coverage=0.9)
-    sets = model.certify(X_new[:1000], y_new[:1000]).predict_set(X_new[1000:], coverage=0.9)
+    sets = model.certify(X_new[:1000], y_new[:1000]).predict_set(
+        X_new[1000:], coverage=0.9
+    )
     held = ~((sets.inside & (y_new[1000:] == 0)) | (sets.outside & (y_new[1000:] == 1)))
     assert held.all(axis=1).mean() > 0.87
     with pytest.raises(ValueError, match="`X`"):
@@ -76,8 +88,12 @@ def test_a_fitted_model_and_guarantees() -> None:
 
 
 def test_other_methods_are_refused() -> None:
-    with pytest.raises(ValueError, match=r'`method` must be "auto" with .* several labels'):
-        CalibratedClassifier(MODELS["one against the rest"], method="temps").fit(*findings(90, 0))
+    with pytest.raises(
+        ValueError, match=r'`method` must be "auto" with .* several labels'
+    ):
+        CalibratedClassifier(MODELS["one against the rest"], method="temps").fit(
+            *findings(90, 0)
+        )
 
 
 def test_several_labels_are_certified_by_cluster() -> None:

@@ -1,4 +1,6 @@
-"""A new balance of classes in the wrapper: labels by name, and an adapted classifier."""
+"""A new balance of classes in the wrapper: labels by name, and an adapted
+classifier.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def animals(n: int, share: Any, seed: int) -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def model() -> CalibratedClassifier:
     inner = LogisticRegression().fit(*animals(2000, OLD, 0))
-    return CalibratedClassifier(FrozenEstimator(inner), method="temps").fit(*animals(2000, OLD, 1))
+    return CalibratedClassifier(FrozenEstimator(inner), method="temps").fit(
+        *animals(2000, OLD, 1)
+    )
 
 
 def test_a_new_balance_is_found_and_adapted_to(model) -> None:
@@ -63,7 +67,9 @@ def test_a_known_balance_by_name(model) -> None:
     expected = model.predict_proba(X) * weights
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(X), expected)
-    np.testing.assert_array_equal(twin.predict(X), model.classes_[expected.argmax(axis=1)])
+    np.testing.assert_array_equal(
+        twin.predict(X), model.classes_[expected.argmax(axis=1)]
+    )
     ordered = model.reweight_classes([NEW[name] for name in model.classes_])
     np.testing.assert_array_equal(ordered.predict_proba(X), twin.predict_proba(X))
     with pytest.raises(ValueError, match=r"none for \['owl'\], not classes: \['bat'\]"):
@@ -80,7 +86,10 @@ def test_an_ensemble_has_other_class_frequencies_too() -> None:
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(X), expected, rtol=1e-6)
     text = str(model.estimate_shift(animals(500, OLD, 5)[0]))
-    assert "Accuracy of single models of the ensemble, whose mean is usually better, " in text
+    assert (
+        "Accuracy of single models of the ensemble, whose mean is usually better, "
+        in text
+    )
 
 
 def test_groups_of_the_fit_are_kept_by_a_new_balance() -> None:
@@ -133,14 +142,18 @@ def blobs(rng: np.random.Generator, n: int, classes: int) -> tuple[Any, Any]:
 
 
 def count_alarms(name: str, n: int, classes: int, fits: int) -> tuple[int, int, int]:
-    """How often two samples of a fit are flagged, unchanged, and with weaker features; of how many.
+    """How often two samples of a fit are flagged, unchanged, and with weaker features;
+    of how many.
 
-    Models are compared with themselves: the mean of an ensemble had alarms in up to 100 %.
+    Models are compared with themselves: the mean of an ensemble had alarms in up to 100
+    %.
     """
     unchanged, weaker = 0, 0
     for seed in range(fits):
         rng = np.random.default_rng([n, classes, seed])
-        model = CalibratedClassifier(MODELS[name](), ensemble=True).fit(*blobs(rng, n, classes))
+        model = CalibratedClassifier(MODELS[name](), ensemble=True).fit(
+            *blobs(rng, n, classes)
+        )
         for _ in range(2):
             rows, _ = blobs(rng, 1000, classes)
             unchanged += not model.estimate_shift(rows).holds
@@ -173,8 +186,12 @@ def test_copies_of_a_row_are_scored_by_one_model() -> None:
     """Rows of few values are no copies: all models score them, as in the fit."""
     X, y = animals(1200, OLD, 8)
     model = CalibratedClassifier(LogisticRegression()).fit(X[:600], y[:600])
-    once, often = (model.estimate_shift(rows) for rows in (X[600:], np.repeat(X[600:], 4, axis=0)))
-    np.testing.assert_allclose(often.class_frequencies, once.class_frequencies, atol=1e-3)
+    once, often = (
+        model.estimate_shift(rows) for rows in (X[600:], np.repeat(X[600:], 4, axis=0))
+    )
+    np.testing.assert_allclose(
+        often.class_frequencies, once.class_frequencies, atol=1e-3
+    )
     np.testing.assert_allclose(often.p_value, once.p_value, rtol=0.02)
     few = np.sign(X)
     model = CalibratedClassifier(LogisticRegression()).fit(few[:600], y[:600])
@@ -183,7 +200,9 @@ def test_copies_of_a_row_are_scored_by_one_model() -> None:
 
 @pytest.mark.slow
 def test_monitors_of_ensembles_go_by_examples_of_the_ensemble() -> None:
-    """Held-out predictions are of single models, so they are no reference for their mean."""
+    """Held-out predictions are of single models, so they are no reference for their
+    mean.
+    """
     rng = np.random.default_rng(9)
     model = CalibratedClassifier(MODELS["forest"]()).fit(*blobs(rng, 1000, 5))
     with pytest.raises(ValueError, match="must keep a histogram"):

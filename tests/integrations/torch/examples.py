@@ -1,4 +1,6 @@
-"""Fitted calibrators of every method, and rows on which modules and the core must agree."""
+"""Fitted calibrators of every method, and rows on which modules and the core must
+agree.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MAKERS: dict[str, Callable[[], Calibrator]] = {
     "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
     "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
     "hoki gumbel": lambda: make("hoki", noise=Gumbel(1.5)),
-    "hoki sampled": lambda: make("hoki", noise=Gaussian(2.0), draws=100, random_state=3),
+    "hoki sampled": lambda: make(
+        "hoki", noise=Gaussian(2.0), draws=100, random_state=3
+    ),
 }
 NAMES = list(MAKERS)
 
@@ -50,7 +54,9 @@ def torch_backend() -> Any:
 
 
 def as_on_device(values: Any) -> Logits:
-    """Checked logits of a tensor on the host, treated as if it were on another device."""
+    """Checked logits of a tensor on the host, treated as if it were on another
+    device.
+    """
     return Logits(values, values.amax(dim=1).double(), torch_backend())
 
 
@@ -66,7 +72,9 @@ def fitted(name: str, seed: int = 0, n_classes: int = 5) -> Calibrator:
 
 
 def awkward(logits: np.ndarray) -> np.ndarray:
-    """The rows (20 or more), some now masked, tied, huge, tiny, shifted, with one class left."""
+    """The rows (20 or more), some now masked, tied, huge, tiny, shifted, with one
+    class left.
+    """
     rng = np.random.default_rng(1)
     rows = logits.astype(np.float64)
     masked = rng.random((8, rows.shape[1])) < 0.5
@@ -93,7 +101,9 @@ def suite_arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def extreme_rows() -> np.ndarray:
-    """Ties of all, of some, near ties, impossible classes, one possible class, a huge spread."""
+    """Ties of all, of some, near ties, impossible classes, one possible class, a
+    huge spread.
+    """
     values = np.random.default_rng(3).normal(size=(40, 300))
     values[0] = 0.0
     values[1, :100] = values[1].max()

@@ -36,7 +36,9 @@ BAD = {
 
 @pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_tensors_are_refused_in_the_words_for_arrays(bad: np.ndarray, tracked: bool) -> None:
+def test_tensors_are_refused_in_the_words_for_arrays(
+    bad: np.ndarray, tracked: bool
+) -> None:
     with pytest.raises(ValueError, match="`scores`") as expected:
         as_logits(bad, name="scores")
     with pytest.raises(ValueError, match="`scores`") as found:
@@ -56,16 +58,22 @@ class Elsewhere:
 
 
 def test_what_torch_cannot_compute_with_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"`scores` must be a dense tensor.*`.to_dense\(\)`"):
+    with pytest.raises(
+        TypeError, match=r"`scores` must be a dense tensor.*`.to_dense\(\)`"
+    ):
         as_logits(torch.zeros(2, 3).to_sparse(), name="scores")
-    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
+    nested = torch.nested.nested_tensor(
+        [torch.zeros(2), torch.zeros(3)], layout=torch.jagged
+    )
     with pytest.raises(TypeError, match=r"must be a dense tensor.*`.to_padded"):
         as_logits(nested)
     with pytest.raises(TypeError, match=r"must be a dense tensor.*`.dequantize\(\)`"):
         torch_backend().check(Elsewhere(is_quantized=True), "logits")
     with pytest.raises(TypeError, match=r"floating point; got dtype torch\.bool"):
         as_logits(torch.zeros(2, 3, dtype=torch.bool, device="meta"))
-    with pytest.raises(TypeError, match=r"a device with float64; got mps. Pass `.cpu\(\)`"):
+    with pytest.raises(
+        TypeError, match=r"a device with float64; got mps. Pass `.cpu\(\)`"
+    ):
         torch_backend().check(Elsewhere(), "logits")
     labels = Elsewhere(floating=False)
     assert torch_backend().check(labels, "labels") is labels
@@ -128,7 +136,9 @@ def test_labels_and_weights_come_to_the_host() -> None:
     labels = as_labels(torch.tensor([0, 2, 1], dtype=torch.int32), 3, 3)
     assert labels.dtype == np.int64
     np.testing.assert_array_equal(labels, [0, 2, 1])
-    weights = as_weights(torch.tensor([1.0, 0.5, 2.0], dtype=torch.bfloat16, requires_grad=True), 3)
+    weights = as_weights(
+        torch.tensor([1.0, 0.5, 2.0], dtype=torch.bfloat16, requires_grad=True), 3
+    )
     np.testing.assert_array_equal(weights, [1.0, 0.5, 2.0])
     with pytest.raises(TypeError, match="must be integers"):
         as_labels(torch.tensor([0.0, 1.0]), 2, 3)
@@ -136,12 +146,17 @@ def test_labels_and_weights_come_to_the_host() -> None:
         as_labels(torch.tensor([0, 3]), 2, 3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 def test_answers_have_the_precision_of_what_was_given(dtype: torch.dtype) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     answer = to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=dtype))
     assert answer.dtype == wide
-    assert to_input_library(np.array([1]), torch.zeros(1, 2, dtype=dtype)).dtype == torch.int64
+    assert (
+        to_input_library(np.array([1]), torch.zeros(1, 2, dtype=dtype)).dtype
+        == torch.int64
+    )
     assert (
         to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=torch.int32)).dtype
         == torch.float64
@@ -168,11 +183,15 @@ def test_numbers_of_conjugate_views_come_out_right() -> None:
 
 
 class Device:
-    """As much of a tensor on a GPU as `from_host` looks at; the device itself is `meta`."""
+    """As much of a tensor on a GPU as `from_host` looks at; the device itself is
+    `meta`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device = torch.device("meta")
-        monkeypatch.setattr(torch_backend(), "is_traced", lambda _: False, raising=False)
+        monkeypatch.setattr(
+            torch_backend(), "is_traced", lambda _: False, raising=False
+        )
 
 
 def test_tables_are_brought_to_a_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +205,9 @@ def test_tables_are_brought_to_a_device_once(monkeypatch: pytest.MonkeyPatch) ->
     assert torch_backend().from_host(table, like) is not first
     assert torch_backend().from_host(table.reshape(2, 3), like).shape == (2, 3)
     large = np.zeros(module._KEPT_UP_TO + 1)
-    assert torch_backend().from_host(large, like) is not torch_backend().from_host(large, like)
+    assert torch_backend().from_host(large, like) is not torch_backend().from_host(
+        large, like
+    )
 
 
 def seen_in(transform: Any, values: Any) -> list[bool]:
@@ -208,7 +229,9 @@ def test_values_are_unknown_in_graphs_and_under_vmap() -> None:
         assert torch_backend().is_traced(mode.from_tensor(values))
     assert seen_in(torch.func.vmap, values) == [True]
     assert seen_in(torch.func.grad, values) == [False]
-    assert seen_in(lambda look: torch.func.vmap(torch.func.grad(look)), values) == [True]
+    assert seen_in(lambda look: torch.func.vmap(torch.func.grad(look)), values) == [
+        True
+    ]
 
 
 def test_numbers_of_a_differentiated_function_can_be_read() -> None:

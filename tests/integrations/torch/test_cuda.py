@@ -1,7 +1,8 @@
 """On a CUDA device: the kernels, fits and predictions give what the host gives.
 
-Needs few packages, so that it can be run on a bare machine with a GPU, from the repository's root:
-`python -m pytest --noconftest -c /dev/null --rootdir=. tests/integrations/torch/test_cuda.py`.
+Needs few packages, so that it can be run on a bare machine with a GPU, from the
+repository's root: `python -m pytest --noconftest -c /dev/null --rootdir=.
+tests/integrations/torch/test_cuda.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,28 @@ from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
 from hokical.stability import Noise, gaussian, gumbel, uniform
 from hokical.stability.sampled import Draws, survivals
-from tests.integrations.torch.examples import as_on_device, extreme_rows, off, torch_backend
+from tests.integrations.torch.examples import (
+    as_on_device,
+    extreme_rows,
+    off,
+    torch_backend,
+)
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import as_module, backend  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA GPU"
+)
 
-#: How far kernels may be off for logits in float64; narrower ones are computed in float32 in part.
-EXACT = (gaussian.stability, 1e-11), (gumbel.stability, 1e-14), (uniform.stability, 2e-7)
+#: How far kernels may be off for logits in float64; narrower ones are computed in
+#: float32 in part.
+EXACT = (
+    (gaussian.stability, 1e-11),
+    (gumbel.stability, 1e-14),
+    (uniform.stability, 2e-7),
+)
 NARROW = 1e-7
 
 
@@ -45,7 +58,9 @@ CASES = {
     "hundred": normal(200, 100, 2.0).astype(np.float32),
     "thousand": normal(100, 1000, 2.0).astype(np.float16),
     "long": normal(10, 20_000, 0.5).astype(np.float32),
-    "rivals that tie": np.repeat(normal(30, 2, 3.0), [1, 300], axis=1).astype(np.float32),
+    "rivals that tie": np.repeat(normal(30, 2, 3.0), [1, 300], axis=1).astype(
+        np.float32
+    ),
     "crowded": normal(20, 700, 0.01),
 }
 
@@ -92,7 +107,9 @@ def test_stability(values: np.ndarray, scale: float, plain: bool) -> None:
 def test_several_widths(values: np.ndarray, family: type[Noise], plain: bool) -> None:
     widths = np.array([0.1, 0.7, 4.0, 100.0])
     for logits in on_gpu(values):
-        alone = [noise.stability(logits) for noise in map(family.of_width, widths.tolist())]
+        alone = [
+            noise.stability(logits) for noise in map(family.of_width, widths.tolist())
+        ]
         found = family.stabilities(logits, widths)
         assert torch.equal(found, torch.stack(alone))
 
@@ -115,7 +132,10 @@ def test_sampled_with_any_number_of_draws(n_draws: int) -> None:
 
 
 def test_one_row(values: np.ndarray) -> None:
-    host, there = as_logits(values[7:8]), as_on_device(torch.from_numpy(values[7:8]).cuda())
+    host, there = (
+        as_logits(values[7:8]),
+        as_on_device(torch.from_numpy(values[7:8]).cuda()),
+    )
     draws = Draws(Gaussian(2.0), 5, 150, values.shape[1])
     assert off(survivals(host, draws), survivals(there, draws)) == 0.0
     for function, limit in EXACT:
@@ -141,10 +161,15 @@ def test_the_rest(values: np.ndarray) -> None:
     host = as_logits(values)
     for there in on_gpu(values):
         assert off(label_log_odds(host), label_log_odds(there)) < 1e-5
-        for expected, found in zip(label_distances(host), label_distances(there), strict=True):
+        for expected, found in zip(
+            label_distances(host), label_distances(there), strict=True
+        ):
             size = 1.0 + np.abs(expected).max()
             assert off(expected, found) < 1e-12 * size
-        assert off(gaussian.distribution(host, 2.0), gaussian.distribution(there, 2.0)) < 1e-12
+        assert (
+            off(gaussian.distribution(host, 2.0), gaussian.distribution(there, 2.0))
+            < 1e-12
+        )
         assert off(host.labels, there.labels) == 0
 
 
@@ -167,7 +192,9 @@ def test_bfloat16() -> None:
     host = as_logits(there.float().cpu().numpy())
     draws = Draws(Gaussian(1.0), 5, 37, 100)
     for function, limit in EXACT:
-        assert off(function(host, 2.0), function(as_on_device(there), 2.0)) < max(limit, NARROW)
+        assert off(function(host, 2.0), function(as_on_device(there), 2.0)) < max(
+            limit, NARROW
+        )
     assert off(survivals(host, draws), survivals(as_on_device(there), draws)) == 0
 
 
@@ -180,11 +207,14 @@ def test_a_row_does_not_see_its_batch() -> None:
 
 def test_no_rows() -> None:
     for function, _ in EXACT:
-        assert function(as_on_device(torch.empty(0, 5, device="cuda")), 1.0).shape == (0,)
+        assert function(as_on_device(torch.empty(0, 5, device="cuda")), 1.0).shape == (
+            0,
+        )
 
 
 @pytest.mark.parametrize(
-    "function", [gaussian.stability, gaussian.distribution, gumbel.stability, uniform.stability]
+    "function",
+    [gaussian.stability, gaussian.distribution, gumbel.stability, uniform.stability],
 )
 def test_gradients(function: Any) -> None:
     values = torch.from_numpy(normal(4, 12, 2.0)).cuda().requires_grad_()
@@ -225,7 +255,8 @@ def test_fit_and_predict(method: str) -> None:
         there_fit = make(method).fit(there, truth)
     expected = here_fit.predict_confidence(logits)
     assert there_fit.predict_confidence(there).is_cuda
-    # A solver stops where it is close enough, and the two sums differ in their last digits.
+    # A solver stops where it is close enough, and the two sums differ in their last
+    # digits.
     assert off(expected, there_fit.predict_confidence(there)) < 1e-5
     # The same calibrator, on either side.
     assert off(expected, here_fit.predict_confidence(there)) < 1e-6
@@ -242,7 +273,10 @@ def test_sampled_hoki() -> None:
         Hoki(noise=Gaussian(2.0), draws=100, random_state=0).fit(data, labels)
         for data in (logits, there)
     ]
-    assert off(both[0].predict_confidence(logits), both[1].predict_confidence(there)) < 1e-6
+    assert (
+        off(both[0].predict_confidence(logits), both[1].predict_confidence(there))
+        < 1e-6
+    )
 
 
 def test_module_under_autocast() -> None:

@@ -1,4 +1,6 @@
-"""Fits on a GPU are the fits on the host, and nothing with a number per class leaves the GPU."""
+"""Fits on a GPU are the fits on the host, and nothing with a number per class leaves
+the GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from hokical.calibrators import make
 torch = pytest.importorskip("torch")
 
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA GPU"
+)
 
 N_ROWS, N_CLASSES = 2500, 12
 METHODS: dict[str, dict[str, Any]] = {
@@ -33,7 +37,9 @@ METHODS: dict[str, dict[str, Any]] = {
 def data() -> dict[str, Any]:
     rng = np.random.default_rng(3)
     labels = rng.integers(N_CLASSES, size=N_ROWS)
-    logits = 2.0 * (rng.normal(size=(N_ROWS, N_CLASSES)) + 1.5 * np.eye(N_CLASSES)[labels])
+    logits = 2.0 * (
+        rng.normal(size=(N_ROWS, N_CLASSES)) + 1.5 * np.eye(N_CLASSES)[labels]
+    )
     hidden = rng.random(logits.shape) < 0.05
     hidden[np.arange(N_ROWS), labels] = False
     logits[hidden] = -np.inf
@@ -60,7 +66,10 @@ def test_a_fit_on_the_gpu_is_the_fit_on_the_host(
     plain = torch.Tensor.cpu
 
     def guarded(self: Any, *args: Any, **options: Any) -> Any:
-        sorts = name in ("irm", "irova_ts")  # SciPy fits isotonic regressions, on the host
+        sorts = name in (
+            "irm",
+            "irova_ts",
+        )  # SciPy fits isotonic regressions, on the host
         assert sorts or self.device.type == "cpu" or self.numel() < N_ROWS * N_CLASSES
         return plain(self, *args, **options)
 
@@ -86,11 +95,15 @@ def test_other_answers_stay_on_the_gpu(data: dict[str, Any]) -> None:
     answers = [cal.stability(logits), cal.predict_interval(logits)]
     found = cal.certify(1.01 * logits, labels).predict_or_abstain(logits, risk=0.2)
     answers += [found.labels, found.accepted, found.labels_or(-1)]
-    answers += [label_stability(logits, noise) for noise in (Gaussian(2.0), Uniform(-3.0, 3.0))]
+    answers += [
+        label_stability(logits, noise) for noise in (Gaussian(2.0), Uniform(-3.0, 3.0))
+    ]
     assert all(answer.is_cuda for answer in answers)
     twin = Hoki(noise=Gaussian(2.0)).fit(data["logits"], data["labels"])
     np.testing.assert_array_equal(cal.table_.weight, twin.table_.weight)
-    assert cal.score(logits, labels) == pytest.approx(twin.score(data["logits"], data["labels"]))
+    assert cal.score(logits, labels) == pytest.approx(
+        twin.score(data["logits"], data["labels"])
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -105,7 +118,8 @@ def test_fits_are_the_same_every_time(data: dict[str, Any]) -> None:
     for name in ("irm", "irova_ts", "vecs", "ets"):
         one, other = (fitted(name, data, True, "cuda") for _ in range(2))
         np.testing.assert_array_equal(
-            one.predict_confidence(data["logits"]), other.predict_confidence(data["logits"])
+            one.predict_confidence(data["logits"]),
+            other.predict_confidence(data["logits"]),
         )
 
 

@@ -39,7 +39,9 @@ def problem(case: str) -> tuple[Any, Any, np.ndarray, np.ndarray | None]:
     """Logits as an array and as a tensor, labels, weights."""
     rng = np.random.default_rng(1)
     labels = rng.integers(N_CLASSES, size=N_ROWS)
-    logits = 2.0 * (rng.normal(size=(N_ROWS, N_CLASSES)) + 2.0 * np.eye(N_CLASSES)[labels])
+    logits = 2.0 * (
+        rng.normal(size=(N_ROWS, N_CLASSES)) + 2.0 * np.eye(N_CLASSES)[labels]
+    )
     weights = None
     if case == "weights":
         weights = rng.random(N_ROWS)
@@ -51,7 +53,9 @@ def problem(case: str) -> tuple[Any, Any, np.ndarray, np.ndarray | None]:
     if case == "bfloat16":
         tensor = torch.from_numpy(logits).bfloat16()
         return tensor.float().numpy(), tensor, labels, weights
-    array = logits.astype({"float16": np.float16, "float64": np.float64}.get(case, np.float32))
+    array = logits.astype(
+        {"float16": np.float16, "float64": np.float64}.get(case, np.float32)
+    )
     return array, torch.from_numpy(array), labels, weights
 
 
@@ -61,7 +65,9 @@ def given(logits: Any) -> Any:
 
 
 def fitted(name: str, logits: Any, labels: Any, weights: Any = None) -> Any:
-    return quiet_fit(made(name), given(logits), labels, weights)  # both warn alike, if they do
+    return quiet_fit(
+        made(name), given(logits), labels, weights
+    )  # both warn alike, if they do
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -72,7 +78,9 @@ def assert_same(one: Any, other: Any) -> None:
         assert expected.keys() == found.keys()
         for name, number in expected.items():
             rtol = LOOSE.get(name, 1e-8)
-            np.testing.assert_allclose(found[name], number, rtol=rtol, atol=1e-8, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], number, rtol=rtol, atol=1e-8, err_msg=name
+            )
 
 
 @pytest.mark.parametrize("case", ["float32", "weights", "masked"])
@@ -83,13 +91,21 @@ def test_a_fit_on_a_tensor_is_the_fit_on_the_array(name: str, case: str) -> None
     found = fitted(name, tensor, labels, weights)
     assert_same(expected, found)
     assert (expected.kept_.fit_scores is None) == (found.kept_.fit_scores is None)
-    if expected.kept_.fit_scores is not None:  # float32 exponentials may put one a level higher
+    if (
+        expected.kept_.fit_scores is not None
+    ):  # float32 exponentials may put one a level higher
         assert (
-            np.abs(np.cumsum(expected.kept_.fit_scores.count - found.kept_.fit_scores.count)).max()
+            np.abs(
+                np.cumsum(
+                    expected.kept_.fit_scores.count - found.kept_.fit_scores.count
+                )
+            ).max()
             <= 1
         )
     there = given(tensor)
-    np.testing.assert_array_equal(expected.predict(there), expected.predict(given(array)))
+    np.testing.assert_array_equal(
+        expected.predict(there), expected.predict(given(array))
+    )
     np.testing.assert_allclose(
         expected.predict_confidence(there),
         expected.predict_confidence(given(array)),
@@ -98,7 +114,9 @@ def test_a_fit_on_a_tensor_is_the_fit_on_the_array(name: str, case: str) -> None
 
 
 @pytest.mark.parametrize("case", ["float16", "bfloat16", "float64"])
-@pytest.mark.parametrize("name", ["temps", "vecs", "hoki chosen", "hoki sampled", "irm"])
+@pytest.mark.parametrize(
+    "name", ["temps", "vecs", "hoki chosen", "hoki sampled", "irm"]
+)
 def test_every_float_type_fits_alike(name: str, case: str) -> None:
     array, tensor, labels, _ = problem(case)
     assert_same(fitted(name, array, labels), fitted(name, tensor, labels))
@@ -106,7 +124,8 @@ def test_every_float_type_fits_alike(name: str, case: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ways out of a tensor raise for as many numbers as there are logits, but for Hessians.
+    """All ways out of a tensor raise for as many numbers as there are logits, but for
+    Hessians.
 
     `certify` is left out: it counts the probabilities of each class on the host.
     """
@@ -148,7 +167,15 @@ def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_fit_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     _, tensor, labels, weights = problem("weights")
-    for name in ("temps", "ets", "irm", "irova_ts", "vecs", "hoki gaussian", "structured"):
+    for name in (
+        "temps",
+        "ets",
+        "irm",
+        "irova_ts",
+        "vecs",
+        "hoki gaussian",
+        "structured",
+    ):
         whole = fitted(name, tensor, labels, weights)
         with monkeypatch.context() as patch:
             patch.setattr(type(torch_backend()), "block_size", 1000)
@@ -200,7 +227,9 @@ def test_partial_fit_takes_tensors() -> None:
     assert_same(expected, found)
 
 
-@pytest.mark.parametrize("families", [["gaussian"], ["uniform"], ["gumbel", "gaussian"]])
+@pytest.mark.parametrize(
+    "families", [["gaussian"], ["uniform"], ["gumbel", "gaussian"]]
+)
 def test_the_noise_chosen_is_the_same(families: list[str]) -> None:
     array, tensor, labels, _ = problem("float32")
     weights = np.arange(N_ROWS) % 3 * 1.0
@@ -208,5 +237,7 @@ def test_the_noise_chosen_is_the_same(families: list[str]) -> None:
         select_noise(logits, labels, families=families, sample_weight=weights)
         for logits in (array, as_on_device(tensor))
     )
-    assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
+    assert [trial.noise for trial in found.trials] == [
+        trial.noise for trial in expected.trials
+    ]
     assert found.sigma_hat == pytest.approx(expected.sigma_hat, rel=1e-9)

@@ -1,4 +1,6 @@
-"""Networks of transformers: pipelines, files, Trainer, tokens, choices. Nothing is downloaded."""
+"""Networks of transformers: pipelines, files, Trainer, tokens, choices. Nothing is
+downloaded.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def tokenizer() -> Any:
 
 
 def network(
-    kind: str = "SequenceClassification", labels: Sequence[str] = CLASSES, **options: Any
+    kind: str = "SequenceClassification",
+    labels: Sequence[str] = CLASSES,
+    **options: Any,
 ) -> Any:
     """A tiny one whose logits differ between inputs."""
     config = transformers.BertConfig(
@@ -63,20 +67,26 @@ def network(
 
 def scores(pipe: Any, texts: list[str]) -> np.ndarray:
     """Probabilities (texts, classes) that a pipeline gives, one text at a time."""
-    found = [{one["label"]: one["score"] for one in pipe(text, top_k=None)} for text in texts]
+    found = [
+        {one["label"]: one["score"] for one in pipe(text, top_k=None)} for text in texts
+    ]
     return np.array([[row[name] for name in CLASSES] for row in found])
 
 
 def raw_logits(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
     """Where the model is: a pipeline moves it to a GPU, if there is one."""
     with torch.no_grad():
-        given = [tokenizer(text, return_tensors="pt").to(model.device) for text in texts]
+        given = [
+            tokenizer(text, return_tensors="pt").to(model.device) for text in texts
+        ]
         rows = [model(**inputs).logits for inputs in given]
     return torch.cat(rows).double().cpu().numpy()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_of_a_pipeline_are_the_calibrated_probabilities(name: str, tokenizer: Any) -> None:
+def test_scores_of_a_pipeline_are_the_calibrated_probabilities(
+    name: str, tokenizer: Any
+) -> None:
     model = network()
     calibrated = CalibratedModel(model, fitted(name))
     pipe = transformers.pipeline(
@@ -99,20 +109,28 @@ def test_network_and_calibrated_model_stay_as_they_are(tokenizer: Any) -> None:
     assert next(twin.parameters()) is next(model.parameters())
     assert torch.equal(model(**inputs).logits, before)
     assert torch.equal(calibrated(**inputs).confidence, answer.confidence)
-    assert torch.equal(twin(**inputs).logits, calibrated.for_pipeline()(**inputs).logits)
+    assert torch.equal(
+        twin(**inputs).logits, calibrated.for_pipeline()(**inputs).logits
+    )
 
 
 def test_outputs_keep_their_class_loss_and_states(tokenizer: Any) -> None:
     model = network()
     calibrated = CalibratedModel(model, fitted("temps"))
     inputs = dict(tokenizer(TEXTS, return_tensors="pt", padding=True))
-    given = {**inputs, "labels": torch.tensor([0, 1, 2, 3]), "output_hidden_states": True}
+    given = {
+        **inputs,
+        "labels": torch.tensor([0, 1, 2, 3]),
+        "output_hidden_states": True,
+    }
     plain, found = model(**given), calibrated.for_pipeline()(**given)
     assert type(found) is type(plain)
     assert torch.equal(found.loss, plain.loss)
     assert torch.equal(found.hidden_states[-1], plain.hidden_states[-1])
     torch.testing.assert_close(found.logits.exp(), calibrated.predict_proba(**inputs))
-    with pytest.raises(TypeError, match=r"mapping with `logits`.*`return_dict=True`; got tuple"):
+    with pytest.raises(
+        TypeError, match=r"mapping with `logits`.*`return_dict=True`; got tuple"
+    ):
         calibrated.for_pipeline()(**inputs, return_dict=False)
 
 
@@ -142,7 +160,9 @@ def test_pipeline_and_model_predict_the_same_label(method: str, tokenizer: Any) 
 def test_several_labels_in_a_pipeline(tokenizer: Any) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(500, len(CLASSES)))
-    cal = hokical.MultilabelCalibrator().fit(3 * scores, rng.logistic(size=scores.shape) < scores)
+    cal = hokical.MultilabelCalibrator().fit(
+        3 * scores, rng.logistic(size=scores.shape) < scores
+    )
     model = CalibratedModel(network(problem_type="multi_label_classification"), cal)
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     found = model.for_pipeline()(**inputs).logits.sigmoid()
@@ -167,7 +187,9 @@ def test_config_and_save_pretrained(tokenizer: Any, tmp_path: Path) -> None:
         assert type(loaded.model) is type(model.model)
         assert torch.equal(loaded(**inputs).confidence, model(**inputs).confidence)
     with pytest.raises(TypeError, match=r"`save_pretrained`.*got Linear"):
-        CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).save_pretrained(tmp_path)
+        CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).save_pretrained(
+            tmp_path
+        )
     with pytest.raises(TypeError, match=r"`push_to_hub`.*got Linear"):
         CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).push_to_hub("me/model")
 
@@ -178,7 +200,9 @@ def test_folders_without_a_calibrator_are_refused(tmp_path: Path) -> None:
         CalibratedModel.from_pretrained(tmp_path)
 
 
-def test_a_pipeline_is_not_saved_without_its_calibrator(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_pipeline_is_not_saved_without_its_calibrator(
+    tokenizer: Any, tmp_path: Path
+) -> None:
     calibrated = CalibratedModel(network(), fitted("hoki gaussian"))
     pipe = transformers.pipeline(
         "text-classification", model=calibrated.for_pipeline(), tokenizer=tokenizer
@@ -204,7 +228,9 @@ def test_a_hub_gets_the_calibrator(
     """What would be uploaded, with a folder in the place of the hub."""
     calibrated, sent = CalibratedModel(network(), fitted("temps")), []
 
-    def push_to_hub(self: Any, repo_id: str, **options: Any) -> str:  # as transformers does
+    def push_to_hub(
+        self: Any, repo_id: str, **options: Any
+    ) -> str:  # as transformers does
         self.save_pretrained(tmp_path / repo_id, max_shard_size="50GB")
         sent.append((repo_id, options))
         return f"https://hub/{repo_id}"
@@ -231,7 +257,8 @@ def test_one_output_in_a_pipeline(tokenizer: Any) -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(size=500)
     cal = hokical.make("temps").fit(
-        hokical.from_binary_scores(3.0 * odds), (rng.logistic(size=500) < odds).astype(int)
+        hokical.from_binary_scores(3.0 * odds),
+        (rng.logistic(size=500) < odds).astype(int),
     )
     model = CalibratedModel(network(num_labels=1, labels=["yes"]), cal)
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
@@ -240,17 +267,23 @@ def test_one_output_in_a_pipeline(tokenizer: Any) -> None:
     torch.testing.assert_close(found.sigmoid(), model.predict_proba(**inputs)[:, 1:])
 
 
-def test_outputs_of_trainer_are_taken_as_they_are(tokenizer: Any, tmp_path: Path) -> None:
+def test_outputs_of_trainer_are_taken_as_they_are(
+    tokenizer: Any, tmp_path: Path
+) -> None:
     pytest.importorskip("accelerate")
     model, rng = network(), np.random.default_rng(0)
     rows = [
         {**tokenizer(" ".join(rng.choice(WORDS, size=size))), "label": int(label)}
-        for size, label in zip(rng.integers(1, 8, 60), rng.integers(5, size=60), strict=True)
+        for size, label in zip(
+            rng.integers(1, 8, 60), rng.integers(5, size=60), strict=True
+        )
     ]
     collate = transformers.DataCollatorWithPadding(tokenizer)
 
     def compute_metrics(prediction: Any) -> dict[str, float]:
-        proba = hokical.make("uncalibrated").fit(prediction.predictions, prediction.label_ids)
+        proba = hokical.make("uncalibrated").fit(
+            prediction.predictions, prediction.label_ids
+        )
         found = proba.predict_proba(prediction.predictions)
         return {"loss_again": hokical.metrics.log_loss(found, prediction.label_ids)}
 
@@ -261,7 +294,9 @@ def test_outputs_of_trainer_are_taken_as_they_are(tokenizer: Any, tmp_path: Path
         model, options, data_collator=collate, compute_metrics=compute_metrics
     )
     output = trainer.predict(rows)
-    assert output.metrics["test_loss_again"] == pytest.approx(output.metrics["test_loss"], rel=1e-5)
+    assert output.metrics["test_loss_again"] == pytest.approx(
+        output.metrics["test_loss"], rel=1e-5
+    )
     cal = hokical.make("temps").fit(output.predictions, output.label_ids)
     loader = torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=collate)
     assert calibrate(model, loader, "temps").fitted.rule_.temperature == pytest.approx(
@@ -281,14 +316,19 @@ def test_tokens_through_a_pipeline(tokenizer: Any) -> None:
     text = "w1 w2 w3 w4"
     logits = raw_logits(model, tokenizer, [text])[0]
     expected = fitted("temps").predict_confidence(logits)
-    np.testing.assert_allclose([one["score"] for one in pipe(text)], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        [one["score"] for one in pipe(text)], expected, atol=1e-6
+    )
 
 
 def test_multiple_choice_needs_nothing(tokenizer: Any) -> None:
     model, rng = network("MultipleChoice"), np.random.default_rng(0)
     inputs = torch.tensor(rng.integers(2, 32, (64, 4, 6)))
     labels = torch.tensor(rng.integers(4, size=64))
-    rows = [{"input_ids": row, "labels": label} for row, label in zip(inputs, labels, strict=True)]
+    rows = [
+        {"input_ids": row, "labels": label}
+        for row, label in zip(inputs, labels, strict=True)
+    ]
     loader = torch.utils.data.DataLoader(rows, batch_size=16)
     calibrated = calibrate(model, loader, "vecs")
     with torch.no_grad():

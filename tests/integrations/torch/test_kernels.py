@@ -1,4 +1,6 @@
-"""The portable functions give on tensors what they give on arrays, on all sorts of logits."""
+"""The portable functions give on tensors what they give on arrays, on all sorts of
+logits.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ torch = pytest.importorskip("torch")
 
 
 SCALES = (0.7, 2.0, 8.0)
-SMOOTH = [gaussian.stability, gaussian.distribution, gumbel.stability, gumbel.distribution]
+SMOOTH = [
+    gaussian.stability,
+    gaussian.distribution,
+    gumbel.stability,
+    gumbel.distribution,
+]
 
 
 def real(name: str, n: int) -> np.ndarray:
@@ -61,7 +68,9 @@ def pair(request: pytest.FixtureRequest) -> tuple[Logits, Logits]:
 @pytest.mark.parametrize("scale", SCALES)
 def test_stability(pair: tuple[Logits, Logits], scale: float) -> None:
     host, there = pair
-    assert off(gaussian.stability(host, scale), gaussian.stability(there, scale)) < 1e-12
+    assert (
+        off(gaussian.stability(host, scale), gaussian.stability(there, scale)) < 1e-12
+    )
     assert off(gumbel.stability(host, scale), gumbel.stability(there, scale)) < 1e-14
     limit = 1e-12 if host.n_columns <= 16 else 2e-7
     assert off(uniform.stability(host, scale), uniform.stability(there, scale)) < limit
@@ -96,7 +105,9 @@ def test_sampled_counts_are_the_same(pair: tuple[Logits, Logits], noise: Any) ->
 def test_random_rows(n_classes: int, spread: float, scale: float, seed: int) -> None:
     host = random_rows(n_classes, spread, seed)
     there = as_on_device(torch.from_numpy(host.values))
-    assert off(gaussian.stability(host, scale), gaussian.stability(there, scale)) < 1e-12
+    assert (
+        off(gaussian.stability(host, scale), gaussian.stability(there, scale)) < 1e-12
+    )
     assert off(gumbel.stability(host, scale), gumbel.stability(there, scale)) < 1e-14
     assert off(uniform.stability(host, scale), uniform.stability(there, scale)) < 1e-7
 
@@ -132,7 +143,9 @@ def some_rows() -> torch.Tensor:
     return torch.randn(53, 80, generator=torch.Generator().manual_seed(4)) * 1.5
 
 
-def test_blocks_do_not_show(some_rows: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_show(
+    some_rows: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = every_result(some_rows)
     monkeypatch.setattr(type(torch_backend()), "block_size", 500)
     for expected, got in zip(whole, every_result(some_rows), strict=True):
@@ -143,7 +156,9 @@ def test_strides_do_not_show(some_rows: torch.Tensor) -> None:
     wide = torch.zeros(53, 160)
     wide[:, ::2] = some_rows
     for strided in (some_rows.T.contiguous().T, wide[:, ::2]):
-        for expected, got in zip(every_result(some_rows), every_result(strided), strict=True):
+        for expected, got in zip(
+            every_result(some_rows), every_result(strided), strict=True
+        ):
             torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -167,14 +182,20 @@ def of_tensors(function: Any) -> Any:
 
 @pytest.mark.parametrize("function", SMOOTH)
 def test_gradients(function: Any) -> None:
-    values = torch.randn(5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values = torch.randn(
+        5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     values[0] *= 20.0  # some classes out of reach
     scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(of_tensors(function), (values.requires_grad_(), scale))
+    assert torch.autograd.gradcheck(
+        of_tensors(function), (values.requires_grad_(), scale)
+    )
 
 
 def test_second_gradient() -> None:
-    values = torch.randn(3, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    values = torch.randn(
+        3, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     function = of_tensors(gaussian.stability)
     assert torch.autograd.gradgradcheck(function, (values.requires_grad_(), scale))
@@ -182,8 +203,12 @@ def test_second_gradient() -> None:
 
 @pytest.mark.parametrize("function", SMOOTH)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_impossible_classes_have_gradient_zero(function: Any, dtype: torch.dtype) -> None:
-    values = torch.tensor([[1.0, -torch.inf, 0.5], [0.0, -torch.inf, -torch.inf]], dtype=dtype)
+def test_impossible_classes_have_gradient_zero(
+    function: Any, dtype: torch.dtype
+) -> None:
+    values = torch.tensor(
+        [[1.0, -torch.inf, 0.5], [0.0, -torch.inf, -torch.inf]], dtype=dtype
+    )
     values.requires_grad_()
     scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     of_tensors(function)(values, scale).square().sum().backward()
@@ -197,12 +222,16 @@ def test_impossible_classes_have_gradient_zero(function: Any, dtype: torch.dtype
 def test_uniform_stability_has_the_gradient_that_would_be_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    values = torch.randn(30, 80, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    values = torch.randn(
+        30, 80, generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    )
     values.requires_grad_()
     width = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
     weights = torch.linspace(-1.0, 1.0, 30, dtype=torch.float64)
     (expected,) = torch.autograd.grad(
-        uniform.portable_stability(as_on_device(values), width) @ weights, values, retain_graph=True
+        uniform.portable_stability(as_on_device(values), width) @ weights,
+        values,
+        retain_graph=True,
     )
     monkeypatch.setattr(type(torch_backend()), "block_size", 1_000_000)
     found, by_width = torch.autograd.grad(
@@ -211,10 +240,14 @@ def test_uniform_stability_has_the_gradient_that_would_be_recorded(
     torch.testing.assert_close(found, expected)
     assert torch.isfinite(by_width)
     few = values[:3, :6].detach().requires_grad_()
-    assert torch.autograd.gradcheck(of_tensors(uniform.stability), (few, width), eps=1e-7)
+    assert torch.autograd.gradcheck(
+        of_tensors(uniform.stability), (few, width), eps=1e-7
+    )
 
 
-@pytest.mark.parametrize("function", [gaussian.stability, gumbel.stability, uniform.stability])
+@pytest.mark.parametrize(
+    "function", [gaussian.stability, gumbel.stability, uniform.stability]
+)
 def test_a_gradient_keeps_few_arrays_of_the_size_of_the_logits(function: Any) -> None:
     values = torch.randn(40, 1000, dtype=torch.float64, requires_grad=True)
     kept: dict[int, int] = {}
@@ -243,8 +276,12 @@ def test_exported_graphs_take_any_number_of_rows() -> None:
         def forward(self, values: torch.Tensor) -> list[torch.Tensor]:
             return some_results(values)
 
-    values, more = (torch.randn(n, 70, generator=torch.Generator().manual_seed(n)) for n in (6, 11))
+    values, more = (
+        torch.randn(n, 70, generator=torch.Generator().manual_seed(n)) for n in (6, 11)
+    )
     rows_axis = {0: torch.export.Dim("rows", min=1)}
-    program = torch.export.export(Some(), (values,), dynamic_shapes=(rows_axis,), strict=False)
+    program = torch.export.export(
+        Some(), (values,), dynamic_shapes=(rows_axis,), strict=False
+    )
     for expected, got in zip(some_results(more), program.module()(more), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-8)

@@ -1,4 +1,6 @@
-"""Where Triton cannot run, plain torch does: with one warning, or none if told beforehand."""
+"""Where Triton cannot run, plain torch does: with one warning, or none if told
+beforehand.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +62,13 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_failed_launch_is_told_once(name: str, logits: Logits, launches: list[str]) -> None:
+def test_a_failed_launch_is_told_once(
+    name: str, logits: Logits, launches: list[str]
+) -> None:
     function, portable, argument = FUNCTIONS[name]
-    with pytest.warns(RuntimeWarning, match=r"Failed to find C compiler.*HOKICAL_TRITON=0"):
+    with pytest.warns(
+        RuntimeWarning, match=r"Failed to find C compiler.*HOKICAL_TRITON=0"
+    ):
         got = function(logits, argument)
     assert torch.equal(got, function(logits, argument))
     torch.testing.assert_close(got, portable(logits, argument), rtol=1e-12, atol=1e-12)
@@ -103,7 +109,9 @@ def test_the_environment_says_whether_to_try(monkeypatch: pytest.MonkeyPatch) ->
     assert not backend.usable(_OnGPU())
 
 
-def test_gradients_and_the_host_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_and_the_host_are_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(backend, "_has_triton", True)
     monkeypatch.setattr(backend, "_broken", False)
     monkeypatch.setattr(backend, "is_wrapped", lambda _: False)

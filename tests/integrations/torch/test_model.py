@@ -42,7 +42,9 @@ def inputs() -> torch.Tensor:
         lambda z: (z, "attention"),
     ],
 )
-def test_logits_are_found_in_what_a_network_returns(wrap: Any, inputs: torch.Tensor) -> None:
+def test_logits_are_found_in_what_a_network_returns(
+    wrap: Any, inputs: torch.Tensor
+) -> None:
     network = Returning(wrap)
     output = CalibratedModel(network, fitted("hoki gaussian"))(inputs, scale=2.0)
     logits = 2.0 * network.layer(inputs)
@@ -56,7 +58,9 @@ def test_get_logits_says_where_else_they_are(inputs: torch.Tensor) -> None:
     network = Returning(lambda z: {"scores": z})
     with pytest.raises(TypeError, match=r"a network's output must be .* got dict"):
         CalibratedModel(network, fitted("temps"))(inputs)
-    model = CalibratedModel(network, fitted("temps"), get_logits=lambda out: out["scores"])
+    model = CalibratedModel(
+        network, fitted("temps"), get_logits=lambda out: out["scores"]
+    )
     assert model(inputs).confidence.shape == (6,)
 
 
@@ -73,17 +77,23 @@ def test_images_and_tokens_keep_their_shape(name: str) -> None:
     tokens = CalibratedModel(torch.nn.Linear(3, 5), fitted(name))(torch.randn(2, 7, 3))
     assert tokens.confidence.shape == (2, 7)
     with pytest.raises(ValueError, match="`class_axis` must be an axis"):
-        CalibratedModel(torch.nn.Linear(3, 5), fitted(name), class_axis=2)(torch.randn(2, 3))
+        CalibratedModel(torch.nn.Linear(3, 5), fitted(name), class_axis=2)(
+            torch.randn(2, 3)
+        )
 
 
 def test_probabilities_have_the_shape_of_the_logits(inputs: torch.Tensor) -> None:
     cal = fitted("temps")
     flat = CalibratedModel(torch.nn.Identity(), cal)
     logits = torch.randn(2, 5, 4, 3)
-    proba = CalibratedModel(torch.nn.Identity(), cal, class_axis=1).predict_proba(logits)
+    proba = CalibratedModel(torch.nn.Identity(), cal, class_axis=1).predict_proba(
+        logits
+    )
     rows = logits.movedim(1, -1).reshape(-1, 5)
     assert proba.shape == logits.shape
-    torch.testing.assert_close(proba.movedim(1, -1).reshape(-1, 5), flat.predict_proba(rows))
+    torch.testing.assert_close(
+        proba.movedim(1, -1).reshape(-1, 5), flat.predict_proba(rows)
+    )
     assert flat.predict_proba(rows[:0]).shape == (0, 5)
 
 
@@ -92,7 +102,11 @@ def test_modes_and_gradients_of_the_network_are_untouched(inputs: torch.Tensor) 
     network.train()
     network[1].eval()
     model = CalibratedModel(network, fitted("temps"))
-    assert (model.training, network.training, network[1].training) == (True, True, False)
+    assert (model.training, network.training, network[1].training) == (
+        True,
+        True,
+        False,
+    )
     model(inputs).confidence.sum().backward()
     assert network[0].weight.grad is not None
     assert not model.eval().model.training
@@ -107,9 +121,14 @@ def test_state_dict_round_trip(inputs: torch.Tensor) -> None:
     assert repr(target.fitted) == repr(source.fitted)
 
 
-def test_numbers_of_the_network_alone_leave_the_calibrator(inputs: torch.Tensor) -> None:
+def test_numbers_of_the_network_alone_leave_the_calibrator(
+    inputs: torch.Tensor,
+) -> None:
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("irm"))
-    others = {f"model.{key}": value for key, value in torch.nn.Linear(4, 5).state_dict().items()}
+    others = {
+        f"model.{key}": value
+        for key, value in torch.nn.Linear(4, 5).state_dict().items()
+    }
     model.load_state_dict(others, strict=False)
     assert model.fitted is fitted("irm")
     expected = fitted("irm").predict_confidence(model.model(inputs).detach().numpy())
@@ -122,7 +141,9 @@ def test_calibrator_follows_the_logits(
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"))
     wanted = model(inputs).confidence
     kept = dict(as_module(fitted("temps")).named_buffers())
-    model.calibrator.to("meta")  # the one other device there is everywhere; it holds no numbers
+    model.calibrator.to(
+        "meta"
+    )  # the one other device there is everywhere; it holds no numbers
     moves = []
 
     def to(self: Any, device: Any) -> None:
@@ -150,8 +171,13 @@ def test_copies_pickles_and_half_precision(inputs: torch.Tensor) -> None:
         assert torch.equal(twin(inputs).confidence, wanted)
     half = copy.deepcopy(model).half()
     output = half(inputs.half())
-    assert (output.logits.dtype, output.confidence.dtype) == (torch.float16, torch.float32)
-    expected = fitted("hoki gaussian").predict_confidence(output.logits.detach().numpy())
+    assert (output.logits.dtype, output.confidence.dtype) == (
+        torch.float16,
+        torch.float32,
+    )
+    expected = fitted("hoki gaussian").predict_confidence(
+        output.logits.detach().numpy()
+    )
     np.testing.assert_allclose(output.confidence.detach(), expected, atol=1e-7)
 
 
@@ -160,10 +186,14 @@ def test_confidence_under_autocast_is_that_of_its_logits(inputs: torch.Tensor) -
     with torch.autocast("cpu", torch.bfloat16):
         output = model(inputs)
     assert output.logits.dtype == torch.bfloat16
-    expected = fitted("hoki gaussian").predict_confidence(output.logits.detach().float().numpy())
+    expected = fitted("hoki gaussian").predict_confidence(
+        output.logits.detach().float().numpy()
+    )
     np.testing.assert_allclose(output.confidence.detach(), expected, atol=1e-7)
 
 
 def test_model_must_be_a_module() -> None:
-    with pytest.raises(TypeError, match=r"must be a network, an nn\.Module; got function"):
+    with pytest.raises(
+        TypeError, match=r"must be a network, an nn\.Module; got function"
+    ):
         CalibratedModel(lambda x: x, fitted("temps"))

@@ -26,7 +26,9 @@ from hokical.integrations.torch import calibrate, collect_logits  # noqa: E402
 def data() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(300, 4, generator=generator)
-    labels = (inputs[:, :3] + 0.7 * torch.randn(300, 3, generator=generator)).argmax(dim=1)
+    labels = (inputs[:, :3] + 0.7 * torch.randn(300, 3, generator=generator)).argmax(
+        dim=1
+    )
     return inputs, labels
 
 
@@ -51,7 +53,9 @@ def test_all_logits_and_labels_in_evaluation_mode(network: Any, data: Any) -> No
     assert network.training
 
 
-def test_every_part_has_its_mode_back_also_after_an_error(network: Any, data: Any) -> None:
+def test_every_part_has_its_mode_back_also_after_an_error(
+    network: Any, data: Any
+) -> None:
     network.train()
     network[1].eval()
 
@@ -61,7 +65,11 @@ def test_every_part_has_its_mode_back_also_after_an_error(network: Any, data: An
 
     with pytest.raises(OSError, match="the disk is gone"):
         collect_logits(network, breaking())
-    assert (network.training, network[0].training, network[1].training) == (True, True, False)
+    assert (network.training, network[0].training, network[1].training) == (
+        True,
+        True,
+        False,
+    )
     assert torch.is_grad_enabled()
 
 
@@ -109,7 +117,9 @@ def test_images_are_flattened_and_ignored_positions_left_out() -> None:
     images = torch.randn(4, 2, 5, 5)
     truth = torch.randint(3, (4, 5, 5))
     truth[:, :2] = 255
-    logits, labels = collect_logits(network, [(images, truth)], class_axis=1, ignore_label=255)
+    logits, labels = collect_logits(
+        network, [(images, truth)], class_axis=1, ignore_label=255
+    )
     every = network(images).detach().permute(0, 2, 3, 1)
     assert torch.equal(labels, truth[truth != 255])
     torch.testing.assert_close(logits, every[truth != 255])
@@ -123,7 +133,9 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
         collect_logits(network, [{"input": inputs}])
     with pytest.raises(ValueError, match=r"\(300,\); got \(299,\).*class_axis"):
         collect_logits(network, [(inputs, labels[1:])])
-    with pytest.raises(ValueError, match=r"\(300,\); got \(300, 1\). Use `labels.squeeze\(-1\)`"):
+    with pytest.raises(
+        ValueError, match=r"\(300,\); got \(300, 1\). Use `labels.squeeze\(-1\)`"
+    ):
         collect_logits(network, [(inputs, labels[:, None])])
     with pytest.raises(ValueError, match="at least one batch"):
         collect_logits(network, [])
@@ -132,7 +144,10 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
 
 
 def test_progress_counts_batches(
-    network: Any, data: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    network: Any,
+    data: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("hokical._core.runtime._SHOW_AFTER_SECONDS", 0.0)
 
@@ -154,7 +169,9 @@ def test_calibrate_in_one_line(network: Any, data: Any) -> None:
     assert isinstance(model.fitted, Hoki)
     assert model.training
     np.testing.assert_allclose(
-        model.eval()(data[0]).confidence.detach(), expected.predict_confidence(logits), atol=1e-6
+        model.eval()(data[0]).confidence.detach(),
+        expected.predict_confidence(logits),
+        atol=1e-6,
     )
 
 
@@ -165,7 +182,9 @@ def test_calibrate_fits_a_copy_of_a_calibrator(network: Any, data: Any) -> None:
     assert model.fitted.noise_ == Gaussian(2.0)
 
 
-def test_calibrate_fits_what_was_loaded_again(network: Any, data: Any, tmp_path: Path) -> None:
+def test_calibrate_fits_what_was_loaded_again(
+    network: Any, data: Any, tmp_path: Path
+) -> None:
     logits = network[0](data[0]).detach()
     Hoki(noise=Gaussian(2.0)).fit(2.0 * logits, data[1]).save(tmp_path / "cal.json")
     found = calibrate(network, loader(data), load(tmp_path / "cal.json")).fitted
@@ -185,15 +204,21 @@ def test_calibrate_segmentation() -> None:
     images = torch.randn(4, 3, 6, 6)
     truth = (network(images) + torch.randn(4, 3, 6, 6)).argmax(dim=1)
     truth[0, 0, 0] = 255
-    model = calibrate(network, [(images, truth)], "temps", class_axis=1, ignore_label=255)
+    model = calibrate(
+        network, [(images, truth)], "temps", class_axis=1, ignore_label=255
+    )
     assert model(images).confidence.shape == (4, 6, 6)
 
 
 def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
-    with pytest.raises(TypeError, match="must be a method's name or a calibrator; got int"):
+    with pytest.raises(
+        TypeError, match="must be a method's name or a calibrator; got int"
+    ):
         calibrate(network, loader(data), 3)
     for method in (Hoki(), hokical.MultilabelCalibrator()):
-        with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a method's name"):
+        with pytest.raises(
+            TypeError, match=r"options \['n_bins'\] go with a method's name"
+        ):
             calibrate(network, loader(data), method, n_bins=3)
     with pytest.raises(TypeError, match="no parameter 'n_bans'"):
         calibrate(network, loader(data), "hoki", n_bans=3)
@@ -243,7 +268,9 @@ def test_labels_come_last_for_a_network_of_two_arguments(data: Any) -> None:
 
 
 def test_tensors_instead_of_a_loader(network: Any, data: Any) -> None:
-    expected = hokical.calibrate(network, loader(data), "temps").fitted.rule_.temperature
+    expected = hokical.calibrate(
+        network, loader(data), "temps"
+    ).fitted.rule_.temperature
     for given in ((*data, "temps"), (data, "temps")):
         assert hokical.calibrate(network, *given).fitted.rule_.temperature == expected
     arrays = [part.numpy() for part in data]
@@ -260,10 +287,17 @@ def test_a_sigmoid_for_each_label() -> None:
     labels = torch.rand(2000, 4, generator=generator) < torch.sigmoid(inputs - 1.0)
     head = torch.nn.Linear(4, 4, bias=False)
     head.weight = torch.nn.Parameter(3.0 * torch.eye(4), requires_grad=False)
-    model = hokical.calibrate(head, loader((inputs, labels)), hokical.MultilabelCalibrator())
+    model = hokical.calibrate(
+        head, loader((inputs, labels)), hokical.MultilabelCalibrator()
+    )
     output = model.eval()(inputs)
     cal = hokical.MultilabelCalibrator().fit(3.0 * inputs, labels)
-    assert output.logits.shape == output.labels.shape == output.confidence.shape == (2000, 4)
+    assert (
+        output.logits.shape
+        == output.labels.shape
+        == output.confidence.shape
+        == (2000, 4)
+    )
     expected = torch.as_tensor(cal.predict_proba(3.0 * inputs))
     torch.testing.assert_close(output.confidence, expected, check_dtype=False)
     torch.testing.assert_close(model.predict_proba(inputs), output.confidence)
@@ -317,13 +351,19 @@ def test_binary_networks_of_every_form_calibrate_alike(form: str, shape: str) ->
     network = Returns(FORMS[form])
     model = calibrate(network, inputs, truth, "temps")
     expected = hokical.make("temps").fit(hokical.from_binary_scores(odds), labels)
-    assert model.fitted.rule_.temperature == pytest.approx(expected.rule_.temperature, rel=1e-4)
+    assert model.fitted.rule_.temperature == pytest.approx(
+        expected.rule_.temperature, rel=1e-4
+    )
     output = model(inputs)
     assert output.logits.shape == (500, 2)
     assert torch.equal(output.labels, (odds > 0).long())
     confidence = expected.predict_confidence(hokical.from_binary_scores(odds))
-    torch.testing.assert_close(output.confidence, confidence.float(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(model.predict_proba(inputs).amax(dim=1), output.confidence)
+    torch.testing.assert_close(
+        output.confidence, confidence.float(), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        model.predict_proba(inputs).amax(dim=1), output.confidence
+    )
     (slope,) = torch.autograd.grad(output.confidence.sum(), network.layer.weight)
     assert slope.isfinite().all()
     assert slope.abs().sum() > 0.0
@@ -348,8 +388,12 @@ def test_sigmoids_of_several_labels() -> None:
     generator = torch.Generator().manual_seed(2)
     inputs = torch.randn(400, 3, generator=generator)
     truth = torch.rand(400, 3, generator=generator) < inputs.sigmoid()
-    plain = calibrate(torch.nn.Identity(), [(inputs, truth)], hokical.MultilabelCalibrator())
-    model = calibrate(torch.nn.Sigmoid(), [(inputs, truth)], hokical.MultilabelCalibrator())
+    plain = calibrate(
+        torch.nn.Identity(), [(inputs, truth)], hokical.MultilabelCalibrator()
+    )
+    model = calibrate(
+        torch.nn.Sigmoid(), [(inputs, truth)], hokical.MultilabelCalibrator()
+    )
     assert (plain.outputs, model.outputs) == ("logits", "probabilities")
     torch.testing.assert_close(
         model(inputs).confidence, plain(inputs).confidence, rtol=1e-4, atol=1e-5
@@ -362,7 +406,9 @@ def test_what_is_returned_may_be_said() -> None:
     model = calibrate(network, inputs, labels, "temps", outputs="logits")
     assert model.outputs == "logits"
     assert "outputs" not in model.extra_repr()
-    assert "outputs='probabilities'" in repr(calibrate(network, inputs, labels, "temps"))
+    assert "outputs='probabilities'" in repr(
+        calibrate(network, inputs, labels, "temps")
+    )
     with pytest.raises(ValueError, match=r"`outputs` must be .*'scores'"):
         calibrate(network, inputs, labels, "temps", outputs="scores")  # type: ignore[arg-type]
 
@@ -375,10 +421,14 @@ def test_maps_of_one_class() -> None:
     noise = torch.randn(6, 5, 5, generator=generator)
     truth = (network(images)[:, 0] + noise > 0.0).long()
     truth[:, 0] = 255
-    model = calibrate(network, [(images, truth)], "temps", class_axis=1, ignore_label=255)
+    model = calibrate(
+        network, [(images, truth)], "temps", class_axis=1, ignore_label=255
+    )
     assert model(images).logits.shape == (6, 2, 5, 5)
     assert model(images).confidence.shape == (6, 5, 5)
-    again = calibrate(network, [(images, truth[:, None])], "temps", class_axis=1, ignore_label=255)
+    again = calibrate(
+        network, [(images, truth[:, None])], "temps", class_axis=1, ignore_label=255
+    )
     assert again.fitted.rule_.temperature == model.fitted.rule_.temperature
 
 
@@ -402,7 +452,10 @@ def test_nested_inputs_and_targets(data: Any, wrap: Any) -> None:
         (Joined(), ({"one": inputs, "other": inputs}, labels)),
         (OfOne(), ((inputs, inputs), labels)),
         (OfOne(), ((inputs, inputs), labels, "index")),
-        *((Joined(), {"one": inputs, "other": inputs, name: labels}) for name in ("target", "y")),
+        *(
+            (Joined(), {"one": inputs, "other": inputs, name: labels})
+            for name in ("target", "y")
+        ),
     ):
         found, truth = collect_logits(wrap(network), [batch])
         torch.testing.assert_close(found, expected)

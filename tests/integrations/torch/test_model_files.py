@@ -29,7 +29,9 @@ def batches(seed: int, n: int = 300) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Inputs whose class a network that returns 3 * inputs mostly knows."""
     random = torch.Generator().manual_seed(seed)
     labels = torch.randint(3, (n,), generator=random)
-    inputs = torch.nn.functional.one_hot(labels, 3) + 0.4 * torch.randn(n, 3, generator=random)
+    inputs = torch.nn.functional.one_hot(labels, 3) + 0.4 * torch.randn(
+        n, 3, generator=random
+    )
     return list(zip(inputs.split(100), labels.split(100), strict=True))
 
 
@@ -81,7 +83,9 @@ def test_a_state_dict_has_the_calibrator(tmp_path: Path) -> None:
     model = calibrate(trained_network(), batches(0), "hoki")
     model.fitted.certify(*collect_logits(model.model, batches(1)))
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    again = CalibratedModel(make_network(), make("uncalibrated").fit(torch.eye(3), [0, 1, 2]))
+    again = CalibratedModel(
+        make_network(), make("uncalibrated").fit(torch.eye(3), [0, 1, 2])
+    )
     again.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     logits = collect_logits(model.model, batches(2))[0]
     found, expected = (
@@ -120,7 +124,9 @@ def test_a_model_says_what_it_is() -> None:
 def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch")
     inputs, path = batches(1)[0][0], tmp_path / "model.safetensors"
-    model = calibrate(torch.nn.DataParallel(trained_network()), batches(0), "temps").eval()
+    model = calibrate(
+        torch.nn.DataParallel(trained_network()), batches(0), "temps"
+    ).eval()
     wanted = model(inputs).confidence
     model.save(path)
     with safetensors.safe_open(str(path), framework="pt") as stored:
@@ -128,7 +134,11 @@ def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> No
     old = tmp_path / "old.safetensors"  # as 0.4 wrote it
     safetensors.save_model(model.model, str(old), metadata=about)
     wrapped = torch.nn.DataParallel(make_network())
-    for file, network in ((path, make_network()), (path, wrapped), (old, make_network())):
+    for file, network in (
+        (path, make_network()),
+        (path, wrapped),
+        (old, make_network()),
+    ):
         again = CalibratedModel.load(file, network).eval()
         assert again.model is network
         assert torch.equal(again(inputs).confidence, wanted)
@@ -136,7 +146,9 @@ def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("saved", [torch.nn.DataParallel, lambda network: network])
 @pytest.mark.parametrize("loading", [torch.nn.DataParallel, lambda network: network])
-def test_state_dicts_load_with_and_without_data_parallel(saved: Any, loading: Any) -> None:
+def test_state_dicts_load_with_and_without_data_parallel(
+    saved: Any, loading: Any
+) -> None:
     model = calibrate(saved(trained_network()), batches(0), "temps").eval()
     state = model.state_dict()
     again = CalibratedModel(loading(make_network()), fitted_again()).eval()
@@ -165,4 +177,6 @@ def test_what_the_network_returns_is_in_the_file(tmp_path: Path) -> None:
     program = torch.export.export(
         model, (inputs[:3],), dynamic_shapes={"args": ({0: torch.export.Dim("batch")},)}
     )
-    torch.testing.assert_close(program.module()(inputs).confidence, model(inputs).confidence)
+    torch.testing.assert_close(
+        program.module()(inputs).confidence, model(inputs).confidence
+    )

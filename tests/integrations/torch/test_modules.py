@@ -27,7 +27,9 @@ torch = pytest.importorskip("torch")
 from hokical.integrations.torch import as_module  # noqa: E402
 
 
-def assert_agree(calibrator: Calibrator, logits: np.ndarray, within: float = 1e-10) -> None:
+def assert_agree(
+    calibrator: Calibrator, logits: np.ndarray, within: float = 1e-10
+) -> None:
     """Labels, confidence and probabilities of the module are those of the core."""
     module, rows = as_module(calibrator), torch.tensor(logits)
     labels, confidence = module(rows)
@@ -36,14 +38,19 @@ def assert_agree(calibrator: Calibrator, logits: np.ndarray, within: float = 1e-
     expected = calibrator.predict_confidence(logits)
     np.testing.assert_allclose(confidence, expected, rtol=0.0, atol=within)
     proba = module.proba(rows)
-    np.testing.assert_allclose(proba, calibrator.predict_proba(logits), rtol=0.0, atol=within)
+    np.testing.assert_allclose(
+        proba, calibrator.predict_proba(logits), rtol=0.0, atol=within
+    )
     assert labels.dtype == torch.int64
     assert confidence.dtype == proba.dtype == torch.float64
 
 
 def assert_agree_on_suite(name: str, pair: str, n_val: int, n_test: int) -> None:
     file = suite_arrays(pair)
-    logits, labels = file["val_logits"][:n_val].astype(np.float64), file["val_labels"][:n_val]
+    logits, labels = (
+        file["val_logits"][:n_val].astype(np.float64),
+        file["val_labels"][:n_val],
+    )
     assert_agree(fitted_on(name, logits, labels), awkward(file["test_logits"][:n_test]))
 
 
@@ -88,7 +95,9 @@ def test_results_do_not_depend_on_blocks_or_leading_shape(
     monkeypatch.setattr(type(torch_backend()), "block_size", 40)
     answer = module(logits.reshape(2, 3, 4, 5))
     assert answer.labels.shape == answer.confidence.shape == (2, 3, 4)
-    torch.testing.assert_close(answer.confidence.reshape(-1), whole.confidence, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        answer.confidence.reshape(-1), whole.confidence, rtol=0, atol=1e-14
+    )
     torch.testing.assert_close(module.proba(logits), proba, rtol=0, atol=1e-14)
 
 
@@ -120,7 +129,10 @@ def test_state_dict_carries_the_whole_fit(name: str) -> None:
     source = fitted(name)
     logits = torch.tensor(synthetic_logits(50, 5, seed=9)[0])
     wanted = as_module(source)
-    for target in (as_module(fitted(name, seed=1)), as_module(fitted("temps", n_classes=6))):
+    for target in (
+        as_module(fitted(name, seed=1)),
+        as_module(fitted("temps", n_classes=6)),
+    ):
         target.load_state_dict(wanted.state_dict())
         for got, right in zip(target(logits), wanted(logits), strict=True):
             assert torch.equal(got, right)
@@ -145,7 +157,9 @@ def test_a_state_dict_that_no_calibrator_has_is_refused() -> None:
     with pytest.raises(Exception, match=r"not a calibrator|JSON|json"):
         module.load_state_dict({"_extra_state": torch.zeros(3, dtype=torch.uint8)})
     several = hokical.MultilabelCalibrator().fit(*several_labels())
-    with pytest.raises(ValueError, match="a module for TemperatureScaling; got one for Multi"):
+    with pytest.raises(
+        ValueError, match="a module for TemperatureScaling; got one for Multi"
+    ):
         module.load_state_dict(as_module(several).state_dict())
     before = as_module(fitted("temps"))(torch.zeros(1, 5)).confidence
     assert torch.equal(module(torch.zeros(1, 5)).confidence, before)
@@ -176,7 +190,9 @@ def test_buffers_follow_to_another_device() -> None:
     assert module.link_slope.dtype == torch.float64
     answer = module(torch.zeros(3, 5, device="meta"))
     assert answer.confidence.shape == (3,)
-    module.load_state_dict(as_module(fitted("hoki sampled", seed=1)).state_dict(), assign=True)
+    module.load_state_dict(
+        as_module(fitted("hoki sampled", seed=1)).state_dict(), assign=True
+    )
     logits = synthetic_logits(20, 5, seed=9)[0]
     expected = fitted("hoki sampled", seed=1).predict_confidence(logits)
     np.testing.assert_array_equal(module(torch.tensor(logits)).confidence, expected)
@@ -215,7 +231,9 @@ def test_autocast_changes_nothing(name: str) -> None:
 
 def test_errors_say_what_is_wanted() -> None:
     module = as_module(fitted("temps"))
-    with pytest.raises(ValueError, match=r"5 classes, along the last axis; got shape \(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"5 classes, along the last axis; got shape \(2, 4\)"
+    ):
         module(torch.zeros(2, 4))
     with pytest.raises(TypeError, match="must be a tensor; got ndarray"):
         module(np.zeros((2, 5)))

@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import CalibratedModel, as_module, calibrate  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA GPU"
+)
 
 
 def on_both(dtype: Any = torch.float64) -> tuple[Any, Any]:
@@ -32,17 +34,23 @@ def test_module_gives_the_numbers_of_the_host(name: str) -> None:
     assert got.labels.is_cuda
     assert got.confidence.is_cuda
     np.testing.assert_array_equal(got.labels.cpu(), wanted.labels)
-    torch.testing.assert_close(got.confidence.cpu(), wanted.confidence, rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        got.confidence.cpu(), wanted.confidence, rtol=0, atol=1e-10
+    )
     torch.testing.assert_close(module.proba(there).cpu(), proba, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
     here, there = on_both(dtype)
     confidence = fitted(name).predict_confidence(there)
     assert confidence.is_cuda
-    assert confidence.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert confidence.dtype == (
+        torch.float64 if dtype == torch.float64 else torch.float32
+    )
     wanted = fitted(name).predict_confidence(here)
     np.testing.assert_allclose(confidence.cpu(), wanted, rtol=0.0, atol=1e-5)
     assert fitted(name).predict(there).is_cuda

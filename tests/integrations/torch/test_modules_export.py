@@ -17,12 +17,16 @@ torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
 
-EXPORTED = [name for name in NAMES if name != "auto"]  # its parts are exported by themselves
+EXPORTED = [
+    name for name in NAMES if name != "auto"
+]  # its parts are exported by themselves
 
 
 def exported(module: Any, logits: torch.Tensor, **options: Any) -> Any:
     batch = {0: torch.export.Dim("batch")}
-    program = torch.export.export(module, (logits[:7],), dynamic_shapes=(batch,), **options)
+    program = torch.export.export(
+        module, (logits[:7],), dynamic_shapes=(batch,), **options
+    )
     return program.module()
 
 
@@ -39,7 +43,9 @@ def test_exported_module_gives_the_same(name: str, logits: torch.Tensor) -> None
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11 itself
+@pytest.mark.filterwarnings(
+    "ignore:The given buffer is not writable"
+)  # of torch 2.11 itself
 def test_exported_network_can_be_saved_and_loaded() -> None:
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("hoki gumbel")).eval()
     inputs = torch.randn(6, 4)
@@ -53,14 +59,15 @@ def test_exported_network_can_be_saved_and_loaded() -> None:
 
 
 def test_exported_tuples_are_loaded_without_this_package(tmp_path: Path) -> None:
-    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"), as_tuple=True).eval()
+    model = CalibratedModel(
+        torch.nn.Linear(4, 5), fitted("temps"), as_tuple=True
+    ).eval()
     program = torch.export.export(model, (torch.zeros(6, 4),))
     torch.export.save(program, tmp_path / "model.pt2")
     code = (
-        "import sys, torch; "
-        "answer = torch.export.load(sys.argv[1]).module()(torch.zeros(6, 4)); "
-        "assert 'hokical' not in sys.modules; "
-        "print(type(answer).__name__, answer[2].tolist())"
+        "import sys, torch; answer = "
+        "torch.export.load(sys.argv[1]).module()(torch.zeros(6, 4)); assert 'hokical' "
+        "not in sys.modules; print(type(answer).__name__, answer[2].tolist())"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "model.pt2")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -74,7 +81,10 @@ def fresh_compiler() -> None:
 
 
 COMPILED = [
-    *(("eager", name) for name in ("temps", "vecs", "irm", "hoki gumbel", "hoki sampled")),
+    *(
+        ("eager", name)
+        for name in ("temps", "vecs", "irm", "hoki gumbel", "hoki sampled")
+    ),
     *(("aot_eager", name) for name in ("vecs", "hoki sampled")),
 ]
 
@@ -105,8 +115,10 @@ def test_a_compiled_model_is_differentiated_and_takes_other_numbers() -> None:
 
 def test_the_compiler_is_not_imported_before_it_is_used() -> None:
     code = (
-        "import sys, hokical.integrations.torch; "
-        "heavy = {'torch._dynamo', 'sklearn', 'scipy', 'numba'}; print(heavy & set(sys.modules))"
+        "import sys, hokical.integrations.torch; heavy = {'torch._dynamo', 'sklearn', "
+        "'scipy', 'numba'}; print(heavy & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"

@@ -23,20 +23,26 @@ def rows(n: int = 6, seed: int = 9) -> torch.Tensor:
 def test_smooth_methods_pass_gradcheck(name: str) -> None:
     module = as_module(fitted(name))
     logits = rows().requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: module(z).confidence, (logits,), atol=1e-7)
+    assert torch.autograd.gradcheck(
+        lambda z: module(z).confidence, (logits,), atol=1e-7
+    )
     assert torch.autograd.gradcheck(module.proba, (logits,), atol=1e-7)
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_gradient_of_hoki_is_the_slope_of_its_step(name: str) -> None:
-    """Central differences wide enough to cross many levels, on rows that stay on their step.
+    """Central differences wide enough to cross many levels, on rows that stay on their
+    step.
 
     Without the short steps that fill gaps between the calibration examples.
     """
     calibrator = MAKERS[name]().set_params(unseen="as_printed")
     module = as_module(calibrator.fit(*synthetic_logits(800, 5, seed=0)))
-    # Close calls, where stability moves, from many rows: those next to a jump are left out.
-    logits = torch.tensor(synthetic_logits(400, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    # Close calls, where stability moves, from many rows: those next to a jump are left
+    # out.
+    logits = torch.tensor(
+        synthetic_logits(400, 5, seed=9, stretch=1.0)[0]
+    ).requires_grad_()
     (slope,) = torch.autograd.grad(module(logits).confidence.sum(), logits)
     differences = torch.zeros_like(slope)
     inside = torch.ones(400, dtype=torch.bool)
@@ -49,7 +55,8 @@ def test_gradient_of_hoki_is_the_slope_of_its_step(name: str) -> None:
             inside &= up.labels == down.labels
     inside &= (differences.abs() < 0.05).all(dim=1)
     assert inside.sum() > 200
-    # Rounding to levels moves a difference by slope / levels / reach at most, and little else does.
+    # Rounding to levels moves a difference by slope / levels / reach at most, and
+    # little else does.
     rounding = float(module.link_slope.abs().max()) / EXACT_LEVELS / reach
     gap = (slope - differences)[inside].abs().max()
     assert gap < rounding + 1e-5
@@ -87,7 +94,9 @@ def test_gradients_are_finite_on_masked_tied_and_huge_rows(name: str) -> None:
 @pytest.mark.parametrize("name", ["temps", "ets", *STEPS])
 def test_torch_func_gives_what_autograd_gives(name: str) -> None:
     module = as_module(fitted(name))
-    logits = torch.tensor(synthetic_logits(6, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    logits = torch.tensor(
+        synthetic_logits(6, 5, seed=9, stretch=1.0)[0]
+    ).requires_grad_()
     answer = module(logits).confidence
     (slope,) = torch.autograd.grad(answer.sum(), logits)
     assert slope.abs().max() > 1e-3
@@ -100,7 +109,9 @@ def test_torch_func_gives_what_autograd_gives(name: str) -> None:
     torch.testing.assert_close(torch.func.vmap(of_row)(plain), answer.detach(), **close)
     got = torch.func.grad(lambda z: module(z).confidence.sum())(plain)
     torch.testing.assert_close(got, slope, **close)
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(of_row))(plain), slope, **close)
+    torch.testing.assert_close(
+        torch.func.vmap(torch.func.grad(of_row))(plain), slope, **close
+    )
 
 
 def test_confidence_can_train_a_network() -> None:
@@ -117,7 +128,9 @@ def test_confidence_can_train_a_network() -> None:
     assert model(inputs).confidence.mean() > before + 0.01
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script`:DeprecationWarning"
+)  # torch's own
 def test_forward_mode() -> None:
     module, x, along = as_module(fitted("temps")), rows(), rows(seed=10)
     forward_ad = torch.autograd.forward_ad

@@ -22,10 +22,14 @@ class Largest(TorchDispatchMode):
         super().__init__()
         self.numel = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         places = {place(x) for x in args if isinstance(x, torch.Tensor)}
         answer = func(*args, **(kwargs or {}))
-        if isinstance(answer, torch.Tensor) and place(answer) not in places:  # not a view
+        if (
+            isinstance(answer, torch.Tensor) and place(answer) not in places
+        ):  # not a view
             self.numel = max(self.numel, answer.numel())
         return answer
 
@@ -34,8 +38,12 @@ def place(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-@pytest.mark.parametrize("name", ["temps", "ets", "vecs", "hoki gumbel", "hoki gaussian", "irm"])
-def test_confidence_is_computed_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["temps", "ets", "vecs", "hoki gumbel", "hoki gaussian", "irm"]
+)
+def test_confidence_is_computed_in_blocks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = as_module(fitted(name))
     logits = torch.tensor(synthetic_logits(2000, 5, seed=9)[0])
     monkeypatch.setattr(type(torch_backend()), "block_size", 2500)
@@ -44,14 +52,18 @@ def test_confidence_is_computed_in_blocks(name: str, monkeypatch: pytest.MonkeyP
     assert 0 < largest.numel <= 2500
 
 
-def test_probabilities_are_narrowed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_are_narrowed_block_by_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module = as_module(fitted("temps"))
     logits = torch.tensor(synthetic_logits(2000, 5, seed=9)[0]).float()
     monkeypatch.setattr(type(torch_backend()), "block_size", 2500)
     wide = 0
 
     class Wide(Largest):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ):
             nonlocal wide
             answer = super().__torch_dispatch__(func, types, args, kwargs)
             if isinstance(answer, torch.Tensor) and answer.dtype == torch.float64:

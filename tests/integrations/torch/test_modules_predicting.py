@@ -36,7 +36,9 @@ def test_both_ways_give_what_the_core_gives(name: str, method: str) -> None:
     assert host.dtype == there.dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_types_of_answers(dtype: torch.dtype, method: str) -> None:
     logits = torch.tensor(synthetic_logits(10, 5, seed=9)[0]).to(dtype)
@@ -56,7 +58,9 @@ def test_calibrators_take_tensors_and_keep_gradients() -> None:
     assert moving.requires_grad
     torch.testing.assert_close(moving.detach(), confidence, rtol=0, atol=1e-12)
     with torch.no_grad():
-        assert not calibrator.predict_confidence(logits.clone().requires_grad_()).requires_grad
+        assert not calibrator.predict_confidence(
+            logits.clone().requires_grad_()
+        ).requires_grad
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -76,7 +80,9 @@ def test_a_refit_is_seen_at_once() -> None:
     calibrator.fit(2.0 * LOGITS, LABELS)
     second = calibrator.predict_confidence(tensor)
     assert not torch.equal(first, second)
-    np.testing.assert_allclose(second.detach(), calibrator.predict_confidence(LOGITS[:5]))
+    np.testing.assert_allclose(
+        second.detach(), calibrator.predict_confidence(LOGITS[:5])
+    )
 
 
 @pytest.mark.parametrize("noise", [Gaussian(2.0), Uniform(-3.0, 3.0), Gumbel(1.5)])
@@ -97,7 +103,9 @@ def test_other_methods_answer_with_tensors() -> None:
     tensor = torch.from_numpy(LOGITS)
     cal = Hoki(noise=Gaussian(2.0)).fit(LOGITS, LABELS)
     np.testing.assert_array_equal(cal.stability(tensor), cal.stability(LOGITS))
-    np.testing.assert_array_equal(cal.predict_interval(tensor), cal.predict_interval(LOGITS))
+    np.testing.assert_array_equal(
+        cal.predict_interval(tensor), cal.predict_interval(LOGITS)
+    )
     found = cal.predict_or_abstain(tensor, risk=0.3)
     expected = cal.predict_or_abstain(LOGITS, risk=0.3)
     assert found.accepted.dtype == torch.bool

@@ -1,1 +1,3 @@
-"""Create the logit suite: data, networks, training, export. Needs PyTorch (extra `torch`)."""
+"""Create the logit suite: data, networks, training, export. Needs PyTorch (extra
+`torch`).
+"""

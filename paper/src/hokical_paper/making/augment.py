@@ -1,8 +1,8 @@
 """Images on the device, and batches of them: shifted, mirrored, normalised.
 
-All random numbers of an epoch are drawn in advance, on the CPU, from the seed and the epoch's
-number. So a step needs no random number generator, as CUDA graphs require, and a resumed training
-draws the same numbers as an uninterrupted one.
+All random numbers of an epoch are drawn in advance, on the CPU, from the seed and the
+epoch's number. So a step needs no random number generator, as CUDA graphs require, and
+a resumed training draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Normalisation:
 
     @classmethod
     def from_images(cls, images: NDArray[np.uint8]) -> Normalisation:
-        """Computed from exact counts of the pixel values (n, height, width, channels)."""
+        """Computed from exact counts of the pixel values (n, height, width,
+        channels).
+        """
         flat = images.reshape(-1, images.shape[-1])
         counts = [np.bincount(channel, minlength=256) for channel in flat.T]
         values = np.arange(256.0)
@@ -43,7 +45,9 @@ class Normalisation:
         return cls(tuple(means), tuple(max(spread, 1.0) for spread in spreads))
 
     def apply(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-        """Pixels (n, height, width, channels) to network input (n, channels, height, width)."""
+        """Pixels (n, height, width, channels) to network input (n, channels, height,
+        width).
+        """
         mean = torch.tensor(self.mean, device=pixels.device)
         deviation = torch.tensor(self.deviation, device=pixels.device)
         return ((pixels - mean) / deviation).to(dtype).permute(0, 3, 1, 2)
@@ -56,7 +60,8 @@ def pad(images: Tensor, side: int) -> Tensor:
 
 
 def draw_plan(n: int, *, augment: bool, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The examples of an epoch, (4, n): index, top and left in the padded image, mirrored or not.
+    """The examples of an epoch, (4, n): index, top and left in the padded image,
+    mirrored or not.
 
     The same on every machine: only raw output of PCG64 is used.
     """
@@ -65,7 +70,8 @@ def draw_plan(n: int, *, augment: bool, seed: int, epoch: int) -> NDArray[np.int
     plan[0] = np.argsort(words[:n], kind="stable")
     plan[1:3] = SHIFT
     if augment:
-        choices, n_shifts = words[n:], np.uint64(2 * SHIFT + 1)
+        choices = words[n:]
+        n_shifts = np.uint64(2 * SHIFT + 1)
         plan[1] = (choices >> np.uint64(16)) % n_shifts
         plan[2] = (choices >> np.uint64(32)) % n_shifts
         plan[3] = (choices >> np.uint64(63)) & np.uint64(1)
@@ -110,10 +116,19 @@ class Feed:
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """The next batch: input (batch, channels, 32, 32) and labels (batch,)."""
-        index, top, left, mirrored = self.plan.index_select(1, self.position + self._within)
-        across = torch.where(mirrored[:, None] == 1, SIDE - 1 - self._pixels, self._pixels)
-        lines, columns = top[:, None] + self._pixels, left[:, None] + across
-        pixels = self.images[index[:, None, None], lines[:, :, None], columns[:, None, :]]
+        index, top, left, mirrored = self.plan.index_select(
+            1, self.position + self._within
+        )
+        across = torch.where(
+            mirrored[:, None] == 1, SIDE - 1 - self._pixels, self._pixels
+        )
+        lines = top[:, None] + self._pixels
+        columns = left[:, None] + across
+        pixels = self.images[
+            index[:, None, None], lines[:, :, None], columns[:, None, :]
+        ]
         self.position.add_(self._within.numel())
-        ready = ((pixels - self._mean) * self._factor).to(self._dtype).permute(0, 3, 1, 2)
+        ready = (
+            ((pixels - self._mean) * self._factor).to(self._dtype).permute(0, 3, 1, 2)
+        )
         return ready, self.labels.index_select(0, index)

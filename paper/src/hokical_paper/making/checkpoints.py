@@ -47,7 +47,9 @@ def save_checkpoint(path: Path, state: Checkpoint, recipe: Recipe) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {key: getattr(state, key) for key in _ARRAYS}
     with replace_file(path) as stream:
-        np.savez(stream, recipe=json.dumps(asdict(recipe)), seconds=state.seconds, **arrays)
+        np.savez(
+            stream, recipe=json.dumps(asdict(recipe)), seconds=state.seconds, **arrays
+        )
 
 
 def load_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
@@ -59,13 +61,16 @@ def load_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
             stored, state = _read(path)
     except DataFileError as error:
         raise DataFileError(
-            path, "is a damaged or truncated checkpoint.", "Delete it to train from the start."
+            path,
+            "is a damaged or truncated checkpoint.",
+            "Delete it to train from the start.",
         ) from error
     for key, wanted in asdict(recipe).items():
         if stored.get(key) != wanted:
             raise DataFileError(
                 path,
-                f"was written with {key} = {stored.get(key)!r}, but this training has {wanted!r}.",
+                f"was written with {key} = {stored.get(key)!r}, but this training has "
+                f"{wanted!r}.",
                 "Delete the file to train from the start, or use the old value.",
             )
     return state
@@ -76,4 +81,6 @@ def _read(path: Path) -> tuple[dict[str, Any], Checkpoint]:
     with open(path, "rb") as stream:
         file = np.load(stream)
         arrays = {key: file[key] for key in _ARRAYS}
-        return json.loads(str(file["recipe"])), Checkpoint(**arrays, seconds=float(file["seconds"]))
+        return json.loads(str(file["recipe"])), Checkpoint(
+            **arrays, seconds=float(file["seconds"])
+        )

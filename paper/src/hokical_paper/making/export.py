@@ -1,4 +1,6 @@
-"""Write the logit suite: a compressed file for each pair, and a manifest of all pairs."""
+"""Write the logit suite: a compressed file for each pair, and a manifest of all
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import DataFileError, replace_file, report_damage, write_text_atomically
+from hokical_paper.files import (
+    DataFileError,
+    replace_file,
+    report_damage,
+    write_text_atomically,
+)
 from hokical_paper.suite import FORMAT, MANIFEST
 
 #: In bytes. Larger pairs are split in two, so that a committed suite has no huge files.
@@ -23,8 +30,8 @@ Arrays = dict[str, NDArray[Any]]
 def write_pair(folder: Path, name: str, arrays: Arrays) -> dict[str, str]:
     """Write a pair's arrays; returns the SHA-256 of each file by name.
 
-    The file is `<name>.npz`, or `<name>_val.npz` and `<name>_test.npz` if it would be larger than
-    LARGEST_FILE.
+    The file is `<name>.npz`, or `<name>_val.npz` and `<name>_test.npz` if it would be
+    larger than LARGEST_FILE.
     """
     folder.mkdir(parents=True, exist_ok=True)
     whole = _write(folder / f"{name}.npz", arrays)
@@ -57,13 +64,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     with report_damage(path, "the manifest of a logit suite"):
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if manifest.get("format") != FORMAT:
-        raise DataFileError(path, f"expected format {FORMAT}; found {manifest.get('format')!r}.")
+        raise DataFileError(
+            path, f"expected format {FORMAT}; found {manifest.get('format')!r}."
+        )
     return manifest
 
 
 def find_entry(folder: Path, name: str) -> dict[str, Any] | None:
     """The manifest's entry for a pair, or None."""
-    return next((entry for entry in read_manifest(folder)["pairs"] if entry["name"] == name), None)
+    return next(
+        (entry for entry in read_manifest(folder)["pairs"] if entry["name"] == name),
+        None,
+    )
 
 
 def add_entry(folder: Path, entry: dict[str, Any]) -> None:

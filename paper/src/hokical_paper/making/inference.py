@@ -26,7 +26,8 @@ def logits_of(
     scale: float | None = None,
     batch_size: int = 1000,
 ) -> Generator[Piece, None, Half]:
-    """A job that returns the logits (n, classes) of images (n, height, width, channels).
+    """A job that returns the logits (n, classes) of images (n, height, width,
+    channels).
 
     With `scale` the images are zoomed out first. The network stays in inference mode.
     """
@@ -45,5 +46,7 @@ def logits_of(
 
 
 def accuracy(logits: Half, labels: NDArray[np.int64]) -> float:
-    """The share of rows of logits (n, classes) whose first maximum is the label (n,)."""
+    """The share of rows of logits (n, classes) whose first maximum is the label
+    (n,).
+    """
     return float(np.mean(np.argmax(logits, axis=1) == labels))

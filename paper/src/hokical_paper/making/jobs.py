@@ -12,7 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from hokical.io import DataFileError
-from hokical_paper.making.checkpoints import checkpoint_path, load_checkpoint, save_checkpoint
+from hokical_paper.making.checkpoints import (
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+)
 from hokical_paper.making.datasets.images import DataSet, Split, split
 from hokical_paper.making.export import Arrays, add_entry, write_pair
 from hokical_paper.making.inference import accuracy, logits_of
@@ -33,7 +37,8 @@ class Settings:
     out : folder for `suite/`, `checkpoints/` and `views/`
     device : "cuda", "cpu" or another of PyTorch's
     use_graph : replay training steps as CUDA graphs
-    checkpoint_every, evaluate_every : in epochs, and always at the end; 0 means only then
+    checkpoint_every, evaluate_every : in epochs, and always at the end; 0 means only
+        then
     train, export : which of the two steps to run
     """
 
@@ -61,13 +66,17 @@ class PairJob:
     def __init__(
         self, recipe: Recipe, data: DataSet, settings: Settings, reporter: Reporter
     ) -> None:
-        self.recipe, self.settings, self.reporter = recipe, settings, reporter
+        self.recipe = recipe
+        self.settings = settings
+        self.reporter = reporter
         self.n_classes = data.n_classes
         self.parts: Split = split(data, n_val=recipe.n_val, seed=recipe.split_seed)
         self._checkpoint = checkpoint_path(settings.out / "checkpoints", recipe)
 
     def run(self) -> Work:
-        """Everything from the last checkpoint, if there is one, to the manifest's entry."""
+        """Everything from the last checkpoint, if there is one, to the manifest's
+        entry.
+        """
         yield "drain"
         trainer = self._make_trainer()
         if self.settings.train:
@@ -75,14 +84,17 @@ class PairJob:
         elif trainer.epoch < self.recipe.epochs:
             raise DataFileError(
                 self._checkpoint,
-                f"expected a training of {self.recipe.epochs} epochs; found {trainer.epoch}.",
-                f"Run `hokical paper train {self.recipe.name}` with the same options first.",
+                f"expected a training of {self.recipe.epochs} epochs; found "
+                f"{trainer.epoch}.",
+                f"Run `hokical paper train {self.recipe.name}` with the same options "
+                "first.",
             )
         if self.settings.export:
             yield from self._export(trainer)
 
     def _make_trainer(self) -> Trainer:
-        recipe, settings = self.recipe, self.settings
+        recipe = self.recipe
+        settings = self.settings
         channels = self.parts.train.images.shape[-1]
         network = make_network(
             recipe.network,
@@ -131,7 +143,9 @@ class PairJob:
         files = write_pair(self.settings.suite, self.recipe.name, arrays)
         entry = self._entry(trainer, arrays, files)
         add_entry(self.settings.suite, entry)
-        self.reporter.note(f"{self.recipe.name}: test accuracy {entry['test_accuracy']:.2%}")
+        self.reporter.note(
+            f"{self.recipe.name}: test accuracy {entry['test_accuracy']:.2%}"
+        )
 
     def _views(
         self, trainer: Trainer, images: NDArray[np.uint8]
@@ -146,17 +160,29 @@ class PairJob:
         self, trainer: Trainer, images: NDArray[np.uint8], scale: float | None = None
     ) -> Generator[Piece, None, NDArray[np.float16]]:
         return logits_of(
-            trainer.network, images, trainer.normalisation, dtype=trainer.dtype, scale=scale
+            trainer.network,
+            images,
+            trainer.normalisation,
+            dtype=trainer.dtype,
+            scale=scale,
         )
 
-    def _entry(self, trainer: Trainer, arrays: Arrays, files: dict[str, str]) -> dict[str, Any]:
-        recipe, parts = self.recipe, self.parts
-        sizes = {"train": len(parts.train), "val": len(parts.val), "test": len(parts.test)}
+    def _entry(
+        self, trainer: Trainer, arrays: Arrays, files: dict[str, str]
+    ) -> dict[str, Any]:
+        recipe = self.recipe
+        parts = self.parts
+        sizes = {
+            "train": len(parts.train),
+            "val": len(parts.val),
+            "test": len(parts.test),
+        }
         return {
             "name": recipe.name,
             "dataset": recipe.dataset,
             "network": recipe.network,
-            "title": NETWORKS[recipe.network].title + (_QUICK_TITLE if recipe.small else ""),
+            "title": NETWORKS[recipe.network].title
+            + (_QUICK_TITLE if recipe.small else ""),
             "dataset_title": dataset_title(recipe.dataset),
             "n_classes": self.n_classes,
             "val_accuracy": accuracy(arrays["val_logits"], parts.val.labels),
@@ -181,7 +207,9 @@ class PairJob:
             "torch": torch.__version__.split("+")[0],
             "last_loss": round(trainer.losses[-1], 6),
             "pixel_mean": [round(value, 4) for value in trainer.normalisation.mean],
-            "pixel_deviation": [round(value, 4) for value in trainer.normalisation.deviation],
+            "pixel_deviation": [
+                round(value, 4) for value in trainer.normalisation.deviation
+            ],
         }
 
 
@@ -192,12 +220,15 @@ def _is_due(epoch: int, every: int, last: int) -> bool:
 def _describe(recipe: Recipe, sizes: dict[str, int]) -> str:
     if recipe.small:
         return (
-            f"Small network, synthetic images (--quick): trained for {recipe.epochs} epochs on "
-            f"{sizes['train']} of them; not comparable with {dataset_title(recipe.dataset)}."
+            f"Small network, synthetic images (--quick): trained for {recipe.epochs} "
+            f"epochs on {sizes['train']} of them; not comparable with "
+            f"{dataset_title(recipe.dataset)}."
         )
     moved = ", images shifted by up to 4 pixels and mirrored" if recipe.augment else ""
     return (
         f"Trained from random weights for {recipe.epochs} epochs on {sizes['train']} "
-        f"{dataset_title(recipe.dataset)} images (SGD, Nesterov momentum, warm-up then cosine"
-        f"{moved}); {sizes['val']} others are used for calibration; logits rounded to float16."
+        f"{dataset_title(recipe.dataset)} images (SGD, Nesterov momentum, warm-up then "
+        "cosine"
+        f"{moved}); {sizes['val']} others are used for calibration; logits rounded to "
+        "float16."
     )

@@ -1,8 +1,9 @@
 """Several trainings in parallel on the streams of one device.
 
-Small networks leave most of a GPU idle. Each lane has a stream and works on one job at a time, a
-generator that yields after each launch. One Python thread serves all lanes in turn; at most two
-launches of a lane are queued, because longer queues slow the device down.
+Small networks leave most of a GPU idle. Each lane has a stream and works on one job at
+a time, a generator that yields after each launch. One Python thread serves all lanes in
+turn; at most two launches of a lane are queued, because longer queues slow the device
+down.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _QUEUED = 2
 _NAP_SECONDS = 5e-5
 _WAIT_SECONDS = 0.05
 
-#: Returns a job, or None if none is ready yet; raises StopIteration when there are no more.
+#: Returns a job, or None if none is ready yet; raises StopIteration when there are no
+#: more.
 JobSource = Callable[[], Work | None]
 
 
@@ -34,19 +36,22 @@ def run_in_lanes(
 ) -> None:
     """Run all jobs of the source, `n_lanes` of them at a time.
 
-    `every_round` is called before each round of the lanes, thousands of times a second, so it
-    must be fast.
+    `every_round` is called before each round of the lanes, thousands of times a second,
+    so it must be fast.
     """
     if n_lanes < 1:
         raise ValueError(f"`n_lanes` must be at least 1; got {n_lanes}.")
     lanes = [_Lane(device) for _ in range(n_lanes)]
-    more, ask_again = True, 0.0
+    more = True
+    ask_again = 0.0
     while more or any(lane.job is not None for lane in lanes):
         every_round()
         for lane in lanes:
             if lane.job is None and more and time.monotonic() >= ask_again:
                 more = _assign(lane, source)
-                if lane.job is None:  # asking can be slower than a launch: not in every round
+                if (
+                    lane.job is None
+                ):  # asking can be slower than a launch: not in every round
                     ask_again = time.monotonic() + _WAIT_SECONDS
         advanced = [lane.advance() for lane in lanes]
         if not any(advanced):
@@ -93,4 +98,6 @@ class _Lane:
         return len(self._events)
 
     def _on_stream(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        return (
+            nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        )

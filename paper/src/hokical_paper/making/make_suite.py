@@ -1,7 +1,8 @@
-"""Train networks and write the logit suite: the commands `hokical paper train` and `export`.
+"""Train networks and write the logit suite: the commands `hokical paper train` and
+`export`.
 
-Finished pairs are skipped and interrupted ones continue from their last checkpoint, so the same
-command can be run again at any time.
+Finished pairs are skipped and interrupted ones continue from their last checkpoint, so
+the same command can be run again at any time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class SuiteMaker:
         *,
         recal: RecalPool | None = None,
     ) -> None:
-        self.data, self.settings, self.reporter, self.recal = data, settings, reporter, recal
+        self.data = data
+        self.settings = settings
+        self.reporter = reporter
+        self.recal = recal
         self.failed: list[str] = []
         self._done = [recipe.name for recipe in recipes if self._is_done(recipe)]
         others = [recipe for recipe in recipes if recipe.name not in self._done]
@@ -85,12 +89,18 @@ class SuiteMaker:
 
     def _is_done(self, recipe: Recipe) -> bool:
         """Whether the suite has the pair, made with this recipe."""
-        entry = find_entry(self.settings.suite, recipe.name) if self.settings.export else None
+        entry = (
+            find_entry(self.settings.suite, recipe.name)
+            if self.settings.export
+            else None
+        )
         if entry is None:
             return False
         files = [self.settings.suite / name for name in entry["files"]]
         done = is_made_by(entry, recipe) and all(path.is_file() for path in files)
-        state = "already in the suite" if done else "in the suite, but with another recipe"
+        state = (
+            "already in the suite" if done else "in the suite, but with another recipe"
+        )
         self.reporter.note(f"{recipe.name}: {state}")
         return done
 
@@ -98,11 +108,15 @@ class SuiteMaker:
         if self.data is None or is_available(recipe.dataset, self.data):
             return True
         self.failed.append(recipe.name)
-        self.reporter.note(f"{recipe.name}: skipped, no {recipe.dataset} in {self.data}")
+        self.reporter.note(
+            f"{recipe.name}: skipped, no {recipe.dataset} in {self.data}"
+        )
         return False
 
     def _next_job(self) -> Work | None:
-        """The job of the first pair whose data has been read; None if there is none yet."""
+        """The job of the first pair whose data has been read; None if there is none
+        yet.
+        """
         for recipe in self._waiting:
             if self._is_loaded(recipe.dataset):
                 self._waiting.remove(recipe)
@@ -141,8 +155,11 @@ class SuiteMaker:
 
 
 def is_made_by(entry: dict[str, Any], recipe: Recipe) -> bool:
-    """Whether a manifest's entry was made with this recipe: training, split and size."""
-    training, split = entry.get("training") or {}, entry.get("split") or {}
+    """Whether a manifest's entry was made with this recipe: training, split and
+    size.
+    """
+    training = entry.get("training") or {}
+    split = entry.get("split") or {}
     return (
         all(training.get(key) == value for key, value in recipe.facts().items())
         and (split.get("val"), split.get("seed")) == (recipe.n_val, recipe.split_seed)
@@ -161,22 +178,27 @@ def make_suite(
 ) -> list[str]:
     """Make the pairs; returns the names of those that failed.
 
-    `data` must be None for small recipes, and only for them. `recal_workers` processes fit ReCal
-    in parallel; 0 fits it between trainings, None skips it.
+    `data` must be None for small recipes, and only for them. `recal_workers` processes
+    fit ReCal in parallel; 0 fits it between trainings, None skips it.
     """
     mixed = [recipe.name for recipe in recipes if recipe.small != (data is None)]
     if mixed:
         raise ValueError(
-            f"`recipes` must be small for synthetic images (`data` None) and full for real images; "
-            f"got {mixed[0]} with data {data}. Use `make_quick(recipe)` for a small one."
+            "`recipes` must be small for synthetic images (`data` None) and full for "
+            f"real images; got {mixed[0]} with data {data}. Use `make_quick(recipe)` "
+            "for a small one."
         )
     reporter = reporter or make_reporter(settings.out / "make_suite.log")
     recal = None
     if recal_workers is not None:
         recal = RecalPool(settings.out, reporter, recal_workers)
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *rest: reporter.note(f"Warning: {message}")
+        warnings.showwarning = lambda message, *rest: reporter.note(
+            f"Warning: {message}"
+        )
         try:
-            return SuiteMaker(recipes, data, settings, reporter, recal=recal).run(n_lanes)
+            return SuiteMaker(recipes, data, settings, reporter, recal=recal).run(
+                n_lanes
+            )
         finally:
             reporter.close()

@@ -24,7 +24,8 @@ class RecalPool:
     """
 
     def __init__(self, out: Path, reporter: Reporter, workers: int = 0) -> None:
-        self.out, self.reporter = out, reporter
+        self.out = out
+        self.reporter = reporter
         self.failed: list[str] = []
         self._fits: dict[str, Future[dict[str, Any]]] = {}
         self._pool: ProcessPoolExecutor | None = None
@@ -40,7 +41,8 @@ class RecalPool:
     def submit_missing(self, names: list[str]) -> None:
         """Fit those of the named pairs that have zoomed-out logits but no ReCal yet."""
         for entry in read_manifest(self.out / "suite")["pairs"]:
-            name, is_missing = entry["name"], entry["recal"] is None
+            name = entry["name"]
+            is_missing = entry["recal"] is None
             if name in names and is_missing and views_path(self.out, name).exists():
                 self.submit(name)
 
@@ -61,7 +63,9 @@ class RecalPool:
     def collect(self, *, wait: bool = False) -> None:
         """Add finished fits to the suite; with `wait`, wait for all of them."""
         names = {fit: name for name, fit in self._fits.items()}
-        for fit in as_completed(names) if wait else [fit for fit in names if fit.done()]:
+        for fit in (
+            as_completed(names) if wait else [fit for fit in names if fit.done()]
+        ):
             self._finish(names[fit], fit)
 
     def close(self) -> None:
@@ -77,7 +81,8 @@ class RecalPool:
             self.failed.append(name)
             self.reporter.note(f"{name}: ReCal failed, {type(error).__name__}: {error}")
         else:
-            seconds, ending = result["fit_seconds"], result["ending"]
+            seconds = result["fit_seconds"]
+            ending = result["ending"]
             self.reporter.note(f"{name}: ReCal {ending} in {seconds:.1f} s")
         del self._fits[name]
 

@@ -1,7 +1,8 @@
-"""ReCal on a pair: fitted on the zoomed-out validation images, applied to the test images.
+"""ReCal on a pair: fitted on the zoomed-out validation images, applied to the test
+images.
 
-The logits of 20 zoomed-out copies of every image are too large for the suite, so it only contains
-ReCal's confidence, the time of the fit and how it ended.
+The logits of 20 zoomed-out copies of every image are too large for the suite, so it
+only contains ReCal's confidence, the time of the fit and how it ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from numpy.typing import NDArray
 
 from hokical.io import DataFileError
 from hokical_paper.files import replace_file
-from hokical_paper.making.export import Arrays, add_entry, find_entry, read_pair, write_pair
+from hokical_paper.making.export import (
+    Arrays,
+    add_entry,
+    find_entry,
+    read_pair,
+    write_pair,
+)
 from hokical_paper.recal import ReCal, Views
 
 _ROWS = 1000
@@ -38,11 +45,14 @@ def save_views(folder: Path, name: str, views: Arrays) -> Path:
 
 
 def fit_recal(suite: Path, views: Path, name: str) -> dict[str, Any]:
-    """Fit and apply ReCal; returns facts for the manifest and the test confidence (n,)."""
+    """Fit and apply ReCal; returns facts for the manifest and the test confidence
+    (n,).
+    """
     entry = _known_entry(suite, name)
     pair = read_pair(suite, entry["files"])
     with np.load(views) as file:
-        val_views, test_views = file["val_views"], file["test_views"]
+        val_views = file["val_views"]
+        test_views = file["test_views"]
     calibrator = ReCal()
     begun = time.perf_counter()
     with warnings.catch_warnings():
@@ -56,7 +66,9 @@ def fit_recal(suite: Path, views: Path, name: str) -> dict[str, Any]:
         "parameters": calibrator.get_params(),
         "device": f"{os.cpu_count()} CPU cores",
     }
-    return facts | {"confidence": _confidence(calibrator, pair["test_logits"], test_views)}
+    return facts | {
+        "confidence": _confidence(calibrator, pair["test_logits"], test_views)
+    }
 
 
 def add_recal(suite: Path, name: str, result: dict[str, Any]) -> None:
@@ -74,12 +86,17 @@ def _confidence(
     """Confidence (n,), in blocks small enough that no kernels are compiled."""
     starts = range(0, len(logits), _ROWS)
     blocks = [slice(start, start + _ROWS) for start in starts]
-    parts = [calibrator.predict_confidence(Views(logits[rows], views[:, rows])) for rows in blocks]
+    parts = [
+        calibrator.predict_confidence(Views(logits[rows], views[:, rows]))
+        for rows in blocks
+    ]
     return np.concatenate(parts)
 
 
 def _known_entry(suite: Path, name: str) -> dict[str, Any]:
     entry = find_entry(suite, name)
     if entry is None:
-        raise DataFileError(suite, f"has no pair {name} in its manifest.", "Export it first.")
+        raise DataFileError(
+            suite, f"has no pair {name} in its manifest.", "Export it first."
+        )
     return entry

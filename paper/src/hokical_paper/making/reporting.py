@@ -52,9 +52,13 @@ class BarReporter(Reporter):
 
     def epoch(self, recipe: Recipe, done: int, facts: str) -> None:
         if recipe.name not in self._tasks:
-            self._tasks[recipe.name] = self._progress.add_task(recipe.name, total=recipe.epochs)
+            self._tasks[recipe.name] = self._progress.add_task(
+                recipe.name, total=recipe.epochs
+            )
         self._progress.update(
-            self._tasks[recipe.name], completed=done, description=f"{recipe.name} {facts}"
+            self._tasks[recipe.name],
+            completed=done,
+            description=f"{recipe.name} {facts}",
         )
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Train a network; with a GPU, each step is one CUDA graph.
 
-`Trainer.run` is a generator that yields after each launch, so that several trainings can share one
-device (see `lanes`).
+`Trainer.run` is a generator that yields after each launch, so that several trainings
+can share one device (see `lanes`).
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ class Trainer:
     ) -> None:
         if len(data) < recipe.batch_size:
             raise ValueError(
-                f"`batch_size` must be at most the number of training examples, {len(data)}; got "
-                f"{recipe.batch_size}."
+                "`batch_size` must be at most the number of training examples, "
+                f"{len(data)}; got {recipe.batch_size}."
             )
-        self.recipe, self.device, self.dtype = recipe, device, dtype
+        self.recipe = recipe
+        self.device = device
+        self.dtype = dtype
         self.network = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.normalisation = Normalisation.from_images(data.images)
         self.weights = FlatWeights(self.network, dtype)
@@ -77,7 +79,9 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, after_epoch: Callable[[Trainer], Work] | None = None) -> Work:
-        """Train from the current epoch to the last; `after_epoch` is a job to run after each."""
+        """Train from the current epoch to the last; `after_epoch` is a job to run
+        after each.
+        """
         self.network.train()
         if self._use_graph and self._graph is None and self.epoch < self.recipe.epochs:
             yield "drain"
@@ -94,7 +98,8 @@ class Trainer:
             if not np.isfinite(self.losses[-1]):
                 raise FloatingPointError(
                     f"the loss of {self.recipe.name} is {self.losses[-1]} after epoch "
-                    f"{self.epoch}. Lower `learning_rate`, now {self.recipe.learning_rate}."
+                    f"{self.epoch}. Lower `learning_rate`, now "
+                    f"{self.recipe.learning_rate}."
                 )
             if after_epoch is not None:
                 yield from after_epoch(self)
@@ -125,17 +130,23 @@ class Trainer:
             part = state.statistics[start : start + buffer.numel()]
             buffer.copy_(torch.from_numpy(part))
             start += buffer.numel()
-        self.losses, self.seconds = state.losses.tolist(), state.seconds
+        self.losses = state.losses.tolist()
+        self.seconds = state.seconds
 
     def _begin_epoch(self) -> None:
-        recipe, done = self.recipe, self.epoch
+        recipe = self.recipe
+        done = self.epoch
         n = self.feed.labels.numel()
-        self.feed.begin(draw_plan(n, augment=recipe.augment, seed=recipe.seed, epoch=done))
+        self.feed.begin(
+            draw_plan(n, augment=recipe.augment, seed=recipe.seed, epoch=done)
+        )
         self.step.fill_(done * self.steps_per_epoch)
         self.loss_sum.zero_()
         if self._gate_table is not None:
             survival = self.network.survival.cpu().numpy().astype(np.float64)
-            gates = draw_gates(survival, self.steps_per_epoch, seed=recipe.seed, epoch=done)
+            gates = draw_gates(
+                survival, self.steps_per_epoch, seed=recipe.seed, epoch=done
+            )
             self._gate_table.copy_(torch.from_numpy(gates))
 
     def _launch(self) -> None:
@@ -145,7 +156,9 @@ class Trainer:
             self._graph.replay()
 
     def _take_step(self) -> None:
-        """One step without new tensors as input or output, so that a graph can record it."""
+        """One step without new tensors as input or output, so that a graph can
+        record it.
+        """
         if self._gate_table is not None:
             within = self.step.remainder(self.steps_per_epoch).reshape(1)
             self.network.gates.copy_(self._gate_table.index_select(0, within)[0])
@@ -169,16 +182,19 @@ class Trainer:
         try:
             self._capture()
         except RuntimeError as error:
-            self._graph, self._use_graph = None, False
+            self._graph = None
+            self._use_graph = False
             warn_user(
-                f"the training step of {self.recipe.name} could not be recorded as a CUDA graph "
-                f"({error}); it runs without one, several times slower.",
+                f"the training step of {self.recipe.name} could not be recorded as a "
+                f"CUDA graph ({error}); it runs without one, several times slower.",
                 RuntimeWarning,
             )
         self.restore(before)
 
     def _capture(self) -> None:
-        """Run a few steps so that cuDNN selects its algorithms; the caller reverts them."""
+        """Run a few steps so that cuDNN selects its algorithms; the caller reverts
+        them.
+        """
         self._begin_epoch()
         usual = torch.backends.cudnn.benchmark
         torch.backends.cudnn.benchmark = True
@@ -200,7 +216,12 @@ class Trainer:
 
     def _statistics(self) -> list[Tensor]:
         norms = [m for m in self.network.modules() if isinstance(m, nn.BatchNorm2d)]
-        return [b for norm in norms for b in (norm.running_mean, norm.running_var) if b is not None]
+        return [
+            b
+            for norm in norms
+            for b in (norm.running_mean, norm.running_var)
+            if b is not None
+        ]
 
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> Tensor:

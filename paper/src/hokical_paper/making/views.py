@@ -12,10 +12,11 @@ ZOOM_SCALES = np.linspace(0.1, 0.9, 20)
 
 
 def zoom_matrix(side: int, scale: float) -> NDArray[np.float64]:
-    """Matrix (side, side) that shrinks a line of pixels by `scale` and centres it on black.
+    """Matrix (side, side) that shrinks a line of pixels by `scale` and centres it on
+    black.
 
-    Each new pixel is a mean of the old ones, weighted with a triangle whose width is that of a new
-    pixel (bilinear interpolation with antialiasing).
+    Each new pixel is a mean of the old ones, weighted with a triangle whose width is
+    that of a new pixel (bilinear interpolation with antialiasing).
 
     >>> zoom_matrix(4, 0.5)[1].round(3).tolist()
     [0.429, 0.429, 0.143, 0.0]

@@ -1,7 +1,7 @@
 """A network's weights as one vector, and stochastic gradient descent on it.
 
-With one vector an update takes a few launches, whatever the number of layers. Convolutions may use
-their weights in half precision; updates are always in float32.
+With one vector an update takes a few launches, whatever the number of layers.
+Convolutions may use their weights in half precision; updates are always in float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class FlatWeights:
 
     def __init__(self, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-        halves = [p for m in convolutions for p in m.parameters() if dtype != torch.float32]
+        halves = [
+            p for m in convolutions for p in m.parameters() if dtype != torch.float32
+        ]
         known = {id(p) for p in halves}
         wholes = [p for p in network.parameters() if id(p) not in known]
         self.parameters = [*halves, *wholes]
@@ -40,9 +42,16 @@ class FlatWeights:
         self._make_views(wholes, self.values[self._n_half :])
 
     def update(
-        self, gradients: Sequence[Tensor], rate: Tensor, *, momentum: float, weight_decay: float
+        self,
+        gradients: Sequence[Tensor],
+        rate: Tensor,
+        *,
+        momentum: float,
+        weight_decay: float,
     ) -> None:
-        """One step of SGD with Nesterov momentum; `rate` is a tensor so that graphs can read it."""
+        """One step of SGD with Nesterov momentum; `rate` is a tensor so that graphs
+        can read it.
+        """
         slope = self._flat(gradients).add_(self.values, alpha=weight_decay)
         torch.add(slope, self.momentum, alpha=momentum, out=self.momentum)
         slope.add_(self.momentum, alpha=momentum)
@@ -57,7 +66,8 @@ class FlatWeights:
     def _flat(self, gradients: Sequence[Tensor]) -> Tensor:
         """Gradients, in the order of `parameters`, as one float32 vector."""
         parts = [_in_memory_order(gradient) for gradient in gradients]
-        halves, wholes = parts[: self._count], parts[self._count :]
+        halves = parts[: self._count]
+        wholes = parts[self._count :]
         if halves:
             self._slope[: self._n_half].copy_(torch.cat(halves))
         torch.cat(wholes, out=self._slope[self._n_half :])

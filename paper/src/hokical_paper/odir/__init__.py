@@ -1,7 +1,8 @@
-"""Matrix scaling and Dirichlet calibration with ODIR penalties, methods of the paper's comparison.
+"""Matrix scaling and Dirichlet calibration with ODIR penalties, methods of the paper's
+comparison.
 
-Where this distribution is installed, `hokical.make("ms_odir")` and `hokical.make("dir_odir")` make
-them, and `hokical.load` reads their files.
+Where this distribution is installed, `hokical.make("ms_odir")` and
+`hokical.make("dir_odir")` make them, and `hokical.load` reads their files.
 """
 
 from hokical_paper.odir.estimator import DirichletODIR, MatrixScalingODIR

@@ -1,7 +1,7 @@
 """Matrix scaling and Dirichlet calibration with ODIR penalties (Kull et al., 2019).
 
-ODIR is off-diagonal and intercept regularisation. The two methods share their fit and differ in the
-features they see.
+ODIR is off-diagonal and intercept regularisation. The two methods share their fit and
+differ in the features they see.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,13 @@ from hokical._core.runtime import one_blas_thread
 from hokical._fitting.searches import base_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules import Logits
-from hokical_paper.core import ConvergenceWarning, check_count, check_positive, per_row, warn_user
+from hokical_paper.core import (
+    ConvergenceWarning,
+    check_count,
+    check_positive,
+    per_row,
+    warn_user,
+)
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples
@@ -29,15 +35,17 @@ _REACH = (1e-3, 1e3)
 
 
 _ABOUT = (
-    "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond temperature scaling: "
-    "Obtaining well-calibrated multiclass probabilities with Dirichlet calibration, NeurIPS "
-    "2019, arXiv:1910.12656",
+    "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond temperature "
+    "scaling: Obtaining well-calibrated multiclass probabilities with Dirichlet "
+    "calibration, NeurIPS 2019, arXiv:1910.12656",
     "a few dozen Newton fits of classes^2 parameters to choose the penalties, then one",
 )
 
 
 class ODIRCalibrator(Calibrator):
-    """Base of `MatrixScalingODIR` and `DirichletODIR`, whose rules define the features."""
+    """Base of `MatrixScalingODIR` and `DirichletODIR`, whose rules define the
+    features.
+    """
 
     def __init__(
         self,
@@ -67,15 +75,19 @@ class ODIRCalibrator(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         if folds.is_list(self.cv) and examples.sampled_from is not None:
             raise ValueError(
-                "`cv` must be a number or a splitter for more than 4 million logits, of which a "
-                f"sample is used; got a list of {len(self.cv)} pairs. Use `cv=3`, or fewer rows."
+                "`cv` must be a number or a splitter for more than 4 million logits, "
+                f"of which a sample is used; got a list of {len(self.cv)} pairs. Use "
+                "`cv=3`, or fewer rows."
             )
         counted = examples.learnable
         splits = self._own_splits(
             examples, np.flatnonzero(examples.counting & ~examples.masked_truth)
         )
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
-        scale = 1.0 / base_temperature(counted, size, (_REACH[0] * size, _REACH[1] * size)).x
+        scale = (
+            1.0
+            / base_temperature(counted, size, (_REACH[0] * size, _REACH[1] * size)).x
+        )
         data = MatrixExamples.of(counted, self.method.rule.features, scale)
         with one_blas_thread():
             strength, trials = self._choose(
@@ -107,7 +119,9 @@ class ODIRCalibrator(Calibrator):
         return float(counted.share @ per_row(mean_size, counted.logits))
 
     def _own_splits(self, examples: Examples, keep: IntArray) -> list[FoldSplit] | None:
-        """The user's splits, restricted to the rows in `keep`; None if `cv` is a number."""
+        """The user's splits, restricted to the rows in `keep`; None if `cv` is a
+        number.
+        """
         if isinstance(self.cv, Integral):
             return None
         pairs = self.cv
@@ -117,10 +131,15 @@ class ODIRCalibrator(Calibrator):
 
     def _folds(self, counted: Examples) -> list[FoldSplit]:
         examples = (counted.logits, counted.labels)
-        return folds.split_by_folds(folds.fold_numbers(*examples, int(self.cv), self.random_state))
+        return folds.split_by_folds(
+            folds.fold_numbers(*examples, int(self.cv), self.random_state)
+        )
 
     def _choose(
-        self, examples: MatrixExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
+        self,
+        examples: MatrixExamples,
+        scale: float,
+        make_splits: Callable[[], list[FoldSplit]],
     ) -> tuple[tuple[float, float], list[penalties.PenaltyTrial]]:
         """(lambda, mu) with the lowest cross-validated log loss, and the trials.
 
@@ -139,8 +158,9 @@ class ODIRCalibrator(Calibrator):
         if not best.converged:
             warn_user(
                 f"{type(self).__name__} chose lambda {best.strength[0]:.3g} and mu "
-                f"{best.strength[1]:.3g} by cross-validation in which some fits with them did not "
-                "converge: others may be better. Raise `max_iter` or use larger `lambdas`.",
+                f"{best.strength[1]:.3g} by cross-validation in which some fits with "
+                "them did not converge: others may be better. Raise `max_iter` or use "
+                "larger `lambdas`.",
                 ConvergenceWarning,
             )
         return best.strength, search.trials
@@ -160,42 +180,45 @@ class MatrixScalingODIR(ODIRCalibrator):
         mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
         + 1e-10 * mean((W_kk / t - 1)^2)
 
-    with t the inverse temperature of least log loss, searched within a factor of 1000 of the
-    features' mean size (near 1 if there is none, as when every example is right). The last term,
-    a ridge that the paper does not have, guarantees that an optimum exists. Large penalties leave a
-    scale per class, small ones a full logistic regression; cross-validated log loss decides. Labels
-    can change.
+    with t the inverse temperature of least log loss, searched within a factor of 1000
+    of the features' mean size (near 1 if there is none, as when every example is
+    right). The last term, a ridge that the paper does not have, guarantees that an
+    optimum exists. Large penalties leave a scale per class, small ones a full logistic
+    regression; cross-validated log loss decides. Labels can change.
 
-    For a class k without examples the paper's optimum can be infinite, which would give it
-    probability 0. Here its row of W stays that of temperature scaling (W_kk = t, the rest 0), and
-    its part of the bias term uses min(mu, 1e-5) instead of mu: the bias makes its probability
-    small, but not 0.
+    For a class k without examples the paper's optimum can be infinite, which would give
+    it probability 0. Here its row of W stays that of temperature scaling (W_kk = t, the
+    rest 0), and its part of the bias term uses min(mu, 1e-5) instead of mu: the bias
+    makes its probability small, but not 0.
 
-    The paper uses raw logits, and so depends on constants added to a row, which the softmax does
-    not; here each row's mean (over the possible classes) is subtracted first.
+    The paper uses raw logits, and so depends on constants added to a row, which the
+    softmax does not; here each row's mean (over the possible classes) is subtracted
+    first.
 
     Parameters
     ----------
     lambdas : {"quick", "paper"}, number or sequence of numbers
-        "quick" tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole decades of
-        lambda with every second mu, then half decades and all mus around the best until no
-        neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is
-        5 % (and 0.01) above its minimum.
-        "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and 0.25 times
-        powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10 classes. That is 243 or
-        432 settings, each fitted once per fold, about ten times as many as "quick" needs, including
-        the slow ones: seconds with 3 classes, very long with 100.
-        Given numbers are all tried; a single one is used without cross-validation.
+        "quick" tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together:
+        whole decades of lambda with every second mu, then half decades and all mus
+        around the best until no neighbour is better. With more than 20 classes,
+        decreasing lambdas end where the log loss is 5 % (and 0.01) above its minimum.
+        "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and
+        0.25 times powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10
+        classes. That is 243 or 432 settings, each fitted once per fold, about ten times
+        as many as "quick" needs, including the slow ones: seconds with 3 classes, very
+        long with 100. Given numbers are all tried; a single one is used without
+        cross-validation.
     mus : number or sequence of numbers, optional
-        None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
-        lambda itself. With numbers for both, all combinations are tried.
+        None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for
+        numbers mu is lambda itself. With numbers for both, all combinations are tried.
     cv : int, list of (train, test) row indices, or scikit-learn splitter
-        Number of folds, or the splits themselves. Folds are stratified by class and keep copies of
-        an example together. A splitter is called with the logits and labels, and not saved. The
-        default is 3, not the 5 of `AutoCalibrator`, as another number chooses other penalties than
-        in the documented results.
+        Number of folds, or the splits themselves. Folds are stratified by class and
+        keep copies of an example together. A splitter is called with the logits and
+        labels, and not saved. The default is 3, not the 5 of `AutoCalibrator`, as
+        another number chooses other penalties than in the documented results.
     tol : float
-        The fit ends when a step is expected to lower the penalised log loss by less than this.
+        The fit ends when a step is expected to lower the penalised log loss by less
+        than this.
     max_iter : int
         Maximum number of Newton steps of a fit.
     random_state : int, RandomState or None
@@ -206,19 +229,21 @@ class MatrixScalingODIR(ODIRCalibrator):
     weight_ : (classes, classes), W
     bias_ : (classes,), b
     lambda_, mu_ : the penalties in use
-    cv_results_ : dict of arrays "lambda", "mu", "log_loss" and "converged" of the settings tried,
-        empty if there was only one
+    cv_results_ : dict of arrays "lambda", "mu", "log_loss" and "converged" of the
+        settings tried, empty if there was only one
     n_iter_ : Newton steps of the last fit
-    converged_ : False if the solver ended early, or if only the ridge keeps W finite: scaling alone
-        gets every example right, or the ridge exceeds 1e-5 of log loss
+    converged_ : False if the solver ended early, or if only the ridge keeps W finite:
+        scaling alone gets every example right, or the ridge exceeds 1e-5 of log loss
 
     Notes
     -----
-    Examples whose true class is impossible (-inf) are left out of the fit with a warning. Another
-    impossible class gets probability 0, and as a feature it has the value of the least likely
-    possible class. A weight of 2 equals repetition, in the choice of the penalties too.
+    Examples whose true class is impossible (-inf) are left out of the fit with a
+    warning. Another impossible class gets probability 0, and as a feature it has the
+    value of the least likely possible class. A weight of 2 equals repetition, in the
+    choice of the penalties too.
 
-    A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
+    A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes)
+    ones.
 
     Examples
     --------
@@ -239,14 +264,14 @@ class MatrixScalingODIR(ODIRCalibrator):
 class DirichletODIR(ODIRCalibrator):
     """Softmax of W x + b, x the log-probabilities log softmax(logits).
 
-    The same as `MatrixScalingODIR`, with its objective, parameters and attributes, on other
-    features. They differ by a constant per row, which the diagonal of W scales differently for each
-    class: a different model unless all diagonal entries are equal.
+    The same as `MatrixScalingODIR`, with its objective, parameters and attributes, on
+    other features. They differ by a constant per row, which the diagonal of W scales
+    differently for each class: a different model unless all diagonal entries are equal.
 
-    Log-probabilities are all negative, so without the ridge the optimal W_kk could be large for a
-    rare class and infinite for an absent one. The published code (dirichletcal) fixes the last
-    class's row as a reference, so its penalty treats the classes differently; here all are treated
-    alike, as in the paper's formula.
+    Log-probabilities are all negative, so without the ridge the optimal W_kk could be
+    large for a rare class and infinite for an absent one. The published code
+    (dirichletcal) fixes the last class's row as a reference, so its penalty treats the
+    classes differently; here all are treated alike, as in the paper's formula.
 
     >>> import numpy as np
     >>> from hokical_paper.odir import DirichletODIR

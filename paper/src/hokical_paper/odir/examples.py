@@ -27,7 +27,9 @@ class MatrixExamples:
         cls, examples: Examples, features: Callable[[Logits], Array], scale: float = 1.0
     ) -> MatrixExamples:
         """The features of logits, multiplied by a scale."""
-        blocks = make_blocks(examples, lambda block: (features(block) * scale,), cross_terms=True)
+        blocks = make_blocks(
+            examples, lambda block: (features(block) * scale,), cross_terms=True
+        )
         return cls(blocks, examples.labels, examples.share, examples.n_classes)
 
     @property
@@ -46,37 +48,49 @@ class MatrixExamples:
 
     def take(self, rows: BoolArray) -> MatrixExamples:
         """Some of the rows (n,), with weights that sum to 1 again."""
-        weights, blocks, first = self.weights[rows], [], 0
+        weights = self.weights[rows]
+        blocks = []
+        first = 0
         total = float(weights.sum())
         for block in self.blocks:
             own = rows[first : first + block.inputs.shape[0]]
             first += own.size
             if own.any():
                 blocks.append(_take(block, np.flatnonzero(own), total))
-        return MatrixExamples(blocks, self.labels[rows], weights / total, self.n_classes)
+        return MatrixExamples(
+            blocks, self.labels[rows], weights / total, self.n_classes
+        )
 
     def all_right(self, diagonal: FloatArray) -> bool:
         """Whether a scale per class (classes,) alone gets every example right."""
         first = self.blocks[0]
-        there, present = first.from_host(diagonal), first.from_host(~self.absent)
+        there = first.from_host(diagonal)
+        present = first.from_host(~self.absent)
         return all(bool(_all_right(block, there, present)) for block in self.blocks)
 
 
 def _take(block: FeatureBlock, rows: IntArray, total: float) -> FeatureBlock:
     """Rows by number, with weights divided by their total."""
-    xp, where = block.xp, block.from_host(rows)
+    xp = block.xp
+    where = block.from_host(rows)
     columns = (block.inputs, block.labels, block.weights)
     inputs, labels, weights = (xp.take(column, where, axis=0) for column in columns)
-    possible = None if block.possible is None else xp.take(block.possible, where, axis=0)
-    return replace(block, inputs=inputs, possible=possible, labels=labels, weights=weights / total)
+    possible = (
+        None if block.possible is None else xp.take(block.possible, where, axis=0)
+    )
+    return replace(
+        block, inputs=inputs, possible=possible, labels=labels, weights=weights / total
+    )
 
 
 def _all_right(block: FeatureBlock, diagonal: Array, present: Array) -> Array:
     """Whether features times `diagonal` (classes,) alone get every row right, ().
 
-    The scores of classes that are not `present` do not grow with the others: 0 stands for them.
+    The scores of classes that are not `present` do not grow with the others: 0 stands
+    for them.
     """
-    xp, scores = block.xp, block.z * diagonal
+    xp = block.xp
+    scores = block.z * diagonal
     scores = xp.where(present[None, :], scores, xp.zeros_like(scores))
     if block.possible is not None:
         scores = xp.where(block.possible, scores, -xp.inf)

@@ -1,4 +1,6 @@
-"""Splits of examples for cross-validation: folds that keep copies together, or the user's own."""
+"""Splits of examples for cross-validation: folds that keep copies together, or the
+user's own.
+"""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -15,10 +17,13 @@ FoldSplit = tuple[BoolArray, BoolArray]
 
 #: What `cv` may be.
 _FORMS = (
-    "an integer of at least 2 or a list of (train, test) row indices or a scikit-learn splitter"
+    "an integer of at least 2 or a list of (train, test) row indices or a scikit-learn "
+    "splitter"
 )
-#: How many random projections tell examples apart, and how far copies may differ in one of them.
-_PROJECTIONS, _SLACK = 3, 1e-8
+#: How many random projections tell examples apart, and how far copies may differ in one
+#: of them.
+_PROJECTIONS = 3
+_SLACK = 1e-8
 #: The logarithm of smaller margins is that of this one.
 _LEAST_MARGIN = 1e-300
 
@@ -43,14 +48,17 @@ def is_list(value: Any) -> bool:
 def number_examples(logits: Logits, labels: IntArray) -> IntArray:
     """A number (n,) per example, the same for copies, counted by first appearance.
 
-    Rows are compared relative to their top, by random projections of the logs of their margins:
-    neither a shift of the row nor the order of a device's sums tells copies apart.
+    Rows are compared relative to their top, by random projections of the logs of their
+    margins: neither a shift of the row nor the order of a device's sums tells copies
+    apart.
     """
     vectors = np.random.default_rng(0).normal(size=(logits.n_columns, _PROJECTIONS))
 
     def project(block: Logits) -> Array:
         xp = block.xp
-        return xp.log(xp.clip(block.margins, _LEAST_MARGIN, None)) @ block.from_host(vectors)
+        return xp.log(xp.clip(block.margins, _LEAST_MARGIN, None)) @ block.from_host(
+            vectors
+        )
 
     group = np.asarray(labels)
     for column in per_row(project, logits).T:
@@ -63,11 +71,13 @@ def number_examples(logits: Logits, labels: IntArray) -> IntArray:
     return np.asarray(np.argsort(np.argsort(first))[which])
 
 
-def fold_numbers(logits: Logits, labels: IntArray, n_folds: int, random_state: Any) -> IntArray:
+def fold_numbers(
+    logits: Logits, labels: IntArray, n_folds: int, random_state: Any
+) -> IntArray:
     """The fold (n,) of every example: each class spread evenly, copies together.
 
-    Weight 2 and a repeated row give the same folds, and so does renumbering the classes: these are
-    taken in the order in which a shuffle meets them.
+    Weight 2 and a repeated row give the same folds, and so does renumbering the
+    classes: these are taken in the order in which a shuffle meets them.
     """
     group = number_examples(logits, labels)
     n_groups = int(group.max()) + 1
@@ -76,7 +86,9 @@ def fold_numbers(logits: Logits, labels: IntArray, n_folds: int, random_state: A
     known = isinstance(random_state, np.random.RandomState)
     rng = random_state if known else np.random.RandomState(draw_seed(random_state))
     shuffled = rng.permutation(n_groups)
-    _, met, which = np.unique(group_label[shuffled], return_index=True, return_inverse=True)
+    _, met, which = np.unique(
+        group_label[shuffled], return_index=True, return_inverse=True
+    )
     by_class = shuffled[np.argsort(met[which], kind="stable")]
     fold = np.empty(n_groups, np.int64)
     fold[by_class] = np.arange(n_groups) % n_folds
@@ -84,12 +96,18 @@ def fold_numbers(logits: Logits, labels: IntArray, n_folds: int, random_state: A
 
 
 def split_by_folds(folds: IntArray) -> list[FoldSplit]:
-    """One split per fold, which is tested on what the others learned; none with a single fold."""
+    """One split per fold, which is tested on what the others learned; none with a
+    single fold.
+    """
     numbers = np.unique(folds)
-    return [(folds != fold, folds == fold) for fold in numbers] if numbers.size > 1 else []
+    return (
+        [(folds != fold, folds == fold) for fold in numbers] if numbers.size > 1 else []
+    )
 
 
-def split_by_indices(pairs: Sequence[Any], n_rows: int, keep: IntArray) -> list[FoldSplit]:
+def split_by_indices(
+    pairs: Sequence[Any], n_rows: int, keep: IntArray
+) -> list[FoldSplit]:
     """The user's (train, test) row indices, checked, for the rows in `keep`.
 
     Pairs with nothing left on one side are dropped.
@@ -98,21 +116,22 @@ def split_by_indices(pairs: Sequence[Any], n_rows: int, keep: IntArray) -> list[
     for number, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(
-                f"`cv` must hold pairs (train, test) of row indices; got {pair!r} as item {number}."
+                f"`cv` must hold pairs (train, test) of row indices; got {pair!r} as "
+                f"item {number}."
             )
         train, test = (_row_mask(indices, n_rows, number) for indices in pair)
         if (train & test).any():
             raise ValueError(
-                "`cv` must keep the rows it tests on apart from those it learns from; got "
-                f"{int((train & test).sum())} rows in both parts of item {number}, the first "
-                f"{int(np.argmax(train & test))}."
+                "`cv` must keep the rows it tests on apart from those it learns from; "
+                f"got {int((train & test).sum())} rows in both parts of item {number}, "
+                f"the first {int(np.argmax(train & test))}."
             )
         splits.append((train[keep], test[keep]))
     usable = [(train, test) for train, test in splits if train.any() and test.any()]
     if not usable:
         raise ValueError(
-            "`cv` must hold at least one pair (train, test) with examples that count on both "
-            f"sides; got {len(splits)} pairs, none of them such."
+            "`cv` must hold at least one pair (train, test) with examples that count "
+            f"on both sides; got {len(splits)} pairs, none of them such."
         )
     return usable
 
@@ -124,12 +143,14 @@ def _row_mask(indices: Any, n_rows: int, number: int) -> BoolArray:
         return rows
     if rows.ndim != 1 or not (rows.size == 0 or np.issubdtype(rows.dtype, np.integer)):
         raise ValueError(
-            f"`cv` must hold pairs of 1-D arrays of row indices; got {indices!r} in item {number}."
+            f"`cv` must hold pairs of 1-D arrays of row indices; got {indices!r} in "
+            f"item {number}."
         )
     outside = rows[(rows < 0) | (rows >= n_rows)]
     if outside.size:
         raise ValueError(
-            f"`cv` must index rows from 0 to {n_rows - 1}; got {outside[0]} in item {number}."
+            f"`cv` must index rows from 0 to {n_rows - 1}; got {outside[0]} in item "
+            f"{number}."
         )
     mask = np.zeros(n_rows, np.bool_)
     mask[rows.astype(np.int64)] = True

@@ -1,7 +1,9 @@
-"""Matrix scaling and Dirichlet calibration as rules: a linear map of features, then a softmax.
+"""Matrix scaling and Dirichlet calibration as rules: a linear map of features, then a
+softmax.
 
-The two differ in their features alone. An impossible class counts as the least likely of the
-possible ones: it must say something finite to the others, and its own probability is 0 anyway.
+The two differ in their features alone. An impossible class counts as the least likely
+of the possible ones: it must say something finite to the others, and its own
+probability is 0 anyway.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from hokical_paper.types import Array, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class LinearRule(Rule):
-    """softmax(`weight` x + `bias`), (classes, classes) and (classes,), of features x."""
+    """softmax(`weight` x + `bias`), (classes, classes) and (classes,), of features
+    x.
+    """
 
     preserves_labels: ClassVar[bool] = False
 
@@ -47,7 +51,8 @@ class MatrixRule(LinearRule):
 
     @staticmethod
     def features(logits: Logits) -> Array:
-        xp, below = logits.xp, _below_top(logits)
+        xp = logits.xp
+        below = _below_top(logits)
         mean = xp.sum(below, axis=1, keepdims=True) / logits.possible_counts[:, None]
         return _fill_impossible(below, logits) - mean
 
@@ -59,7 +64,9 @@ class DirichletRule(LinearRule):
 
     @staticmethod
     def features(logits: Logits) -> Array:
-        return _fill_impossible(_below_top(logits), logits) - log_norms(logits.margins, logits)
+        return _fill_impossible(_below_top(logits), logits) - log_norms(
+            logits.margins, logits
+        )
 
 
 def _below_top(logits: Logits) -> Array:

@@ -1,7 +1,9 @@
-"""The stability profile: temperature scaling, corrected by label stability at several widths.
+"""The stability profile: temperature scaling, corrected by label stability at several
+widths.
 
-Where this distribution is installed, `hokical.make("profile")` makes it, and `hokical.load` reads
-its files and those of the default of hokical 0.3, which may hold one.
+Where this distribution is installed, `hokical.make("profile")` makes it, and
+`hokical.load` reads its files and those of the default of hokical 0.3, which may hold
+one.
 """
 
 from hokical_paper.profile.average import ProfiledAverageRule

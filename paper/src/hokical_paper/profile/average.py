@@ -1,4 +1,6 @@
-"""The rule of the default in files of hokical 0.2 and 0.3: an average, half of it corrected."""
+"""The rule of the default in files of hokical 0.2 and 0.3: an average, half of it
+corrected.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from hokical_paper.core import AutoRule, as_log_proba
 from hokical_paper.profile.rule import ProfileRule
 from hokical_paper.types import Array
 
-#: The weight of the profile's probabilities; the average of the candidates has the rest.
+#: The weight of the profile's probabilities; the average of the candidates has the
+#: rest.
 PROFILE_SHARE = 0.5
 
 
@@ -31,7 +34,9 @@ class ProfiledAverageRule(Rule):
         if not isinstance(self.average, AutoRule):
             raise ValueError(f"`average` must be an AutoRule; got {self.average!r}.")
         if not isinstance(self.profile, ProfileRule):
-            raise ValueError(f"`profile` must be a ProfileRule or None; got {self.profile!r}.")
+            raise ValueError(
+                f"`profile` must be a ProfileRule or None; got {self.profile!r}."
+            )
 
     preserves_labels = property(attrgetter("average.preserves_labels"))
     n_classes = property(attrgetter("average.n_classes"))

@@ -1,8 +1,10 @@
-"""How far a correction can be trusted: fully within what was seen, and less and less beyond.
+"""How far a correction can be trusted: fully within what was seen, and less and less
+beyond.
 
-The features of the stability profile lie close to a curve, and large coefficients of opposite signs
-cancel along it. Off the curve (labels surer than any in the validation set, most classes masked)
-they do not cancel, and the regression says nothing about such rows.
+The features of the stability profile lie close to a curve, and large coefficients of
+opposite signs cancel along it. Off the curve (labels surer than any in the validation
+set, most classes masked) they do not cancel, and the regression says nothing about such
+rows.
 """
 
 from __future__ import annotations
@@ -12,10 +14,18 @@ from typing import Annotated
 
 import numpy as np
 
-from hokical_paper.core import LARGEST_COEFFICIENT, Checked, Within, check_array, contract, storable
+from hokical_paper.core import (
+    LARGEST_COEFFICIENT,
+    Checked,
+    Within,
+    check_array,
+    contract,
+    storable,
+)
 from hokical_paper.types import Array, FloatArray, Namespace
 
-#: Added to correlations, so that columns which follow each other to the last digit do no harm.
+#: Added to correlations, so that columns which follow each other to the last digit do
+#: no harm.
 _RIDGE = 1e-6
 
 
@@ -35,7 +45,9 @@ class Novelty(Checked):
 
     @classmethod
     def of(cls, features: FloatArray, weights: FloatArray) -> Novelty:
-        """From the features (n, p) of the validation set, and what each example counts."""
+        """From the features (n, p) of the validation set, and what each example
+        counts.
+        """
         share = weights / weights.sum()
         centre = np.einsum("n,np->p", share, features)
         apart = features - centre
@@ -43,7 +55,9 @@ class Novelty(Checked):
         size = np.sqrt(np.maximum(np.diagonal(covariance), _RIDGE))
         correlation = covariance / np.outer(size, size) + _RIDGE * np.eye(size.size)
         precision = np.linalg.inv(correlation) / np.outer(size, size)
-        seen = cls(centre, precision, 0.0).squared_distances(features[weights > 0.0], np)
+        seen = cls(centre, precision, 0.0).squared_distances(
+            features[weights > 0.0], np
+        )
         return cls(centre, precision, max(0.0, float(seen.max())))
 
     def squared_distances(self, features: Array, xp: Namespace) -> Array:

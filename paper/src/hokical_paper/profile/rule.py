@@ -1,4 +1,6 @@
-"""The stability profile as a rule: temperature scaling, corrected by stability at some widths."""
+"""The stability profile as a rule: temperature scaling, corrected by stability at
+some widths.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ MOST_WIDTHS = 1000
 def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array:
     """What the confidence depends on, (n, 1 + 2 W), each row by itself and finite.
 
-    The log-odds of the softmax at the temperature; then log gamma and log(1 - gamma) at each of the
-    widths (W,) of Gaussian noise.
+    The log-odds of the softmax at the temperature; then log gamma and log(1 - gamma) at
+    each of the widths (W,) of Gaussian noise.
     """
     xp = logits.xp
     log_odds, profile = log_odds_and_profile(logits, temperature, widths)
@@ -41,11 +43,13 @@ def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array
 
 @dataclass(frozen=True, eq=False)
 class ProfileRule(Rule):
-    """Log-odds of the softmax at `temperature`, plus a linear correction in all features.
+    """Log-odds of the softmax at `temperature`, plus a linear correction in all
+    features.
 
-    `coef` (1 + 2 W,) and `intercept` make the correction, which stays within `range` (2,) and is
-    trusted as far as the features are `familiar`; `widths` (W,) are those of the noise, in logits.
-    The label, the best of m possible classes, gets at least 1 / m.
+    `coef` (1 + 2 W,) and `intercept` make the correction, which stays within `range`
+    (2,) and is trusted as far as the features are `familiar`; `widths` (W,) are those
+    of the noise, in logits. The label, the best of m possible classes, gets at least 1
+    / m.
     """
 
     name: ClassVar[str] = "profile"
@@ -60,13 +64,19 @@ class ProfileRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_array("widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
+        check_array(
+            "widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE
+        )
         if self.widths.size > MOST_WIDTHS:
-            raise ValueError(f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}.")
+            raise ValueError(
+                f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}."
+            )
         check_array("coef", self.coef, (1 + 2 * self.widths.size,))
         check_array("range", self.range, (2,))
         if self.range[0] > self.range[1]:
-            raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
+            raise ValueError(
+                f"`range` must be the smaller number first; got {self.range}."
+            )
         if self.familiar.centre.size != self.coef.size:
             raise ValueError(f"`familiar` must have {self.coef.size} features.")
 
@@ -79,13 +89,19 @@ class ProfileRule(Rule):
         return logits.xp.maximum(found, _guess(logits))
 
     def confidence_from(self, features: Array, xp: Namespace) -> Array:
-        """Confidence (n,) from features (n, 1 + 2 W), before the least that a label gets."""
+        """Confidence (n,) from features (n, 1 + 2 W), before the least that a label
+        gets.
+        """
         correction = self._correction(features, xp)
-        return _chance(features[:, 0] + correction * self.familiar.trust(features, xp), xp)
+        return _chance(
+            features[:, 0] + correction * self.familiar.trust(features, xp), xp
+        )
 
     def proba(self, logits: Logits) -> Array:
         shares = distribution(logits, self.temperature)
-        return distribute_remainder(logits, self.confidence(logits), shares, self.temperature)
+        return distribute_remainder(
+            logits, self.confidence(logits), shares, self.temperature
+        )
 
     def _correction(self, features: Array, xp: Namespace) -> Array:
         """The correction (n,) of the log-odds, before it is trusted."""
@@ -94,7 +110,9 @@ class ProfileRule(Rule):
 
 
 def _guess(logits: Logits) -> Array:
-    """The probability (n,) of a guess among the possible classes, if there are several."""
+    """The probability (n,) of a guess among the possible classes, if there are
+    several.
+    """
     return 1.0 / logits.xp.clip(logits.possible_counts, 2.0, None)
 
 

@@ -1,16 +1,19 @@
-"""How surely does a label survive? Log-probabilities of survival and of loss, precise at both ends.
+"""How surely does a label survive? Log-probabilities of survival and of loss, precise
+at both ends.
 
-Most labels of a good classifier are so stable that 1 - gamma cannot be had from gamma: it must be
-computed for itself. Under Gaussian noise, with margins d_i in units of its scale,
+Most labels of a good classifier are so stable that 1 - gamma cannot be had from gamma:
+it must be computed for itself. Under Gaussian noise, with margins d_i in units of its
+scale,
 
     1 - gamma = integral phi(u) (1 - prod_i Phi(u + d_i)) du,
 
-where the integrand lives around u = -d/2, d the gap to the runner-up: farther right the true
-value is less than the error of the series in `gaussian`, so those nodes are left out. Beyond a gap
-of 7.5 scales the sum of the probabilities Phi(-d_i / sqrt 2) that a class overtakes the label
-takes over, less what rivals do at once, as if they were equal ones. All in all log(1 - gamma) is
-off by at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.25 with 1000
-and 0.3 with 20,000, where many rivals lie just behind the first.
+where the integrand lives around u = -d/2, d the gap to the runner-up: farther right the
+true value is less than the error of the series in `gaussian`, so those nodes are left
+out. Beyond a gap of 7.5 scales the sum of the probabilities Phi(-d_i / sqrt 2) that a
+class overtakes the label takes over, less what rivals do at once, as if they were equal
+ones. All in all log(1 - gamma) is off by at most 4e-4 where 1 - gamma > 1e-3; and below
+that by 0.01 with ten classes, 0.25 with 1000 and 0.3 with 20,000, where many rivals lie
+just behind the first.
 
 Under Gumbel noise both probabilities have closed forms, and their ratio is exact.
 """
@@ -23,15 +26,24 @@ import numpy as np
 from hokical._core.special import clip, constant, contract, erfcx, log_ndtr, safe_log
 from hokical.rules import Logits
 from hokical.stability.gaussian import log_products, moments_of
-from hokical.stability.tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature, node_step
+from hokical.stability.tables import (
+    REACH,
+    TAIL_LIMIT,
+    Quadrature,
+    gaussian_quadrature,
+    node_step,
+)
 from hokical_paper.core import MAX_MARGIN, Tail, by_blocks
 from hokical_paper.types import Array, Namespace
 
-#: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
-CUT_FROM, FAR_FROM = 4.0, 7.5
+#: Gaps, in scales, from which nodes are left out, and from which rivals are counted one
+#: by one.
+CUT_FROM = 4.0
+FAR_FROM = 7.5
 #: How far right of -gap/2 the integrand still matters: four of its standard deviations.
 BUMP = 3.0
-#: Nodes around -gap/2 for the rows beyond FAR_FROM, and the gap beyond which rivals never meet.
+#: Nodes around -gap/2 for the rows beyond FAR_FROM, and the gap beyond which rivals
+#: never meet.
 BUMP_STEP = 0.5
 BUMP_NODES = np.arange(-5.0, 5.0 + BUMP_STEP / 2, BUMP_STEP)
 CROWDED_UP_TO = 14.0
@@ -46,17 +58,23 @@ _TINY = 1e-30
 
 
 def _quadrature(n_classes: int) -> Quadrature:
-    """The tables down to where far classes overtake, close enough for log(1 - gamma)."""
+    """The tables down to where far classes overtake, close enough for log(1 -
+    gamma).
+    """
     return gaussian_quadrature(-TAIL_LIMIT, min(node_step(n_classes), _LONGEST_STEP))
 
 
-def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tuple[Array, Array]:
-    """The softmax's log-odds at a temperature, and log gamma and log(1 - gamma) at several scales.
+def log_odds_and_profile(
+    logits: Logits, temperature: Array, scales: Any
+) -> tuple[Array, Array]:
+    """The softmax's log-odds at a temperature, and log gamma and log(1 - gamma) at
+    several scales.
 
-    `temperature` is the scale of the Gumbel noise, `scales` (W,) are those of the Gaussian noise,
-    one or more: floats or an array in the library of the logits. The log-odds (n,),
-    log(gamma / (1 - gamma)) under Gumbel noise, are inf if only one class is possible; the profile
-    (n, 2 W) is log gamma, log(1 - gamma) at the first scale, ...
+    `temperature` is the scale of the Gumbel noise, `scales` (W,) are those of the
+    Gaussian noise, one or more: floats or an array in the library of the logits. The
+    log-odds (n,), log(gamma / (1 - gamma)) under Gumbel noise, are inf if only one
+    class is possible; the profile (n, 2 W) is log gamma, log(1 - gamma) at the first
+    scale, ...
     """
     given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
     widths = scales if given else logits.from_host(np.asarray(scales, np.float64))
@@ -68,7 +86,9 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
     return found
 
 
-def _rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Array, Array]:
+def _rows_profile(
+    logits: Logits, temperature: Array, scales: Array
+) -> tuple[Array, Array]:
     """The two results of `log_odds_and_profile` for a block of rows and scales (W,)."""
     xp = logits.xp
     gaps = xp.clip(logits.gaps, None, MAX_MARGIN)
@@ -77,7 +97,8 @@ def _rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Ar
         gaps = np.minimum(seen, logits.tail.margin)
     gap = xp.clip(gaps[:, None] / scales, None, NO_CHANCE)
     sums = _sum_rival_chances(logits, scales, gap)
-    far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
+    far = _overtaken_by_any(sums, gap, xp)
+    near = _near_losses(logits, gap, scales)
     lost = xp.where(gap > FAR_FROM, far, near)
     return _as_logs(logits, temperature, gaps, gap, lost)
 
@@ -87,10 +108,11 @@ def _as_logs(
 ) -> tuple[Array, Array]:
     """The two results from gaps (n,), and gaps in scales and 1 - gamma, (n, W) each.
 
-    What the nodes leave out of the normal mass matters where little is kept; the label of k classes
-    keeps at least 1 / k.
+    What the nodes leave out of the normal mass matters where little is kept; the label
+    of k classes keeps at least 1 / k.
     """
-    xp, k = logits.xp, logits.n_classes
+    xp = logits.xp
+    k = logits.n_classes
     outside = 1.0 - float(_quadrature(k).weights.sum())
     missing = xp.where((lost >= 0.5) & (gap <= CUT_FROM), lost + outside, lost)
     kept = xp.log1p(-clip(missing, 0.0, 1.0 - 1.0 / k, xp))
@@ -100,17 +122,22 @@ def _as_logs(
 
 
 def _gumbel_log_odds(logits: Logits, gaps: Array, temperature: Array) -> Array:
-    """-log sum over the other classes of exp(-d_i / temperature), (n,), taken from the gap.
+    """-log sum over the other classes of exp(-d_i / temperature), (n,), taken from the
+    gap.
 
-    The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too, so nothing
-    cancels.
+    The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too,
+    so nothing cancels.
     """
-    xp, alone, tail = logits.xp, gaps >= MAX_MARGIN, logits.tail
+    xp = logits.xp
+    alone = gaps >= MAX_MARGIN
+    tail = logits.tail
     base = xp.where(alone, 0.0, gaps)
     beyond = clip(logits.margins - base[:, None], 0.0, MAX_MARGIN, xp)
     total = xp.sum(xp.exp(beyond / -temperature), axis=1) - 1.0
     if tail is not None:
-        total = total + tail.count * np.exp(np.maximum(tail.margin - base, 0.0) / -temperature)
+        total = total + tail.count * np.exp(
+            np.maximum(tail.margin - base, 0.0) / -temperature
+        )
     return xp.where(alone, xp.inf, base / temperature - safe_log(total, xp))
 
 
@@ -135,10 +162,16 @@ def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:
 
 def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
     """`gaussian.log_products` at several scales, (n, W, K)."""
-    xp, n_scales = logits.xp, scales.shape[0]
+    xp = logits.xp
+    n_scales = scales.shape[0]
     if logits.is_traced:  # one graph for all scales
         units = logits.margins[:, None, :] / scales[None, :, None]
-        t = xp.clip(xp.reshape(units, (-1, logits.n_columns)) * (2.0 / REACH), None, 2.0) - 1.0
+        t = (
+            xp.clip(
+                xp.reshape(units, (-1, logits.n_columns)) * (2.0 / REACH), None, 2.0
+            )
+            - 1.0
+        )
         found = contract(moments_of(t, xp), constant(rule.series, t), xp)
         return xp.reshape(found, (-1, n_scales, rule.nodes.size))
     each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
@@ -167,11 +200,13 @@ def _tail_margins(tail: Tail, scales: Array) -> Array:
 
 
 def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma from the sum of the rivals' probabilities, which counts twice what two do at once.
+    """1 - gamma from the sum of the rivals' probabilities, which counts twice what two
+    do at once.
 
-    The rivals are taken for `count` equal ones at the gap, with the same sum: exact where they are
-    equal, and where there is one. Where the label's own noise is down they overtake it together,
-    which matters only while the gap is not far beyond what `count` normal deviates reach.
+    The rivals are taken for `count` equal ones at the gap, with the same sum: exact
+    where they are equal, and where there is one. Where the label's own noise is down
+    they overtake it together, which matters only while the gap is not far beyond what
+    `count` normal deviates reach.
     """
     one = ndtr(gap * -ROOT_HALF, xp)
     crowded = (sums > CROWDED * one) & (gap < CROWDED_UP_TO)
@@ -179,7 +214,9 @@ def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
 
 
 def _overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma (...,) from the sum of the rivals' probabilities, one of them, and the gap."""
+    """1 - gamma (...,) from the sum of the rivals' probabilities, one of them, and
+    the gap.
+    """
     count = (sums / xp.clip(one, _TINY, None))[..., None]
     nodes = gap[..., None] * -0.5 + constant(BUMP_NODES, gap)
     survival = count * log_ndtr(nodes + gap[..., None], xp)

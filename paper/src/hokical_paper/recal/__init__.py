@@ -1,6 +1,8 @@
-"""ReCal (Jang et al., 2020), a method of the comparison that also needs transformed inputs.
+"""ReCal (Jang et al., 2020), a method of the comparison that also needs transformed
+inputs.
 
-Where this distribution is installed, `hokical.make("recal")` makes it and `hokical.load` reads it.
+Where this distribution is installed, `hokical.make("recal")` makes it and
+`hokical.load` reads it.
 """
 
 from hokical_paper.recal.estimator import ReCal

@@ -9,13 +9,15 @@ from hokical_paper.core import backend_of
 
 
 class Views(Logits):
-    """Logits (n, classes) with those of transformed inputs: what ReCal takes for its logits.
+    """Logits (n, classes) with those of transformed inputs: what ReCal takes for its
+    logits.
 
     Parameters
     ----------
     logits : array of shape (n, classes)
     transformed : array of shape (n_transforms, n, classes)
-        The logits of the same inputs under each transformation, always in the same order.
+        The logits of the same inputs under each transformation, always in the same
+        order.
 
     Examples
     --------
@@ -74,22 +76,35 @@ class Views(Logits):
 def _check_views(transformed: Any, logits: Logits) -> list[Logits]:
     """One `Logits` per transformation."""
     rule = (
-        f"`transformed` must have shape (n_transforms, {logits.n_rows}, {logits.n_classes}): the "
-        "logits of the same inputs under each transformation, in the order used in `fit`"
+        f"`transformed` must have shape (n_transforms, {logits.n_rows}, "
+        f"{logits.n_classes}): the logits of the same inputs under each "
+        "transformation, in the order used in `fit`"
     )
     if transformed is None:
         raise ValueError(f"{rule}; got None.")
-    array = transformed if backend_of(transformed) is not None else np.asarray(transformed)
+    array = (
+        transformed if backend_of(transformed) is not None else np.asarray(transformed)
+    )
     shape = tuple(array.shape)
-    if len(shape) != 3 or shape[0] == 0 or shape[1:] != (logits.n_rows, logits.n_classes):
+    if (
+        len(shape) != 3
+        or shape[0] == 0
+        or shape[1:] != (logits.n_rows, logits.n_classes)
+    ):
         raise ValueError(f"{rule}; got shape {shape}.")
-    views = (as_logits(array[i, ...], name=f"transformed[{i}]") for i in range(shape[0]))
+    views = (
+        as_logits(array[i, ...], name=f"transformed[{i}]") for i in range(shape[0])
+    )
     return [_in_library_of(logits, view) for view in views]
 
 
 def _in_library_of(logits: Logits, view: Logits) -> Logits:
-    """The view itself, or where one of the two has a gradient to keep, moved to the other's."""
+    """The view itself, or where one of the two has a gradient to keep, moved to the
+    other's.
+    """
     if view.backend is logits.backend:
         return view
-    values, top = (logits.from_host(view.to_host(array)) for array in (view.values, view.top))
+    values, top = (
+        logits.from_host(view.to_host(array)) for array in (view.values, view.top)
+    )
     return Logits(values, top, logits.backend)

@@ -1,4 +1,5 @@
-"""ONNX (extra `onnx`): calibrators as graphs of plain operators, alone or behind a classifier.
+"""ONNX (extra `onnx`): calibrators as graphs of plain operators, alone or behind a
+classifier.
 
 - `export(calibrator, "cal.onnx")`: logits in; labels, confidence and probabilities out.
 - `attach("model.onnx", calibrator, "calibrated.onnx")`: one file that does both.

@@ -32,7 +32,9 @@ class NotRunnable(ValueError):
 
 @dataclass(frozen=True)
 class Check:
-    """How many rows were compared, the largest difference of a confidence, labels that differ."""
+    """How many rows were compared, the largest difference of a confidence, labels
+    that differ.
+    """
 
     n_rows: int
     largest_difference: float
@@ -51,10 +53,12 @@ def check(
     n_rows: int = 64,
     random_state: int = 0,
 ) -> Check:
-    """Run an exported or attached model on made-up input, and compare it with the calibrator.
+    """Run an exported or attached model on made-up input, and compare it with the
+    calibrator.
 
-    `n_rows` are rows of logits; of an attached model, inputs of the network. Raises `NotRunnable`
-    where onnxruntime cannot run the model, or no input can be made up for it.
+    `n_rows` are rows of logits; of an attached model, inputs of the network. Raises
+    `NotRunnable` where onnxruntime cannot run the model, or no input can be made up for
+    it.
 
     >>> from hokical.calibrators import Uncalibrated
     >>> from hokical.integrations.onnx import check, export
@@ -68,7 +72,9 @@ def check(
     proto = onnx.ModelProto()
     proto.CopyFrom(given)
     if scores is not None:  # which are put out as well, as float64
-        proto.graph.node.append(helper.make_node("Cast", [scores], [_SCORES], to=DOUBLE))
+        proto.graph.node.append(
+            helper.make_node("Cast", [scores], [_SCORES], to=DOUBLE)
+        )
         proto.graph.output.append(helper.make_tensor_value_info(_SCORES, DOUBLE, None))
     runtime = import_optional("onnxruntime", "onnx")
     options = runtime.SessionOptions()
@@ -80,13 +86,17 @@ def check(
     codes = facts.get("hokical_groups", "groups")
     rng = np.random.default_rng(random_state)
     feed = {
-        item.name: _make_input(item, n_rows, rng, None if item.name != codes else coding)
+        item.name: _make_input(
+            item, n_rows, rng, None if item.name != codes else coding
+        )
         for item in session.get_inputs()
     }
     groups = None if coding is None else feed[codes]
     if isinstance(calibrator, OutcomeCalibrator):
         expected = _expect_outcomes(calibrator, feed, groups)
-    elif scores is None:  # logits of several spreads, some tied, some with masked classes
+    elif (
+        scores is None
+    ):  # logits of several spreads, some tied, some with masked classes
         rows = feed["logits"]
         rows *= np.geomspace(0.1, 30.0, len(rows)).astype(rows.dtype)[:, None]
         rows[::7, 1] = rows[::7].max(axis=1)
@@ -101,21 +111,32 @@ def check(
         logits = replace(as_logits(logits), codes=groups.reshape(-1, groups.shape[-1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # made-up inputs look like nothing
-        expected, labels = calibrator.predict_confidence(logits), calibrator.predict(logits)
+        expected = calibrator.predict_confidence(logits)
+        labels = calibrator.predict(logits)
 
     def put_out(wanted: str) -> NDArray[Any]:
         """The calibrator's output of that name, or the last that was given a prefix."""
-        own = [name for name in names if name == wanted or name.startswith(f"hokical_{wanted}")]
+        own = [
+            name
+            for name in names
+            if name == wanted or name.startswith(f"hokical_{wanted}")
+        ]
         return np.asarray(found[own[-1]]).ravel()
 
     largest = float(np.abs(put_out("confidence") - expected).max())
     return Check(len(expected), largest, int((put_out("labels") != labels).sum()))
 
 
-def _expect_outcomes(calibrator: Any, feed: dict[str, Any], groups: Any) -> NDArray[Any]:
-    """Probabilities of scores of several labels, or of confidences, which are made anew."""
-    rule, given = calibrator.rule_, "scores" if "scores" in feed else "confidence"
-    n_rows, kind = len(feed[given]), feed[given].dtype
+def _expect_outcomes(
+    calibrator: Any, feed: dict[str, Any], groups: Any
+) -> NDArray[Any]:
+    """Probabilities of scores of several labels, or of confidences, which are made
+    anew.
+    """
+    rule = calibrator.rule_
+    given = "scores" if "scores" in feed else "confidence"
+    n_rows = len(feed[given])
+    kind = feed[given].dtype
     if given == "scores":
         feed[given] *= np.geomspace(0.1, 30.0, n_rows).astype(kind)[:, None]
         return np.asarray(rule.proba(feed[given], NUMPY))
@@ -141,17 +162,23 @@ def _logits(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
     axis = int(facts["hokical_class_axis"])
     logits = np.moveaxis(found, axis, -1).reshape(-1, found.shape[axis])
     if facts["hokical_scores_are"] == "probabilities":
-        zeros: Any = facts.get("hokical_zeros", "impossible")  # as before it could be chosen
+        zeros: Any = facts.get(
+            "hokical_zeros", "impossible"
+        )  # as before it could be chosen
         logits = np.asarray(from_probabilities(logits, zeros=zeros))
     if not np.isfinite(logits.max(axis=1)).all():
-        raise NotRunnable("the classifier gives NaN or infinite scores for made-up inputs")
+        raise NotRunnable(
+            "the classifier gives NaN or infinite scores for made-up inputs"
+        )
     return logits
 
 
 def _make_input(
     item: Any, n_rows: int, rng: np.random.Generator, coding: Any = None
 ) -> NDArray[Any]:
-    """Normal numbers of an input's shape, or codes of groups; only the batch may be open."""
+    """Normal numbers of an input's shape, or codes of groups; only the batch may be
+    open.
+    """
     if coding is None and item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     batch, *lengths = item.shape or [1]

@@ -1,7 +1,8 @@
-"""A calibrator as an ONNX graph of its own, or behind an exported classifier in one file.
+"""A calibrator as an ONNX graph of its own, or behind an exported classifier in one
+file.
 
-Predictions are computed with arrays that record operations. Calibrators of confidences and of
-several labels have graphs of their own alone.
+Predictions are computed with arrays that record operations. Calibrators of confidences
+and of several labels have graphs of their own alone.
 """
 
 import os
@@ -40,11 +41,18 @@ _PER_CLASS = ("probabilities", "members")
 
 
 def record(inputs: Tensors, predict: Callable[..., dict[str, Any]]) -> Any:
-    """The model of a function of inputs as it was recorded, in float64 and the tracer's opset."""
-    ndx, future = import_optional("ndonnx", "onnx"), import_optional("spox._future", "onnx")
-    # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
+    """The model of a function of inputs as it was recorded, in float64 and the
+    tracer's opset.
+    """
+    ndx = import_optional("ndonnx", "onnx")
+    future = import_optional("spox._future", "onnx")
+    # Constants are evaluated in Python: a session of onnxruntime for each takes far
+    # longer.
     with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
-        given = {n: ndx.argument(shape=shape, dtype=dtype) for n, (shape, dtype) in inputs.items()}
+        given = {
+            n: ndx.argument(shape=shape, dtype=dtype)
+            for n, (shape, dtype) in inputs.items()
+        }
         model = ndx.build(given, predict(*given.values()))
     models.fold_constants(model)
     return model
@@ -58,9 +66,14 @@ def _value_info(name: str, shape: Any, dtype: str) -> Any:
 
 
 def _trace(
-    method: str, inputs: Tensors, predict: Callable[..., dict[str, Any]], outputs: Tensors,
-    opset: Any, precision: str, **facts: str,
-) -> Any:  # fmt: skip
+    method: str,
+    inputs: Tensors,
+    predict: Callable[..., dict[str, Any]],
+    outputs: Tensors,
+    opset: Any,
+    precision: str,
+    **facts: str,
+) -> Any:
     """What is recorded, in the operators and the precision that were asked for.
 
     `facts` are what a reader of the file may want to know, beside those of every file.
@@ -77,7 +90,12 @@ def _trace(
     model = record(inputs, predict)
     described = [_value_info(name, *output) for name, output in outputs.items()]
     models.use_opset(model, int(opset), described, narrow=precision == "float32")
-    about = {"version": VERSION, "method": method, "opset": str(opset), "precision": precision}
+    about = {
+        "version": VERSION,
+        "method": method,
+        "opset": str(opset),
+        "precision": precision,
+    }
     about = {f"hokical_{name}": fact for name, fact in (about | facts).items()}
     models.helper.set_model_props(model, about)
     return model
@@ -88,13 +106,16 @@ def _trace_outcomes(
 ) -> Any:
     """The model of a fitted calibrator; see `export`."""
     calibrator._check_fitted()
-    rule, several = calibrator.rule_, calibrator.name == "multilabel"
+    rule = calibrator.rule_
+    several = calibrator.name == "multilabel"
     if not several and rule.signals is not None:
         raise ValueError(
-            "`calibrator` must have been fitted on one confidence per answer to become a graph; "
-            f"got {rule.signals.rise.size} signals."
+            "`calibrator` must have been fitted on one confidence per answer to "
+            f"become a graph; got {rule.signals.rise.size} signals."
         )
-    given, put_out = ("scores", "probabilities") if several else ("confidence", "probability")
+    given, put_out = (
+        ("scores", "probabilities") if several else ("confidence", "probability")
+    )
     shape = ("batch", rule.shift.size) if several else ("batch",)
     dtype = "float64" if input_dtype == "float64" else "float32"
     inputs: Tensors = {given: (shape, input_dtype)}
@@ -108,9 +129,15 @@ def _trace_outcomes(
 
 
 def _predict_outcomes(
-    rule: Any, scale: float | None, name: str, dtype: str, values: Array, groups: Any = None
+    rule: Any,
+    scale: float | None,
+    name: str,
+    dtype: str,
+    values: Array,
+    groups: Any = None,
 ) -> dict[str, Any]:
-    """Probabilities of traced scores, or confidences of a scale; NaN where Python would refuse.
+    """Probabilities of traced scores, or confidences of a scale; NaN where Python would
+    refuse.
 
     A function of the module, as `_predict` is, so that it can be pickled.
     """
@@ -125,33 +152,54 @@ def _predict_outcomes(
 
 
 def _count_classes(calibrator: Any) -> int:
-    """Of a calibrator of logits, fitted, whose noise is not so much that the file would be huge."""
+    """Of a calibrator of logits, fitted, whose noise is not so much that the file
+    would be huge.
+    """
     if not isinstance(calibrator, Calibrator):
-        rule = f"`calibrator` must be one of hokical's for logits; got {type(calibrator).__name__}"
+        rule = (
+            "`calibrator` must be one of hokical's for logits; got "
+            f"{type(calibrator).__name__}"
+        )
         raise TypeError(f"{rule}. `hokical.load` reads a saved one.")
     calibrator._check_fitted()
     check_plain_logits(calibrator.rule_, "calibrator")
     draws: Any = getattr(calibrator.rule_.core, "draws", None)
     size = 0 if draws is None else draws.n_draws * draws.n_classes
     if size > MOST_DRAWN:
-        rule = f"`draws` times classes must be at most {MOST_DRAWN:,} to be stored in a graph"
-        found = f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers"
-        remedy = "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores none"
+        rule = (
+            f"`draws` times classes must be at most {MOST_DRAWN:,} to be stored in a "
+            "graph"
+        )
+        found = (
+            f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers"
+        )
+        remedy = (
+            "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores "
+            "none"
+        )
         raise ValueError(f"{rule}; got {found}. Fit with {remedy}.")
     return calibrator.n_classes_
 
 
 def _trace_logits(
-    calibrator: Calibrator, opset: int, input_dtype: str, precision: str, wanted: bool | None,
-    support: bool, shape: models.Shape, axis: int = 1, zeros: Zeros | None = None,
+    calibrator: Calibrator,
+    opset: int,
+    input_dtype: str,
+    precision: str,
+    wanted: bool | None,
+    support: bool,
+    shape: models.Shape,
+    axis: int = 1,
+    zeros: Zeros | None = None,
     lengths: models.Shape | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The model from `logits` of this shape, or their probabilities with these `zeros`.
 
-    A shape are lengths or names of lengths; `lengths` are what the outputs are told to have, if
-    more is known.
+    A shape are lengths or names of lengths; `lengths` are what the outputs are told to
+    have, if more is known.
     """
-    rule, lengths = calibrator.rule_, lengths or shape
+    rule = calibrator.rule_
+    lengths = lengths or shape
     inputs: Tensors = {"logits": (tuple(shape), input_dtype)}
     if rule.needed_groups is not None:
         inputs["groups"] = (_of_groups(shape, axis, rule), "int64")
@@ -169,7 +217,9 @@ def _trace_logits(
     types = {name: dtype for name, (_, dtype) in outputs.items()}
     predict = partial(_predict, rule, known, types, axis, zeros)
     n_classes = str(calibrator.n_classes_)
-    return _trace(rule.name, inputs, predict, outputs, opset, precision, n_classes=n_classes)
+    return _trace(
+        rule.name, inputs, predict, outputs, opset, precision, n_classes=n_classes
+    )
 
 
 def _of_groups(shape: models.Shape, axis: int, rule: Rule) -> tuple[Any, ...]:
@@ -179,13 +229,19 @@ def _of_groups(shape: models.Shape, axis: int, rule: Rule) -> tuple[Any, ...]:
 
 
 def _predict(
-    rule: Rule, support: Support | None, types: dict[str, str], axis: int, zeros: Zeros | None,
-    scores: Array, groups: Any = None,
-) -> dict[str, Any]:  # fmt: skip
+    rule: Rule,
+    support: Support | None,
+    types: dict[str, str],
+    axis: int,
+    zeros: Zeros | None,
+    scores: Array,
+    groups: Any = None,
+) -> dict[str, Any]:
     """The outputs of these types, in the shape of the traced scores."""
     xp = BACKEND.namespace(scores)
     order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
-    are_rows, n_classes = order == [0, 1], scores.shape[axis]
+    are_rows = order == [0, 1]
+    n_classes = scores.shape[axis]
     last = scores if are_rows else xp.permute_dims(scores, order)
     rows = last if are_rows else xp.reshape(last, (-1, n_classes))
     if zeros is not None:
@@ -206,7 +262,9 @@ def _predict(
             prediction = is_within(logits, support.edges)
         else:
             what: Any = "proba" if name == "probabilities" else name
-            prediction = xp.astype(predict_unchecked(rule, what, logits), getattr(xp, dtype))
+            prediction = xp.astype(
+                predict_unchecked(rule, what, logits), getattr(xp, dtype)
+            )
         if not are_rows and name in _PER_CLASS:
             prediction = xp.reshape(prediction, last.dynamic_shape)
             prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
@@ -217,29 +275,34 @@ def _predict(
 
 
 def export(
-    calibrator: Calibrator | OutcomeCalibrator, path: str | os.PathLike[str] | None = None, *,
-    opset: int = models.DEFAULT_OPSET, input_dtype: InputType = "float32",
-    precision: Precision = "float64", probabilities: bool | None = None, support: bool = False,
-) -> Any:  # fmt: skip
+    calibrator: Calibrator | OutcomeCalibrator,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    opset: int = models.DEFAULT_OPSET,
+    input_dtype: InputType = "float32",
+    precision: Precision = "float64",
+    probabilities: bool | None = None,
+    support: bool = False,
+) -> Any:
     """Write a fitted calibrator as an ONNX model, and return the model.
 
-    Its input is `logits` (batch, classes), and of a calibrator that learned from groups `groups`
-    (batch, columns) int64, made by `calibrator.group_codes`. Its outputs are `labels` (batch,)
-    int64, `confidence` (batch,) and `probabilities` (batch, classes), floats in float32, or in
-    float64 where `input_dtype` is. Rows that Python would refuse (NaN, +inf, or -inf for every
-    class) have NaN for confidence.
+    Its input is `logits` (batch, classes), and of a calibrator that learned from groups
+    `groups` (batch, columns) int64, made by `calibrator.group_codes`. Its outputs are
+    `labels` (batch,) int64, `confidence` (batch,) and `probabilities` (batch, classes),
+    floats in float32, or in float64 where `input_dtype` is. Rows that Python would
+    refuse (NaN, +inf, or -inf for every class) have NaN for confidence.
 
-    The file is whole or not there at all. `opset` is the version of the operators, 13 or later;
-    `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
-    without float64, and the page on ONNX says what it costs. `probabilities=None` gives them where
-    they are cheap: always, but for Hoki with Gaussian or uniform noise. `support=True` adds
-    `support` (batch,) bool: which rows are like the calibration examples
-    (`Calibrator.predict_support`). A calibrator `with_sets(coverage=0.9)` adds `members` (batch,
-    classes) bool: its prediction sets.
+    The file is whole or not there at all. `opset` is the version of the operators, 13
+    or later; `input_dtype` that of the logits; `precision` what is computed with:
+    float32 is for runtimes without float64, and the page on ONNX says what it costs.
+    `probabilities=None` gives them where they are cheap: always, but for Hoki with
+    Gaussian or uniform noise. `support=True` adds `support` (batch,) bool: which rows
+    are like the calibration examples (`Calibrator.predict_support`). A calibrator
+    `with_sets(coverage=0.9)` adds `members` (batch, classes) bool: its prediction sets.
 
-    A `MultilabelCalibrator` has the input `scores` (batch, labels) and the output `probabilities`
-    (batch, labels); a `ConfidenceCalibrator` `confidence` (batch,), `groups` where it learned from
-    them, and `probability` (batch,).
+    A `MultilabelCalibrator` has the input `scores` (batch, labels) and the output
+    `probabilities` (batch, labels); a `ConfidenceCalibrator` `confidence` (batch,),
+    `groups` where it learned from them, and `probability` (batch,).
 
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
@@ -267,18 +330,25 @@ def export(
 
 
 def attach(
-    model: Any, calibrator: Calibrator, path: str | os.PathLike[str] | None = None, *,
-    output: str | None = None, class_axis: int | None = None, scores: ScoresAre = "logits",
-    zeros: Zeros = "unlikely", precision: Precision = "float64", probabilities: bool | None = None,
+    model: Any,
+    calibrator: Calibrator,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    output: str | None = None,
+    class_axis: int | None = None,
+    scores: ScoresAre = "logits",
+    zeros: Zeros = "unlikely",
+    precision: Precision = "float64",
+    probabilities: bool | None = None,
     support: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
-    The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
-    added, under `hokical_labels` and so on where the names are taken. A calibrator that learned
-    from groups adds the input `groups` (batch, columns) int64, as in `export`; of maps, each pixel
-    has them: (batch, height, width, columns). The model keeps its opset, which must
-    be 13 or later.
+    The classifier's outputs stay; `labels`, `confidence` and, as in `export`,
+    `probabilities` are added, under `hokical_labels` and so on where the names are
+    taken. A calibrator that learned from groups adds the input `groups` (batch,
+    columns) int64, as in `export`; of maps, each pixel has them: (batch, height, width,
+    columns). The model keeps its opset, which must be 13 or later.
 
     Parameters
     ----------
@@ -287,11 +357,12 @@ def attach(
     calibrator : Calibrator
         Fitted on this classifier's scores.
     output : str, optional
-        Name of the tensor with the scores, an output or any other. Not needed where only one output
-        of floats (batch, classes) could be meant.
+        Name of the tensor with the scores, an output or any other. Not needed where
+        only one output of floats (batch, classes) could be meant.
     class_axis : int, optional
-        Where the classes are, if not in the last of two axes: 1 for maps (batch, classes, height,
-        width). Labels and confidence have the other axes, in their order.
+        Where the classes are, if not in the last of two axes: 1 for maps (batch,
+        classes, height, width). Labels and confidence have the other axes, in their
+        order.
     scores : {"logits", "probabilities"}
         What the tensor holds. Of probabilities the logarithm is calibrated, as by
         `hokical.from_probabilities`.
@@ -308,7 +379,9 @@ def attach(
     >>> from hokical.integrations.onnx import attach
     >>> x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
     >>> y = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3])
-    >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["scores"])], "net", [x], [y])
+    >>> graph = helper.make_graph(
+    ...     [helper.make_node("Neg", ["x"], ["scores"])], "net", [x], [y]
+    ... )
     >>> network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     >>> both = attach(network, Uncalibrated().fit(np.eye(3), [0, 1, 2]))
     >>> [item.name for item in both.graph.output]
@@ -318,17 +391,22 @@ def attach(
     check_choice("scores", scores, ScoresAre)
     n_classes = _count_classes(calibrator)
     whole, opset = models.read_model(model)
-    source, dtype, lengths, axis = models.find_scores(whole, output, class_axis, n_classes)
+    source, dtype, lengths, axis = models.find_scores(
+        whole, output, class_axis, n_classes
+    )
     if scores == "logits" and models.comes_from_softmax(whole, source):
         warn_user(
-            f"{source!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
+            f"{source!r} comes from a softmax or sigmoid, so it holds probabilities, "
+            "and is "
             'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
             "`output`."
         )
     kind = "float32" if dtype == "bfloat16" else dtype  # which tracers do not know
     shape = [n_classes if k == axis else f"axis{k}" for k in range(len(lengths))]
     how = (shape, axis, zeros if scores == "probabilities" else None, lengths)
-    part = _trace_logits(calibrator, opset, kind, precision, probabilities, support, *how)
+    part = _trace_logits(
+        calibrator, opset, kind, precision, probabilities, support, *how
+    )
     taken = models.names_in(models.every_graph(whole.graph))
     prefixes = ("hokical/" * k for k in count(1))
     prefix = next(p for p in prefixes if not any(name.startswith(p) for name in taken))
@@ -339,11 +417,15 @@ def attach(
         candidates = chain([wanted, f"hokical_{wanted}"], numbered)
         return next(name for name in candidates if name not in taken)
 
-    names = {item.name: free(item.name) for item in part.graph.output} | {"logits": source}
+    names = {item.name: free(item.name) for item in part.graph.output} | {
+        "logits": source
+    }
     props = {item.key: item.value for item in whole.metadata_props}
     if dtype == "bfloat16":
         names["logits"] = f"{prefix}scores"
-        cast = models.helper.make_node("Cast", [source], [names["logits"]], to=models.FLOAT)
+        cast = models.helper.make_node(
+            "Cast", [source], [names["logits"]], to=models.FLOAT
+        )
         whole.graph.node.append(cast)
     if calibrator.rule_.needed_groups is not None:
         names["groups"] = props["hokical_groups"] = free("groups")

@@ -1,4 +1,6 @@
-"""ONNX models: other people's are read, traced ones rewritten for a runtime, and all written."""
+"""ONNX models: other people's are read, traced ones rewritten for a runtime, and all
+written.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +17,8 @@ onnx = import_optional("onnx", "onnx")
 helper = onnx.helper
 
 #: The opset that is written unless another is asked for, and the oldest that can be.
-DEFAULT_OPSET, OLDEST_OPSET = 17, 13
+DEFAULT_OPSET = 17
+OLDEST_OPSET = 13
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 #: Nodes through which a softmax is still a softmax.
@@ -23,29 +26,38 @@ _PASSING_ON = ("Identity", "Cast", "Reshape", "Squeeze", "Flatten")
 #: A protobuf file cannot be larger; some room is left for its head.
 LARGEST_FILE = (1 << 31) - (1 << 20)
 #: Numbers of types in ONNX.
-FLOAT, DOUBLE = 1, 11
+FLOAT = 1
+DOUBLE = 11
 _FLOATS = {FLOAT: "float32", 10: "float16", DOUBLE: "float64", 16: "bfloat16"}
-#: Numbers of float64 are cut to these sizes, so that products of two are numbers of float32 too.
-_LEAST, _MOST = 1e-30, 1e30
+#: Numbers of float64 are cut to these sizes, so that products of two are numbers of
+#: float32 too.
+_LEAST = 1e-30
+_MOST = 1e30
 
 Shape = Sequence[int | str | None]
 
 
 def read_model(model: Any) -> tuple[Any, int]:
-    """A copy of a ModelProto, or what a file holds; and its opset, one for calibrators."""
+    """A copy of a ModelProto, or what a file holds; and its opset, one for
+    calibrators.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(load_model(model))
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
     try:
         fits = copy.ByteSize() <= LARGEST_FILE
-    except import_optional("google.protobuf.message", "onnx").EncodeError:  # it has no size at all
+    except import_optional(
+        "google.protobuf.message", "onnx"
+    ).EncodeError:  # it has no size at all
         fits = False
     if not fits:
         rule = "the model must be at most 2 GB to be one file; got a larger one"
         remedy = "Export the calibrator by itself and run it on the network's output"
         raise ValueError(f"{rule}. {remedy}, or store the network in float16.")
-    versions = (int(x.version) for x in copy.opset_import if x.domain in _DEFAULT_DOMAIN)
+    versions = (
+        int(x.version) for x in copy.opset_import if x.domain in _DEFAULT_DOMAIN
+    )
     opset = next(versions, 0)
     if not opset:
         opset = DEFAULT_OPSET
@@ -59,20 +71,30 @@ def load_model(model: Any) -> Any:
     if isinstance(model, (str, os.PathLike)):
         try:
             return onnx.load(os.fspath(model), format="protobuf")
-        except (import_optional("google.protobuf.message", "onnx").DecodeError, TypeError) as error:
-            raise ValueError(f"`model` must be an ONNX file; {model} is not: {error}") from error
+        except (
+            import_optional("google.protobuf.message", "onnx").DecodeError,
+            TypeError,
+        ) as error:
+            raise ValueError(
+                f"`model` must be an ONNX file; {model} is not: {error}"
+            ) from error
         except onnx.checker.ValidationError as error:
             raise ValueError(
                 f"`model` must lie beside its external data; {model} does not: {error}"
             ) from error
     if not isinstance(model, onnx.ModelProto):
-        raise TypeError(f"`model` must be a path or a ModelProto; got {type(model).__name__}.")
+        raise TypeError(
+            f"`model` must be a path or a ModelProto; got {type(model).__name__}."
+        )
     weights = model.graph.initializer
-    absent = [tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL]
+    absent = [
+        tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL
+    ]
     if absent:
         raise ValueError(
-            f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} among them, are "
-            "in files that were not loaded. Give the path, or load it with its external data."
+            f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} "
+            "among them, are in files that were not loaded. Give the path, or load it "
+            "with its external data."
         )
     return model
 
@@ -83,18 +105,24 @@ def check_opset(opset: Any, name: str = "`opset`") -> None:
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
         raise TypeError(f"{name} must be an integer; got {opset!r}.")
     if not OLDEST_OPSET <= opset <= newest:
-        rule = f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows"
+        rule = (
+            f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` "
+            "knows"
+        )
         remedy = f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`"
-        raise ValueError(f"{rule}; got {opset}. Use {DEFAULT_OPSET}, or for a model {remedy}.")
+        raise ValueError(
+            f"{rule}; got {opset}. Use {DEFAULT_OPSET}, or for a model {remedy}."
+        )
 
 
 def find_scores(
     model: Any, output: str | None, class_axis: int | None, n_classes: int
 ) -> tuple[str, str, Shape, int]:
-    """The name, type and shape of the scores, and the axis of the classes, from the front.
+    """The name, type and shape of the scores, and the axis of the classes, from the
+    front.
 
-    They are the tensor called `output`, or the only output that could be meant. One of unknown
-    shape is taken for (batch, classes).
+    They are the tensor called `output`, or the only output that could be meant. One of
+    unknown shape is taken for (batch, classes).
     """
     known = {}
     inferred = onnx.shape_inference.infer_shapes(model).graph
@@ -110,7 +138,9 @@ def find_scores(
     def has_axis(name: str) -> bool:
         """Whether it can be that of the classes; by default the last of two."""
         rank = len(known[name][1])
-        return (rank == 2 or class_axis is not None) and rank >= 2 and -rank <= axis < rank
+        return (
+            (rank == 2 or class_axis is not None) and rank >= 2 and -rank <= axis < rank
+        )
 
     def fits(name: str) -> bool:
         length = known[name][1][axis]
@@ -121,7 +151,9 @@ def find_scores(
         fitting = [name for name in shaped if fits(name)]
         candidates = fitting or shaped
         if len(candidates) != 1:
-            rule = f"`output` must say which output has the scores of {n_classes} classes"
+            rule = (
+                f"`output` must say which output has the scores of {n_classes} classes"
+            )
             remedy = "For other shapes than (batch, classes) give `class_axis` too."
             raise ValueError(f"{rule}: {len(fitting)} of {outputs} could. {remedy}")
         output = candidates[0]
@@ -129,17 +161,30 @@ def find_scores(
         rule = f"`output` must name a tensor of the model, say one of {outputs}"
         raise ValueError(f"{rule}; got {output!r}.")
     elif output not in known:
-        raise ValueError(f"`output` must be a tensor of floats; {output!r} is not known to be one.")
+        raise ValueError(
+            f"`output` must be a tensor of floats; {output!r} is not known to be one."
+        )
     (dtype, shape), rank = known[output], len(known[output][1])
     if class_axis is None and rank != 2:
-        rule = f"`class_axis` must say where the classes are in {output!r} of shape {shape}"
-        raise ValueError(f"{rule}: 1 for (batch, classes, height, width), -1 if they are last.")
+        rule = (
+            f"`class_axis` must say where the classes are in {output!r} of shape "
+            f"{shape}"
+        )
+        raise ValueError(
+            f"{rule}: 1 for (batch, classes, height, width), -1 if they are last."
+        )
     if not has_axis(output):
         rule = f"`class_axis` must be an axis of {output!r}, which has {rank}"
         raise ValueError(f"{rule}; got {class_axis}.")
     if not fits(output):
-        has = f"{output!r} of shape {shape_in_words(shape)} has {shape[axis]} in axis {axis % rank}"
-        rule = f"`calibrator` must have as many classes as the model; it has {n_classes}, and {has}"
+        has = (
+            f"{output!r} of shape {shape_in_words(shape)} has {shape[axis]} in axis "
+            f"{axis % rank}"
+        )
+        rule = (
+            f"`calibrator` must have as many classes as the model; it has {n_classes}, "
+            f"and {has}"
+        )
         remedy = "Fit it on this model's scores, or name another tensor as `output`."
         raise ValueError(f"{rule}. {remedy}")
     return output, dtype, shape, axis % rank
@@ -159,7 +204,9 @@ def describe_tensor(item: Any) -> str:
     """Name, type and shape of an input or output of a graph, in words.
 
     >>> from onnx import TensorProto, helper
-    >>> describe_tensor(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10]))
+    >>> describe_tensor(
+    ...     helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
+    ... )
     'logits float32 (batch, 10)'
     """
     if not item.type.HasField("tensor_type"):
@@ -180,8 +227,12 @@ def names_in(graphs: Iterable[Any]) -> set[str]:
     """The names of the tensors of graphs."""
     found: set[str] = set()
     for graph in graphs:
-        found.update(*(node.input for node in graph.node), *(node.output for node in graph.node))
-        found.update(item.name for item in (*graph.input, *graph.output, *graph.initializer))
+        found.update(
+            *(node.input for node in graph.node), *(node.output for node in graph.node)
+        )
+        found.update(
+            item.name for item in (*graph.input, *graph.output, *graph.initializer)
+        )
         found.update(item.values.name for item in graph.sparse_initializer)
     return found
 
@@ -195,11 +246,15 @@ def comes_from_softmax(model: Any, name: str) -> bool:
 
 
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
-    """Check a model and, if there is a path, write it: a crash leaves the old file or the new."""
+    """Check a model and, if there is a path, write it: a crash leaves the old file
+    or the new.
+    """
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
+        raise ValueError(
+            f"the model must be valid ONNX; onnx's checker says: {error}"
+        ) from error
     if path is not None:
         with replace_file(path) as stream:
             stream.write(model.SerializeToString())
@@ -232,12 +287,17 @@ def names_used(node: Any) -> set[str]:
 def fold_constants(model: Any) -> None:
     """Compute what depends on no input, and drop constants that nothing needs."""
     graph = model.graph
-    known = {"", *(tensor.name for tensor in graph.initializer)}  # "" is an input left out
+    known = {
+        "",
+        *(tensor.name for tensor in graph.initializer),
+    }  # "" is an input left out
     outputs = {item.name for item in graph.output}
     folded: list[Any] = []
     rest: list[Any] = []
     for node in graph.node:
-        constant = known.issuperset(names_used(node)) and outputs.isdisjoint(node.output)
+        constant = known.issuperset(names_used(node)) and outputs.isdisjoint(
+            node.output
+        )
         (folded if constant else rest).append(node)
         known.update(node.output if constant else ())
     wanted = sorted(known & set().union(*map(names_used, rest)) - {""})
@@ -258,14 +318,20 @@ def _set_constants(graph: Any, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -> None:
-    """Write a recorded model, its constants folded, in the operators of an opset, 13 or later.
+    """Write a recorded model, its constants folded, in the operators of an opset, 13 or
+    later.
 
-    What rules use has the same meaning in all of them. Attributes that an opset does not know are
-    left out: a tracer sets them to their defaults, or to what only matters without elements. Axes
-    of reductions may be an attribute. If `narrow`, what is computed in float64 is in float32.
+    What rules use has the same meaning in all of them. Attributes that an opset does
+    not know are left out: a tracer sets them to their defaults, or to what only matters
+    without elements. Axes of reductions may be an attribute. If `narrow`, what is
+    computed in float64 is in float32.
     """
-    defs, numpy_helper, graph = onnx.defs, onnx.numpy_helper, model.graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    defs = onnx.defs
+    numpy_helper = onnx.numpy_helper
+    graph = model.graph
+    constants = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
+    }
     if narrow:
         constants = {name: _narrow(array) for name, array in constants.items()}
     for node in (node for part in every_graph(graph) for node in part.node):
@@ -279,12 +345,16 @@ def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -
             known = defs.get_schema(node.op_type, opset, node.domain).attributes
         except defs.SchemaError as error:
             raise ValueError(
-                f"`opset` must be one that has {node.op_type}, which the rule uses; got {opset}."
+                f"`opset` must be one that has {node.op_type}, which the rule uses; "
+                f"got {opset}."
             ) from error
         if "axes" in known and len(node.input) == 2:
             axes = constants.get(node.input.pop())
             if axes is None:  # in a branch, or computed
-                rule = f"`opset` must be 18 or later for {node.op_type} as the rule uses it"
+                rule = (
+                    f"`opset` must be 18 or later for {node.op_type} as the rule uses "
+                    "it"
+                )
                 raise ValueError(f"{rule}; got {opset}.")
             node.attribute.append(helper.make_attribute("axes", axes.tolist()))
         kept = [attribute for attribute in node.attribute if attribute.name in known]
@@ -297,21 +367,28 @@ def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -
     graph.name = "calibrator"
     model.opset_import.append(helper.make_opsetid("", opset))
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
-    model.producer_name, model.producer_version = "hokical", VERSION
+    model.producer_name = "hokical"
+    model.producer_version = VERSION
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:
-    """float64 as float32, finite where it was, 0 where it was, and below 1 where it was."""
+    """float64 as float32, finite where it was, 0 where it was, and below 1 where it
+    was.
+    """
     if array.dtype != np.float64:
         return array
     size = np.clip(np.abs(array), _LEAST, _MOST)
     cut = np.where(np.isfinite(array) & (array != 0.0), np.copysign(size, array), array)
     narrow = cut.astype(np.float32)
-    return np.where((array < 1.0) & (narrow == 1.0), np.nextafter(np.float32(1), 0), narrow)
+    return np.where(
+        (array < 1.0) & (narrow == 1.0), np.nextafter(np.float32(1), 0), narrow
+    )
 
 
 def rename(graph: Any, names: dict[str, str], prefix: str) -> None:
-    """Give tensors other names, by default their own after a prefix; nodes need none."""
+    """Give tensors other names, by default their own after a prefix; nodes need
+    none.
+    """
 
     def new(name: str) -> str:
         return names.get(name, name and prefix + name)
@@ -321,4 +398,5 @@ def rename(graph: Any, names: dict[str, str], prefix: str) -> None:
             item.name = new(item.name)
         for node in part.node:
             node.name = ""
-            node.input[:], node.output[:] = map(new, node.input), map(new, node.output)
+            node.input[:] = map(new, node.input)
+            node.output[:] = map(new, node.output)

@@ -5,8 +5,8 @@
 - `collect_logits(model, loader)`: validation logits and labels, left on the device
 - `as_module(calibrator)`: a fitted calibrator as an `nn.Module`
 
-Calibrators themselves take tensors as well, in `fit` and in `predict`, and leave them where they
-are.
+Calibrators themselves take tensors as well, in `fit` and in `predict`, and leave them
+where they are.
 """
 
 try:

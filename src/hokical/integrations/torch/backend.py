@@ -1,12 +1,14 @@
-"""How torch tensors are used: on their device, in float64, and through NumPy where that is faster.
+"""How torch tensors are used: on their device, in float64, and through NumPy where that
+is faster.
 
-Everything above is written against the array API. Here is what torch does in a way of its own:
-gradients, graphs whose values are unknown, types that NumPy lacks.
+Everything above is written against the array API. Here is what torch does in a way of
+its own: gradients, graphs whose values are unknown, types that NumPy lacks.
 
-`TorchKernels` also calls the fused kernels for CUDA devices in `kernels`, which are loaded only
-once there is something for them to do. They have no part on other devices, in gradients and graphs,
-with HOKICAL_TRITON=0 in the environment, and for good once a launch has failed (Triton compiles a
-launcher of its own, which needs a C compiler). The portable functions then go on in plain torch.
+`TorchKernels` also calls the fused kernels for CUDA devices in `kernels`, which are
+loaded only once there is something for them to do. They have no part on other devices,
+in gradients and graphs, with HOKICAL_TRITON=0 in the environment, and for good once a
+launch has failed (Triton compiles a launcher of its own, which needs a C compiler). The
+portable functions then go on in plain torch.
 """
 
 import os
@@ -30,9 +32,11 @@ from hokical._core.runtime import warn_user
 from hokical.stability import gaussian, uniform
 from hokical.stability.tables import REACH
 
-#: Float types that can be computed with as they are; of these NumPy has all but bfloat16.
+#: Float types that can be computed with as they are; of these NumPy has all but
+#: bfloat16.
 _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: Numbers that are recorded per class, or node and rival, while a block is computed again.
+#: Numbers that are recorded per class, or node and rival, while a block is computed
+#: again.
 _RECORDED = 32
 #: Tables up to this many numbers are kept on the devices to which they were brought.
 _KEPT_UP_TO = 1 << 13
@@ -44,7 +48,9 @@ def is_in_graph(tensor: Tensor) -> bool:
     """Whether a graph is being recorded, or shapes alone are computed."""
     if torch.compiler.is_compiling() or tensor.is_meta:
         return True
-    plain = type(tensor) is Tensor and not torch._is_functional_tensor(tensor)  # most are: be quick
+    plain = type(tensor) is Tensor and not torch._is_functional_tensor(
+        tensor
+    )  # most are: be quick
     return not (plain and not is_wrapped(tensor)) and is_fake(tensor)
 
 
@@ -54,7 +60,9 @@ def is_wrapped(tensor: Tensor) -> bool:
 
 
 def _levels(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensor, and what transformations of `torch.func` wrapped, down to the tensor itself."""
+    """The tensor, and what transformations of `torch.func` wrapped, down to the
+    tensor itself.
+    """
     yield tensor
     while is_wrapped(tensor):
         tensor = _functorch.get_unwrapped(tensor)
@@ -70,15 +78,18 @@ def asks_gradient(*numbers: float | Tensor) -> bool:
 class _Standard:
     """The array API in torch, but for a few functions.
 
-    On a GPU every operation costs a launch, and those of `array_api_compat` see to negative indices
-    too, which there are none of here; `take_along_axis` would also fix the number of rows of an
-    exported graph.
+    On a GPU every operation costs a launch, and those of `array_api_compat` see to
+    negative indices too, which there are none of here; `take_along_axis` would also fix
+    the number of rows of an exported graph.
     """
 
     def __init__(self) -> None:
-        # As attributes of its own: a `__getattr__` would take as long as a small operation.
+        # As attributes of its own: a `__getattr__` would take as long as a small
+        # operation.
         names = vars(array_api_compat.torch).keys() - vars(type(self)).keys()
-        vars(self).update({name: getattr(array_api_compat.torch, name) for name in names})
+        vars(self).update(
+            {name: getattr(array_api_compat.torch, name) for name in names}
+        )
 
     def clip(self, x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
         if isinstance(max, float) and (min is None or isinstance(min, float)):
@@ -90,7 +101,9 @@ class _Standard:
             return torch.gather(x, 0, indices)
         return torch.index_select(x, axis, indices)
 
-    def take_along_axis(self, x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    def take_along_axis(
+        self, x: Tensor, indices: Tensor, /, *, axis: int = -1
+    ) -> Tensor:
         return torch.gather(x, axis, indices)
 
     def isfinite(self, x: Tensor, /) -> Tensor:
@@ -109,7 +122,9 @@ _broken = False
 
 
 def usable(values: Tensor, *numbers: Any) -> bool:
-    """Whether this can go through Triton: on CUDA, with no graph captured and no gradient asked."""
+    """Whether this can go through Triton: on CUDA, with no graph captured and no
+    gradient asked.
+    """
     if not values.is_cuda or is_in_graph(values) or not values.numel():
         return False
     if _broken or not _has_triton or os.environ.get("HOKICAL_TRITON") == "0":
@@ -135,9 +150,9 @@ def _launch(kernel: str, logits: Logits, *numbers: Any) -> Tensor | None:
     except Exception as error:
         _broken = True
         warn_user(
-            f"Triton could not run a kernel ({type(error).__name__}: {str(error)[:200]}); hokical "
-            "goes on in plain torch, slower. Triton needs a C compiler; HOKICAL_TRITON=0 in the "
-            "environment silences this.",
+            f"Triton could not run a kernel ({type(error).__name__}: "
+            f"{str(error)[:200]}); hokical goes on in plain torch, slower. Triton "
+            "needs a C compiler; HOKICAL_TRITON=0 in the environment silences this.",
             RuntimeWarning,
         )
         return None
@@ -148,7 +163,8 @@ def _on_device(number: Any, device: torch.device) -> Tensor:
     if isinstance(number, Tensor):
         return number if number.ndim else number.to(device, torch.float64)
     if np.ndim(number):
-        # From pageable memory: taken over before the call returns, so nothing has to be waited for.
+        # From pageable memory: taken over before the call returns, so nothing has to be
+        # waited for.
         return torch.from_numpy(number).to(device, non_blocking=True)
     return _number(float(number), device)
 
@@ -163,7 +179,8 @@ class TorchKernels(Kernels):
     """Triton's kernels on a GPU; and less memory where a gradient is recorded."""
 
     def erfcx(self, y: Tensor) -> Tensor:
-        # Recorded step by step, the portable form would keep some fifty arrays for a gradient.
+        # Recorded step by step, the portable form would keep some fifty arrays for a
+        # gradient.
         return torch.special.erfcx(y)
 
     def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
@@ -179,7 +196,9 @@ class TorchKernels(Kernels):
         return _launch(f"{family}_stability", logits, width)
 
     def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
-        return _recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
+        return _recompute(
+            gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns
+        )
 
     def label_distances(self, logits: Any) -> Any:
         return _launch("label_distances", logits)
@@ -188,11 +207,16 @@ class TorchKernels(Kernels):
 def _recompute(
     function: Callable[[Logits, Any], Tensor], logits: Logits, number: Any, per_row: int
 ) -> Tensor | None:
-    """`function(logits, number)`, which records so many numbers per row while it is computed.
+    """`function(logits, number)`, which records so many numbers per row while it is
+    computed.
 
     None unless autograd, and not `torch.func` or a graph, records what is computed.
     """
-    if not asks_gradient(logits.values, number) or logits.is_traced or is_wrapped(logits.values):
+    if (
+        not asks_gradient(logits.values, number)
+        or logits.is_traced
+        or is_wrapped(logits.values)
+    ):
         return None
 
     def solve(values: Tensor, top: Tensor) -> Tensor:
@@ -216,22 +240,28 @@ class TorchBackend(Backend):
         return _standard
 
     def check(self, array: Tensor, name: str) -> Tensor:
-        """Dense, on a device with float64; float8 and the like are widened to float32."""
+        """Dense, on a device with float64; float8 and the like are widened to
+        float32.
+        """
         if array.is_nested or array.layout != torch.strided or array.is_quantized:
             raise TypeError(
-                f"`{name}` must be a dense tensor; got a nested, sparse or quantised one. Use "
-                "`.to_padded_tensor(float('-inf'))`, `.to_dense()` or `.dequantize()`."
+                f"`{name}` must be a dense tensor; got a nested, sparse or quantised "
+                "one. Use `.to_padded_tensor(float('-inf'))`, `.to_dense()` or "
+                "`.dequantize()`."
             )
         if not array.is_floating_point():
             return array
         if array.device.type == "mps":
             raise TypeError(
-                f"`{name}` must be on a device with float64; got {array.device}. Pass `.cpu()`."
+                f"`{name}` must be on a device with float64; got {array.device}. Pass "
+                "`.cpu()`."
             )
         return array if array.dtype in _KNOWN else array.float()
 
     def to_host(self, array: Tensor) -> AnyArray:
-        with torch._C._DisableFuncTorch():  # tensors are what they are, and not wrapped again
+        with (
+            torch._C._DisableFuncTorch()
+        ):  # tensors are what they are, and not wrapped again
             *_, inner = _levels(array)
             plain = inner.detach()
             if plain.dtype == torch.bfloat16:  # NumPy has none
@@ -246,7 +276,9 @@ class TorchBackend(Backend):
         return _table(array.tobytes(), array.dtype.str, array.shape, like.device)
 
     def host_view(self, array: Tensor) -> AnyArray | None:
-        """None for tensors with a gradient to keep, on another device, or without known values."""
+        """None for tensors with a gradient to keep, on another device, or without
+        known values.
+        """
         known = array.is_cpu and not asks_gradient(array)
         if not known or is_wrapped(array) or self.is_traced(array):
             return None
@@ -254,10 +286,14 @@ class TorchBackend(Backend):
         return None if tangent is not None else self.to_host(array)
 
     def is_traced(self, array: Tensor) -> bool:
-        """In a graph, and under `vmap` on any level: the values of a row are then unknown."""
+        """In a graph, and under `vmap` on any level: the values of a row are then
+        unknown.
+        """
         if is_in_graph(array):
             return True
-        return is_wrapped(array) and any(map(_functorch.is_batchedtensor, _levels(array)))
+        return is_wrapped(array) and any(
+            map(_functorch.is_batchedtensor, _levels(array))
+        )
 
     def queues_work(self, array: Tensor) -> bool:
         return array.is_cuda
@@ -278,8 +314,11 @@ def _share(array: AnyArray) -> Tensor:
 
 
 @lru_cache(256)
-def _table(content: bytes, dtype: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A small array on a device. Known by its content, so that changes in place are seen.
+def _table(
+    content: bytes, dtype: str, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    """A small array on a device. Known by its content, so that changes in place are
+    seen.
 
     Made outside of inference mode, or it could not take part in a gradient later.
     """

@@ -1,8 +1,8 @@
 """Fused kernels in Triton for CUDA devices: exact stability, and margins of each row.
 
-They take logits (n, classes) of any float type and any strides, and their row maxima `tops` (n,).
-`TorchBackend` calls them; everything else runs in plain torch. The last part of each section is
-what runs on the host.
+They take logits (n, classes) of any float type and any strides, and their row maxima
+`tops` (n,). `TorchBackend` calls them; everything else runs in plain torch. The last
+part of each section is what runs on the host.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from hokical.stability.tables import NODE_LIMIT, gaussian_quadrature, node_step
 # ruff: noqa: RUF005 (Triton cannot unpack a tuple)
 
 
-def _run(kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **own) -> Tensor:
-    """What a kernel finds of every row, (*shape, n) float64: of each entry of the first table.
+def _run(
+    kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **own
+) -> Tensor:
+    """What a kernel finds of every row, (*shape, n) float64: of each entry of the first
+    table.
 
     A program works on a tile of so many rows and columns, with so many warps.
     """
@@ -46,17 +49,21 @@ def _run(kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **o
 
 # --- Gaussian noise: the Chebyshev moments of each row, and the quadrature.
 #
-# What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. T_1 ... T_6 are
-# made for every class; T_(a+b) = 2 T_a T_b - T_(a-b) gives the others for one operation each.
+# What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. T_1
+# ... T_6 are made for every class; T_(a+b) = 2 T_a T_b - T_(a-b) gives the others for
+# one operation each.
 #
-# Double precision is the limit, at half the rate of single. At the nodes where the product counts
-# the series falls to 1e-4 by degree 12, so that the upper degrees are summed in float32 beside it:
-# that changes gamma by 1e-10 on logits like those of classifiers, by 2e-8 if a thousand rivals tie.
-# Logits in float64 are computed in float64 throughout.
+# Double precision is the limit, at half the rate of single. At the nodes where the
+# product counts the series falls to 1e-4 by degree 12, so that the upper degrees are
+# summed in float32 beside it: that changes gamma by 1e-10 on logits like those of
+# classifiers, by 2e-8 if a thousand rivals tie. Logits in float64 are computed in
+# float64 throughout.
 
 _series = np.polynomial.Chebyshev.interpolate(np.exp2, 10, domain=[-0.5, 0.5])
 #: Of 2^x for |x| <= 1/2, highest degree first; off by 2e-15.
-_POWERS = tl.constexpr(tuple(_series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist()))
+_POWERS = tl.constexpr(
+    tuple(_series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist())
+)
 #: Added to a number it leaves the nearest whole one in the last bits.
 _ROUNDER = tl.constexpr(1.5 * 2.0**52)
 
@@ -106,18 +113,32 @@ def _from_products(low, high, count):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gaussian_kernel(
-    values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
-    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
+    values,
+    tops,
+    out,
+    step,
+    table,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    KIND: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NODES: tl.constexpr,
     AT_ONCE: tl.constexpr,
-):  # fmt: skip
-    """gamma of each row of a tile. The sums S_r are taken in float64; from S_13 on in KIND."""
+):
+    """gamma of each row of a tile. The sums S_r are taken in float64; from S_13 on
+    in KIND.
+    """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
     width = tl.load(step + tl.program_id(1))
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
-    low, high = (), ()
+    low = ()
+    high = ()
     for _ in tl.static_range(12):
         low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
         high = high + (tl.zeros([ROWS, BLOCK], KIND),)
@@ -162,16 +183,20 @@ def _gaussian_kernel(
     )
 
 
-#: Rows and columns of a program's tile, warps, and nodes at once: a row per thread; few sums across
-#: lanes, and whole sectors of memory; a program per long row.
-_SHORT, _MIDDLE, _LONG = (32, 1, 1, 1), (2, 16, 1, 16), (1, 256, 4, 64)
+#: Rows and columns of a program's tile, warps, and nodes at once: a row per thread; few
+#: sums across lanes, and whole sectors of memory; a program per long row.
+_SHORT = (32, 1, 1, 1)
+_MIDDLE = (2, 16, 1, 16)
+_LONG = (1, 256, 4, 64)
 
 
 def gaussian_stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
     """gamma of every row, (*step.shape, n) float64; step = 2 / (REACH * scale)."""
     n_classes = values.shape[1]
     kind = tl.float64 if values.dtype == torch.float64 else tl.float32
-    *tile, at_once = _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
+    *tile, at_once = (
+        _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
+    )
     table = _table(n_classes, at_once, values.device)
     own = {"KIND": kind, "NODES": table.shape[1], "AT_ONCE": at_once}
     return _run(_gaussian_kernel, step.shape, tile, values, tops, step, table, **own)
@@ -193,10 +218,12 @@ def _table(n_classes: int, at_once: int, device: torch.device) -> Tensor:
 
 # --- Gumbel noise, 1 / sum exp(-d_i / scale); and margins of each row.
 #
-# Exponentials are taken in float32, of a difference and a product that are kept with their rounding
-# errors, and summed in float64: gamma is off by 6e-8 at most. Logits in float64 are computed so.
+# Exponentials are taken in float32, of a difference and a product that are kept with
+# their rounding errors, and summed in float64: gamma is off by 6e-8 at most. Logits in
+# float64 are computed so.
 
-_LOG2E, _LOG2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
+_LOG2E = tl.constexpr(1.4426950408889634)
+_LOG2 = tl.constexpr(0.6931471805599453)
 #: 2 to the minus so many is 0 in float32.
 _FAR = tl.constexpr(150.0)
 _MAX_MARGIN = tl.constexpr(MAX_MARGIN)
@@ -219,9 +246,17 @@ def _powers(top, z, scale):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gumbel_kernel(
-    values, tops, out, scale, n_rows, n_classes, row_stride, column_stride, ROWS: tl.constexpr,
+    values,
+    tops,
+    out,
+    scale,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -247,9 +282,16 @@ def _gumbel_kernel(
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _distances_kernel(
-    values, tops, out, n_rows, n_classes, row_stride, column_stride, ROWS: tl.constexpr,
+    values,
+    tops,
+    out,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -257,19 +299,23 @@ def _distances_kernel(
     stride = tl.full([], 1, tl.int64) * column_stride
     place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
     rest = tl.zeros([ROWS, BLOCK], tl.float64)
-    tied, total, possible = rest, rest, rest
+    tied = rest
+    total = rest
+    possible = rest
     near = rest + float("inf")
     for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=2):
         here = inside[:, None] & (first + columns < n_classes)[None, :]
         z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
         place += BLOCK * stride
-        margin, seen = top - z, z > float("-inf")
+        margin = top - z
+        seen = z > float("-inf")
         rest += tl.where(margin > 0.0, tl.exp(-margin), 0.0)
         tied += (margin == 0.0).to(tl.float64)
         near = tl.where(seen & (margin > 0.0), tl.minimum(near, margin), near)
         total += tl.where(seen, tl.minimum(margin, _MAX_MARGIN), 0.0)
         possible += seen.to(tl.float64)
-    others, gap = tl.sum(tied, axis=1) - 1.0, tl.min(near, axis=1)
+    others = tl.sum(tied, axis=1) - 1.0
+    gap = tl.min(near, axis=1)
     gap = tl.where((others > 0.0) | (gap == float("inf")), 0.0, gap)
     tl.store(out + rows, tl.sum(rest, axis=1) + others, mask=inside)
     tl.store(out + n_rows + rows, gap, mask=inside)
@@ -278,8 +324,8 @@ def _distances_kernel(
 
 
 def label_distances(values: Tensor, tops: Tensor) -> Tensor:
-    """The sum of exp(-d_i) but for the label's own; how far the second and the mean of the possible
-    logits lie below the best, 0 where there is no second: (3, n) float64.
+    """The sum of exp(-d_i) but for the label's own; how far the second and the mean of
+    the possible logits lie below the best, 0 where there is no second: (3, n) float64.
     """
     return _run(_distances_kernel, (3,), _tile(values), values, tops)
 
@@ -290,7 +336,9 @@ def gumbel_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
 
 
 def _tile(values: Tensor) -> tuple[int, int, int]:
-    """Rows and columns of a program's tile, and warps: for short rows, and for others."""
+    """Rows and columns of a program's tile, and warps: for short rows, and for
+    others.
+    """
     return (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
 
 
@@ -298,27 +346,38 @@ def _tile(values: Tensor) -> tuple[int, int, int]:
 #
 # Rows of up to 16 classes are sorted, and integrated piece by piece as there, exactly.
 #
-# Longer rows need no order. With x = 1 - u the integrand is F(x) = prod_i (1 - (x - d_i)+). Rivals
-# within reach are written one after the other, those before the point where F has fallen by
-# exp(-17) are kept, and F is found at 257 equally spaced places from the first of them on. The
-# trapezoidal rule over these is corrected by Euler's and Maclaurin's terms and, where F has a bend
-# within a cell, by what the rule is off for the jumps of F' = -F and F'' = -2 F' there. gamma is
-# off by 1e-8 on logits like those of classifiers, by 5e-8 if many rivals tie.
+# Longer rows need no order. With x = 1 - u the integrand is F(x) = prod_i (1 - (x -
+# d_i)+). Rivals within reach are written one after the other, those before the point
+# where F has fallen by exp(-17) are kept, and F is found at 257 equally spaced places
+# from the first of them on. The trapezoidal rule over these is corrected by Euler's and
+# Maclaurin's terms and, where F has a bend within a cell, by what the rule is off for
+# the jumps of F' = -F and F'' = -2 F' there. gamma is off by 1e-8 on logits like those
+# of classifiers, by 5e-8 if many rivals tie.
 
 #: Most classes of a row that is sorted.
 _SORTED = 16
 #: exp(-CUT_OFF) is negligible. Any end beyond the true one is right.
-_CUT_OFF, _END_STEPS = tl.constexpr(17.0), tl.constexpr(6)
+_CUT_OFF = tl.constexpr(17.0)
+_END_STEPS = tl.constexpr(6)
 _CELLS = tl.constexpr(256)
-#: Rivals in a product between two looks at the loop's end; the list is filled up with 1.
+#: Rivals in a product between two looks at the loop's end; the list is filled up with
+#: 1.
 _AT_ONCE = tl.constexpr(4)
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _short_kernel(
-    values, out, width, nodes, weights, n_rows, row_stride, column_stride, CLASSES: tl.constexpr,
+    values,
+    out,
+    width,
+    nodes,
+    weights,
+    n_rows,
+    row_stride,
+    column_stride,
+    CLASSES: tl.constexpr,
     ROWS: tl.constexpr,
-):  # fmt: skip
+):
     """A row per thread."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
@@ -331,14 +390,18 @@ def _short_kernel(
             falling = falling + (tl.maximum(ordered[k], z),)
             z = tl.minimum(ordered[k], z)
         ordered = falling + (z,)
-    top, inverse = ordered[0].to(tl.float64), 1.0 / tl.load(width + tl.program_id(1))
+    top = ordered[0].to(tl.float64)
+    inverse = 1.0 / tl.load(width + tl.program_id(1))
     near = ()
     for i in tl.static_range(CLASSES - 1):
-        near = near + (tl.minimum((top - ordered[i + 1].to(tl.float64)) * inverse, 1.0),)
+        near = near + (
+            tl.minimum((top - ordered[i + 1].to(tl.float64)) * inverse, 1.0),
+        )
     near = near + (tl.full([ROWS], 1.0, tl.float64),)
     gamma = near[0]
     for j in tl.static_range(1, CLASSES):  # with j rivals active, by j // 2 + 1 nodes
-        low, length = 1.0 - near[j], near[j] - near[j - 1]
+        low = 1.0 - near[j]
+        length = near[j] - near[j - 1]
         for q in tl.static_range(j // 2 + 1):
             u = low + length * tl.load(nodes + (j // 2) * (j // 2 + 1) // 2 + q)
             mass = length * tl.load(weights + (j // 2) * (j // 2 + 1) // 2 + q)
@@ -346,15 +409,27 @@ def _short_kernel(
                 mass *= u + near[i]
             gamma += mass
     tl.store(
-        out + tl.program_id(1).to(tl.int64) * n_rows + rows, tl.minimum(gamma, 1.0), mask=inside
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        tl.minimum(gamma, 1.0),
+        mask=inside,
     )
 
 
 @triton.jit(do_not_specialize=["n_rows", "room"])
 def _long_kernel(
-    values, tops, out, width, scratch, n_rows, n_classes, row_stride, column_stride, room,
-    BLOCK: tl.constexpr, PART: tl.constexpr,
-):  # fmt: skip
+    values,
+    tops,
+    out,
+    width,
+    scratch,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    room,
+    BLOCK: tl.constexpr,
+    PART: tl.constexpr,
+):
     """A row per program, then the next. `scratch` is of the type to compute in."""
     kind: tl.constexpr = scratch.dtype.element_ty
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -363,7 +438,8 @@ def _long_kernel(
     inverse = (1.0 / tl.load(width + tl.program_id(1))).to(kind)
     one = tl.full([], 1, tl.int64)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        start, stride = values + row * (one * row_stride), one * column_stride
+        start = values + row * (one * row_stride)
+        stride = one * column_stride
         top = tl.load(tops + row).to(kind)
         count, least = _write_near(start, near, top, inverse, n_classes, stride, BLOCK)
         tl.debug_barrier()
@@ -382,7 +458,11 @@ def _long_kernel(
         tl.store(heights, tl.full([], 1.0, kind))
         tl.debug_barrier()
         last = tl.load(heights + _CELLS).to(tl.float64)
-        slope = 3.0 * last - 4.0 * tl.load(heights + _CELLS - 1) + tl.load(heights + _CELLS - 2)
+        slope = (
+            3.0 * last
+            - 4.0 * tl.load(heights + _CELLS - 1)
+            + tl.load(heights + _CELLS - 2)
+        )
         whole = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
         whole += cell * _bends(near, heights, count, least, cell, PART)
         gamma = least + cell * whole
@@ -395,12 +475,18 @@ def _long_kernel(
 
 @triton.jit
 def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexpr):
-    """Margins below 1 but the label's own, one after the other; their number and the least."""
+    """Margins below 1 but the label's own, one after the other; their number and the
+    least.
+    """
     kind: tl.constexpr = near.dtype.element_ty
-    count, found, least = 0, 0, tl.full([], 1.0, kind)
+    count = 0
+    found = 0
+    least = tl.full([], 1.0, kind)
     for first in range(0, n_classes, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        z = tl.load(start + column * stride, mask=column < n_classes, other=float("-inf"))
+        z = tl.load(
+            start + column * stride, mask=column < n_classes, other=float("-inf")
+        )
         d = tl.minimum((top - z.to(kind)) * inverse, 1.0)
         own = tl.min(tl.where(d == 0.0, column, n_classes))
         keep = (d < 1.0) & ((column != own) | (found > 0))
@@ -413,7 +499,9 @@ def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexp
 
 @triton.jit
 def _end(near, count, kind: tl.constexpr, PART: tl.constexpr):
-    """Where the product has surely fallen by exp(-CUT_OFF); at most 1. See `uniform._fall`."""
+    """Where the product has surely fallen by exp(-CUT_OFF); at most 1. See
+    `uniform._fall`.
+    """
     end = tl.full([], 1.0, kind)
     for _ in range(_END_STEPS):
         excess = tl.zeros([PART], kind)
@@ -453,7 +541,8 @@ def _bends(near, heights, count, least, cell, PART: tl.constexpr):
         where = (tl.load(near + i, mask=i < count, other=1.0) - least) / cell
         index = tl.minimum(tl.maximum(where, 0.0), _CELLS - 1.0).to(tl.int32)
         part = where - index.to(kind)
-        left, right = tl.load(heights + index), tl.load(heights + index + 1)
+        left = tl.load(heights + index)
+        right = tl.load(heights + index + 1)
         rest = 1.0 - part
         bend = (left * rest + right * part) * (0.5 * part * rest - 1.0 / 12.0)
         bend -= (left - right) * part * rest * (rest - part) / 6.0
@@ -461,7 +550,8 @@ def _bends(near, heights, count, least, cell, PART: tl.constexpr):
     return tl.sum(total).to(tl.float64)
 
 
-#: Columns read at once, rivals at once, warps and programs per multiprocessor; for long rows.
+#: Columns read at once, rivals at once, warps and programs per multiprocessor; for long
+#: rows.
 _SIZES = (1024, 128, 1, 32), (4096, 1024, 8, 4)
 
 
@@ -506,8 +596,14 @@ def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
 
 @cache
 def _unit_rules(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Gauss-Legendre nodes and weights on [0, 1] for 1, 2, ... nodes, one after the other."""
+    """Gauss-Legendre nodes and weights on [0, 1] for 1, 2, ... nodes, one after the
+    other.
+    """
     rules = [np.polynomial.legendre.leggauss(q + 1) for q in range(_SORTED // 2)]
     with torch.inference_mode(False):
-        nodes = torch.tensor(np.concatenate([0.5 * (x + 1.0) for x, _ in rules]), device=device)
-        return nodes, torch.tensor(np.concatenate([0.5 * w for _, w in rules]), device=device)
+        nodes = torch.tensor(
+            np.concatenate([0.5 * (x + 1.0) for x, _ in rules]), device=device
+        )
+        return nodes, torch.tensor(
+            np.concatenate([0.5 * w for _, w in rules]), device=device
+        )

@@ -1,4 +1,6 @@
-"""A network and its calibrator as one module: from a network and validation data, or from files."""
+"""A network and its calibrator as one module: from a network and validation data, or
+from files.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,19 @@ from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
 from hokical.integrations.torch import module as modules
-from hokical.integrations.torch.module import CalibratorModule, MultilabelModule, as_module
+from hokical.integrations.torch.module import (
+    CalibratorModule,
+    MultilabelModule,
+    as_module,
+)
 
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
-_CALIBRATOR, _USE = "hokical_calibrator", "hokical_use"
+_CALIBRATOR = "hokical_calibrator"
+_USE = "hokical_use"
 #: The file beside a network of transformers.
 _BESIDE = "hokical.json"
-#: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid made of them.
+#: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid
+#: made of them.
 Outputs = Literal["logits", "probabilities"]
 #: The same, or to be found out from their values.
 MaybeOutputs = Literal["logits", "probabilities", "auto"]
@@ -47,9 +55,10 @@ _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 class CalibratedOutput(NamedTuple):
     """`logits` of the network; `labels` and `confidence` without the class axis.
 
-    Logits are those that the calibrator takes: two for a network with one output, logarithms where
-    the network returns probabilities. Of several labels at once, `labels` are bool and `confidence`
-    is the probability of each label, both of the shape of the logits.
+    Logits are those that the calibrator takes: two for a network with one output,
+    logarithms where the network returns probabilities. Of several labels at once,
+    `labels` are bool and `confidence` is the probability of each label, both of the
+    shape of the logits.
     """
 
     logits: Tensor
@@ -66,24 +75,26 @@ class CalibratedModel(nn.Module):
     Parameters
     ----------
     model : nn.Module
-        Any network that returns logits. It is neither copied nor changed; training and evaluation
-        mode, device, gradients are as ever. A network in training mode therefore stays in it:
-        call `.eval()` before predicting.
+        Any network that returns logits. It is neither copied nor changed; training and
+        evaluation mode, device, gradients are as ever. A network in training mode
+        therefore stays in it: call `.eval()` before predicting.
     calibrator : a fitted calibrator, or a CalibratorModule
-        It goes to where the logits are. `fitted` is the calibrator itself: for `fitted.save(...)`,
-        and for guarantees, as in `fitted.predict_or_abstain(network(inputs), risk=0.05)`.
+        It goes to where the logits are. `fitted` is the calibrator itself: for
+        `fitted.save(...)`, and for guarantees, as in
+        `fitted.predict_or_abstain(network(inputs), risk=0.05)`.
     class_axis : int
-        Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
-        (n, classes, height, width).
+        Where the classes are in the logits: -1 for (n, classes) and (n, tokens,
+        classes), 1 for (n, classes, height, width).
     get_logits : callable, optional
-        From what the network returns to the logits. By default: a tensor as it is, `.logits` or
-        `["logits"]`, or the first of a tuple.
+        From what the network returns to the logits. By default: a tensor as it is,
+        `.logits` or `["logits"]`, or the first of a tuple.
     outputs : {"logits", "probabilities"}
-        What the network returns: logits, or what a softmax or sigmoid made of them. One output, for
-        class 1 of two, is either the log-odds or the probability. `calibrate` finds it.
+        What the network returns: logits, or what a softmax or sigmoid made of them. One
+        output, for class 1 of two, is either the log-odds or the probability.
+        `calibrate` finds it.
     as_tuple : bool
-        Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
-        loaded where hokical is not installed.
+        Return a plain tuple instead of a `CalibratedOutput`, so that an exported
+        program can be loaded where hokical is not installed.
 
     Examples
     --------
@@ -102,21 +113,35 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module,
-        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule, *,
-        class_axis: int = -1, get_logits: GetLogits | None = None, outputs: Outputs = "logits",
+        self,
+        model: nn.Module,
+        calibrator: Calibrator
+        | MultilabelCalibrator
+        | CalibratorModule
+        | MultilabelModule,
+        *,
+        class_axis: int = -1,
+        get_logits: GetLogits | None = None,
+        outputs: Outputs = "logits",
         as_tuple: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         _check_network(model, "Pass the network itself.")
         check_choice("outputs", outputs, Outputs)
-        module: Any = calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
+        module: Any = (
+            calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
+        )
         if isinstance(module, CalibratorModule):
             refuse_groups(module._spec.rule)
-        self.model, self.class_axis, self.as_tuple = model, class_axis, as_tuple
+        self.model = model
+        self.class_axis = class_axis
+        self.as_tuple = as_tuple
         self.calibrator: Any = module.to(_device_of(model))
-        self.get_logits, self.outputs = get_logits or find_logits, outputs
-        self.training = model.training  # of this module alone: the network keeps its modes
+        self.get_logits = get_logits or find_logits
+        self.outputs = outputs
+        self.training = (
+            model.training
+        )  # of this module alone: the network keeps its modes
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, labels and confidence of what the network makes of its arguments.
@@ -134,11 +159,13 @@ class CalibratedModel(nn.Module):
         return (*output,) if self.as_tuple else output
 
     def _rows(self, found: Tensor) -> Tensor:
-        """Logits (..., classes) of what the network returns, with the calibrator where they are."""
+        """Logits (..., classes) of what the network returns, with the calibrator
+        where they are.
+        """
         known = not torch.compiler.is_compiling() and not found.is_meta
         if known and next(self.calibrator.buffers()).device != found.device:
-            # The network was moved without this module, or lies on several devices. In inference
-            # mode the numbers could not take part in a gradient later.
+            # The network was moved without this module, or lies on several devices. In
+            # inference mode the numbers could not take part in a gradient later.
             with torch.inference_mode(False):
                 self.calibrator.to(found.device)
         several = isinstance(self.calibrator, MultilabelModule)
@@ -161,31 +188,45 @@ class CalibratedModel(nn.Module):
         return self.model.config
 
     def for_pipeline(self) -> nn.Module:
-        """The network for `transformers.pipeline(..., model=...)`, with calibrated scores.
+        """The network for `transformers.pipeline(..., model=...)`, with calibrated
+        scores.
 
-        It is of the network's own class and shares its numbers. Its outputs have the logarithms of
-        the calibrated probabilities as `logits`, of which the softmax makes the probabilities
-        again (their log-odds and the sigmoid for several labels at once); a `loss` is as before.
-        The network itself, and this module, are unchanged.
+        It is of the network's own class and shares its numbers. Its outputs have the
+        logarithms of the calibrated probabilities as `logits`, of which the softmax
+        makes the probabilities again (their log-odds and the sigmoid for several labels
+        at once); a `loss` is as before. The network itself, and this module, are
+        unchanged.
 
-        A pipeline's label is that of `forward`. Where a method keeps the network's label, as Hoki
-        does, and another class is more probable, the probability of that class is lowered to the
-        label's.
+        A pipeline's label is that of `forward`. Where a method keeps the network's
+        label, as Hoki does, and another class is more probable, the probability of that
+        class is lowered to the label's.
 
-        A pipeline's own `save_pretrained` and `push_to_hub` are refused: what they write would be
-        read without the calibrator. Use those of this class, and `from_pretrained`.
+        A pipeline's own `save_pretrained` and `push_to_hub` are refused: what they
+        write would be read without the calibrator. Use those of this class, and
+        `from_pretrained`.
         """
         wanted: list[Any] = [None, "single_label_classification"]
         if isinstance(self.calibrator, MultilabelModule):
             wanted = ["multi_label_classification"]
         problem = getattr(getattr(self.model, "config", None), "problem_type", None)
         if problem not in wanted:
-            rule = f"`model.config.problem_type` must be one of {wanted} for this calibrator"
-            why = f"because a pipeline takes the softmax or the sigmoid by it; got {problem!r}"
-            remedy = "For several labels at once calibrate with `hokical.MultilabelCalibrator`."
+            rule = (
+                f"`model.config.problem_type` must be one of {wanted} for this "
+                "calibrator"
+            )
+            why = (
+                "because a pipeline takes the softmax or the sigmoid by it; got "
+                f"{problem!r}"
+            )
+            remedy = (
+                "For several labels at once calibrate with "
+                "`hokical.MultilabelCalibrator`."
+            )
             raise ValueError(f"{rule}, {why}. {remedy}")
         twin = copy.copy(self.model)
-        twin._forward_hooks = self.model._forward_hooks.copy()  # or the network had it too
+        twin._forward_hooks = (
+            self.model._forward_hooks.copy()
+        )  # or the network had it too
         twin.register_forward_hook(self._with_log_proba)
         for name in ("save_pretrained", "push_to_hub"):
             setattr(twin, name, _refuse_to_save)
@@ -203,8 +244,8 @@ class CalibratedModel(nn.Module):
             logs = log_below_label(proba, self.calibrator.labels(rows))
         if not isinstance(output, Mapping) or "logits" not in output:
             raise TypeError(
-                "the network must return a mapping with `logits`, as those of transformers do with "
-                f"`return_dict=True`; got {type(output).__name__}."
+                "the network must return a mapping with `logits`, as those of "
+                f"transformers do with `return_dict=True`; got {type(output).__name__}."
             )
         own: Any = type(output)
         return own(**{**output, "logits": logs.movedim(-1, self.class_axis)})
@@ -215,31 +256,42 @@ class CalibratedModel(nn.Module):
         return {"class_axis": self.class_axis, "outputs": self.outputs}
 
     def save(self, path: StrPath) -> None:
-        """Write the network's numbers and the calibrator to one file (safetensors, no pickle).
+        """Write the network's numbers and the calibrator to one file (safetensors, no
+        pickle).
 
-        Those of the bare network, without `DataParallel`, `DistributedDataParallel` or the compiler
-        around it.
+        Those of the bare network, without `DataParallel`, `DistributedDataParallel` or
+        the compiler around it.
         """
         safetensors = import_optional("safetensors.torch", "safetensors")
-        about = {_CALIBRATOR: modules.calibrator_text(self.fitted), _USE: json.dumps(self._use)}
-        with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:  # the old file stays
+        about = {
+            _CALIBRATOR: modules.calibrator_text(self.fitted),
+            _USE: json.dumps(self._use),
+        }
+        with tempfile.TemporaryDirectory(
+            dir=Path(path).parent
+        ) as folder:  # the old file stays
             file = Path(folder, "network")
             safetensors.save_model(bare(self.model), str(file), metadata=about)
             os.replace(file, path)
 
     def save_pretrained(self, folder: StrPath, **options: Any) -> None:
-        """Save a network of transformers as it does itself, with `hokical.json` beside it.
+        """Save a network of transformers as it does itself, with `hokical.json` beside
+        it.
 
-        `options` are the network's. `CalibratedModel.from_pretrained(folder)` loads both.
+        `options` are the network's. `CalibratedModel.from_pretrained(folder)` loads
+        both.
         """
         self._pretrained("save_pretrained")(folder, **options)
-        self.fitted.save(Path(folder, _BESIDE), metadata=self.fitted.metadata_ | {_USE: self._use})
+        self.fitted.save(
+            Path(folder, _BESIDE), metadata=self.fitted.metadata_ | {_USE: self._use}
+        )
 
     def push_to_hub(self, name: str, **options: Any) -> Any:
-        """Upload a network of transformers as it does itself, with `hokical.json` beside it.
+        """Upload a network of transformers as it does itself, with `hokical.json`
+        beside it.
 
-        `options` are those of the network's `push_to_hub`. `CalibratedModel.from_pretrained(name)`
-        loads both.
+        `options` are those of the network's `push_to_hub`.
+        `CalibratedModel.from_pretrained(name)` loads both.
         """
         self._pretrained("push_to_hub")
         network: Any = copy.copy(bare(self.model))
@@ -259,19 +311,25 @@ class CalibratedModel(nn.Module):
     def from_pretrained(cls, name: StrPath, model: Any = None, **options: Any) -> Self:
         """A network of transformers and its calibrator, as `save_pretrained` left them.
 
-        `name` is a folder, or a model on the hub. `model` is the class of the network, such as
-        `AutoModelForSequenceClassification`, or the network itself; by default the class that the
-        configuration names. `options` are those of the class's `from_pretrained`. The network is in
-        evaluation mode.
+        `name` is a folder, or a model on the hub. `model` is the class of the network,
+        such as `AutoModelForSequenceClassification`, or the network itself; by default
+        the class that the configuration names. `options` are those of the class's
+        `from_pretrained`. The network is in evaluation mode.
         """
         transformers = import_optional("transformers", "transformers")
         shared = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
         where = {key: options[key] for key in shared if key in options}
         file = transformers.utils.cached_file(
-            os.fspath(name), _BESIDE, _raise_exceptions_for_missing_entries=False, **where
+            os.fspath(name),
+            _BESIDE,
+            _raise_exceptions_for_missing_entries=False,
+            **where,
         )
         if file is None:
-            rule = f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` writes"
+            rule = (
+                f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` "
+                "writes"
+            )
             remedy = "Calibrate the network, `hokical.calibrate(network, loader)`."
             raise FileNotFoundError(f"{rule}, or cannot be reached. {remedy}")
         if model is None:
@@ -288,8 +346,9 @@ class CalibratedModel(nn.Module):
     ) -> Self:
         """Read what `save` wrote into a network of the same architecture.
 
-        `model` is that network, or a function that makes it: the file holds its numbers, not its
-        code. `options` are those of the class; `class_axis` and `outputs` are known to the file.
+        `model` is that network, or a function that makes it: the file holds its
+        numbers, not its code. `options` are those of the class; `class_axis` and
+        `outputs` are known to the file.
         """
         network = model if isinstance(model, nn.Module) else model()
         _check_network(network, "Pass the network, or a function that makes it.")
@@ -297,16 +356,22 @@ class CalibratedModel(nn.Module):
         Path(path).open("rb").close()  # for an error that names the file
         try:
             with safetensors.safe_open(str(path), framework="pt") as stored:
-                about, names = stored.metadata() or {}, [*stored.keys()]
+                about = stored.metadata() or {}
+                names = [*stored.keys()]
         except Exception as error:  # of a kind of its own
-            raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
+            raise CalibratorFileError(
+                f"{path} is not a safetensors file: {error}"
+            ) from error
         if _CALIBRATOR not in about:
             remedy = "write it with `CalibratedModel.save`"
             raise CalibratorFileError(f"{path} holds no calibrator; {remedy}.")
         fitted = modules.parse_calibrator(about[_CALIBRATOR])
-        use, target = json.loads(about.get(_USE, "{}")), bare(network)
+        use = json.loads(about.get(_USE, "{}"))
+        target = bare(network)
         if names and all(name.startswith("module.") for name in names):
-            target = nn.ModuleDict({"module": target})  # of 0.4, a network within `DataParallel`
+            target = nn.ModuleDict(
+                {"module": target}
+            )  # of 0.4, a network within `DataParallel`
         with torch.no_grad():
             safetensors.load_model(target, str(path))
         return cls(network, fitted, **use | options)
@@ -316,11 +381,16 @@ class CalibratedModel(nn.Module):
         reason = getattr(self.fitted, "reason_", None)
         chosen = "" if reason is None else f"reason={reason!r}, "
         kind = "" if self.outputs == "logits" else f", outputs={self.outputs!r}"
-        return f"method={self.fitted.name!r}, {chosen}class_axis={self.class_axis}{kind}"
+        return (
+            f"method={self.fitted.name!r}, {chosen}class_axis={self.class_axis}{kind}"
+        )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """Numbers of a network within `DataParallel` load into the bare one, and the reverse."""
-        start, own = f"{prefix}model.", {*self.model.state_dict()}
+        """Numbers of a network within `DataParallel` load into the bare one, and the
+        reverse.
+        """
+        start = f"{prefix}model."
+        own = {*self.model.state_dict()}
         for name in [name for name in state_dict if name.startswith(start)]:
             rest = name.removeprefix(start)
             bare = rest.removeprefix("module.")
@@ -336,28 +406,36 @@ class CalibratedModel(nn.Module):
 
 
 def collect_logits(
-    model: nn.Module, loader: Any, *, device: torch.device | str | None = None,
-    progress: bool | None = None, get_logits: GetLogits | None = None, class_axis: int = -1,
-    ignore_label: int | None = None, outputs: MaybeOutputs = "auto",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
+    model: nn.Module,
+    loader: Any,
+    *,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Run a network over a data loader: logits (n, classes) and labels (n,), on its
+    device.
 
-    In evaluation mode and without gradients; every part of the network has its own mode back
-    afterwards, also after an error.
+    In evaluation mode and without gradients; every part of the network has its own mode
+    back afterwards, also after an error.
 
-    `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a network of one
-    argument, else more inputs with the labels last, or a tuple of them before; or mappings with
-    "labels" or "target", whose other entries are the network's keyword arguments. A pair of tensors
-    (X, y) is taken in batches of 256. Inputs are sent to `device`, by default where the network is.
-    `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are flattened, each
-    position a row, without those labelled `ignore_label`, say -100 or 255. Labels of the shape of
-    the logits, for several labels at once, are returned as (n, labels). `progress` shows a progress
-    bar; None means: if stderr is a terminal.
+    `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a
+    network of one argument, else more inputs with the labels last, or a tuple of them
+    before; or mappings with "labels" or "target", whose other entries are the network's
+    keyword arguments. A pair of tensors (X, y) is taken in batches of 256. Inputs are
+    sent to `device`, by default where the network is. `get_logits` and `class_axis` are
+    as in `CalibratedModel`: images and tokens are flattened, each position a row,
+    without those labelled `ignore_label`, say -100 or 255. Labels of the shape of the
+    logits, for several labels at once, are returned as (n, labels). `progress` shows a
+    progress bar; None means: if stderr is a terminal.
 
-    A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs` says whether
-    it returns "logits" or "probabilities", which become their logarithms (log-odds for several
-    labels at once); "auto" takes outputs in [0, 1] for probabilities, where the rows of several
-    classes sum to 1.
+    A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs`
+    says whether it returns "logits" or "probabilities", which become their logarithms
+    (log-odds for several labels at once); "auto" takes outputs in [0, 1] for
+    probabilities, where the rows of several classes sum to 1.
 
     >>> import torch
     >>> from hokical.integrations.torch import collect_logits
@@ -372,14 +450,26 @@ def collect_logits(
 
 
 def _collect(
-    model: nn.Module, loader: Any, device: Any, progress: bool | None, get_logits: GetLogits | None,
-    class_axis: int, ignore_label: int | None, outputs: MaybeOutputs,
-) -> tuple[Tensor, Tensor, Outputs, int]:  # fmt: skip
-    """What `collect_logits` returns, what the network's outputs are, and most axes of them."""
-    _check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
+    model: nn.Module,
+    loader: Any,
+    device: Any,
+    progress: bool | None,
+    get_logits: GetLogits | None,
+    class_axis: int,
+    ignore_label: int | None,
+    outputs: MaybeOutputs,
+) -> tuple[Tensor, Tensor, Outputs, int]:
+    """What `collect_logits` returns, what the network's outputs are, and most axes
+    of them.
+    """
+    _check_network(
+        model, "Logits that you have are for `hokical.auto(logits, labels)`."
+    )
     check_choice("outputs", outputs, MaybeOutputs)
     place = _device_of(model) if device is None else torch.device(device)
-    away = place.type == "cuda"  # towards the host the numbers would be read before they are there
+    away = (
+        place.type == "cuda"
+    )  # towards the host the numbers would be read before they are there
     kinds = [each.kind for each in signature(bare(model).forward).parameters.values()]
     positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
     takes_one = len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
@@ -388,7 +478,9 @@ def _collect(
         inputs, truth = map(torch.as_tensor, loader)
         if len(inputs) != len(truth):
             sizes = f"{len(inputs)} inputs and {len(truth)} labels"
-            raise ValueError(f"inputs and labels must have the same length; got {sizes}.")
+            raise ValueError(
+                f"inputs and labels must have the same length; got {sizes}."
+            )
         dataset = torch.utils.data.TensorDataset(inputs, truth)
         loader = torch.utils.data.DataLoader(dataset, batch_size=_ROWS)
     total = len(loader) if hasattr(loader, "__len__") else 0
@@ -397,10 +489,15 @@ def _collect(
     rank = 0
     model.eval()
     try:
-        with torch.no_grad(), progress_bar("collecting logits", total, progress) as advance:
+        with (
+            torch.no_grad(),
+            progress_bar("collecting logits", total, progress) as advance,
+        ):
             for batch in loader:
                 data = dict(batch) if isinstance(batch, Mapping) else batch
-                data = tree_map_only(Tensor, lambda x: x.to(place, non_blocking=away), data)
+                data = tree_map_only(
+                    Tensor, lambda x: x.to(place, non_blocking=away), data
+                )
                 args, kwargs, labels = split_batch(data, takes_one)
                 found = (get_logits or find_logits)(model(*args, **kwargs))
                 rank = max(rank, found.ndim)
@@ -410,10 +507,15 @@ def _collect(
         for module, training in modes:
             module.training = training
     if not any(labels.numel() for _, labels in parts):
-        raise ValueError("`loader` must give at least one batch with a label that counts.")
+        raise ValueError(
+            "`loader` must give at least one batch with a label that counts."
+        )
     rows, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-    several, form = labels.ndim == 2, outputs
-    if form == "auto":  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
+    several = labels.ndim == 2
+    form = outputs
+    if (
+        form == "auto"
+    ):  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
         within = ((rows >= 0.0) & (rows <= 1.0)).all()
         if within and not several and rows.shape[1] > 1:
             within = ((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
@@ -422,23 +524,32 @@ def _collect(
 
 
 def calibrate(
-    model: nn.Module, data: Any, labels: Any = None,
-    method: str | Calibrator | MultilabelCalibrator = "auto", *,
-    device: torch.device | str | None = None, progress: bool | None = None,
-    get_logits: GetLogits | None = None, class_axis: int = -1, ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto", **options: Any,
-) -> CalibratedModel:  # fmt: skip
+    model: nn.Module,
+    data: Any,
+    labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto",
+    *,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto",
+    **options: Any,
+) -> CalibratedModel:
     """Collect validation logits, fit a calibrator, and return the network with it.
 
-    `data` are examples that the network was not trained on: a data loader as in `collect_logits`,
-    or a tensor of inputs, with `labels` (n,). `method` is a name (`hokical methods` lists them),
-    with `options` for it; or a calibrator, of which a copy is fitted. After a data loader it may
-    come third: `calibrate(model, loader, "temps")`. A `MultilabelCalibrator` is for networks with a
-    sigmoid for each label. Networks with one output for class 1 of two, and those that end in a
-    softmax or sigmoid, are recognized. The other arguments are those of `collect_logits`.
+    `data` are examples that the network was not trained on: a data loader as in
+    `collect_logits`, or a tensor of inputs, with `labels` (n,). `method` is a name
+    (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
+    copy is fitted. After a data loader it may come third: `calibrate(model, loader,
+    "temps")`. A `MultilabelCalibrator` is for networks with a sigmoid for each label.
+    Networks with one output for class 1 of two, and those that end in a softmax or
+    sigmoid, are recognized. The other arguments are those of `collect_logits`.
 
-    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
-    came with: call `.eval()` before predicting, as below, or dropout stays on.
+    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has
+    the modes it came with: call `.eval()` before predicting, as below, or dropout stays
+    on.
 
     >>> import torch
     >>> from hokical import calibrate
@@ -455,11 +566,14 @@ def calibrate(
     torch.Size([4])
     """
     if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
-        labels, method = None, labels
+        method = labels
+        labels = None
     several = isinstance(method, MultilabelCalibrator)
     if several:
         refuse_options(options)
-    estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
+    estimator: Any = (
+        copy.deepcopy(method) if several else new_calibrator(method, **options)
+    )
     given = data if labels is None else (data, torch.as_tensor(labels))
     reading = (get_logits, class_axis, ignore_label, outputs)
     logits, truth, form, rank = _collect(model, given, device, progress, *reading)
@@ -471,11 +585,14 @@ def calibrate(
     )
 
 
-def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+def split_batch(
+    batch: Any, takes_one: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Positional arguments, keyword arguments and labels of a batch.
 
-    Labels come last; after the inputs if the network takes one argument, as in (x, y, index). A
-    tuple of inputs is passed as so many arguments, unless the network takes one.
+    Labels come last; after the inputs if the network takes one argument, as in (x, y,
+    index). A tuple of inputs is passed as so many arguments, unless the network takes
+    one.
 
     >>> split_batch(("inputs", "labels"))
     (('inputs',), {}, 'labels')
@@ -487,23 +604,34 @@ def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], d
     if isinstance(batch, Mapping):
         for name in _LABELS:
             if name in batch:
-                return (), {key: batch[key] for key in batch if key != name}, batch[name]
+                return (
+                    (),
+                    {key: batch[key] for key in batch if key != name},
+                    batch[name],
+                )
     elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
         n_inputs = 1 if takes_one else len(batch) - 1
-        inputs, labels = batch[:n_inputs], batch[n_inputs]
+        inputs = batch[:n_inputs]
+        labels = batch[n_inputs]
         if len(inputs) == 1 and not takes_one:  # what is nested are the arguments
             if isinstance(inputs[0], Mapping):
                 return (), dict(inputs[0]), labels
             inputs = inputs[0] if isinstance(inputs[0], (tuple, list)) else inputs
         return tuple(inputs), {}, labels
-    found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
-    rule = f"a batch must be (inputs, labels), or a mapping with one of {', '.join(_LABELS)}"
+    found = (
+        f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
+    )
+    rule = (
+        "a batch must be (inputs, labels), or a mapping with one of "
+        f"{', '.join(_LABELS)}"
+    )
     remedy = "Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
     raise TypeError(f"{rule}; got {found}. {remedy}")
 
 
 def find_logits(output: Any) -> Tensor:
-    """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a tuple.
+    """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a
+    tuple.
 
     >>> import torch
     >>> find_logits({"loss": None, "logits": torch.zeros(2, 3)}).shape
@@ -517,18 +645,26 @@ def find_logits(output: Any) -> Tensor:
         found = output[0]
     if isinstance(found, Tensor):
         return found
-    rule = "a tensor, have `logits` as an attribute or key, or be a tuple that begins with them"
+    rule = (
+        "a tensor, have `logits` as an attribute or key, or be a tuple that begins "
+        "with them"
+    )
     remedy = "Say where they are with `get_logits=lambda output: ...`."
-    raise TypeError(f"a network's output must be {rule}; got {type(output).__name__}. {remedy}")
+    raise TypeError(
+        f"a network's output must be {rule}; got {type(output).__name__}. {remedy}"
+    )
 
 
 def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
-    """Logarithms of probabilities (..., classes) whose first maximum is at the labels (...).
+    """Logarithms of probabilities (..., classes) whose first maximum is at the labels
+    (...).
 
-    Probabilities that differ by a rounding can have the same logarithm; and where a method keeps
-    the network's label, another class may be more probable: it is then lowered to the label's.
+    Probabilities that differ by a rounding can have the same logarithm; and where a
+    method keeps the network's label, another class may be more probable: it is then
+    lowered to the label's.
     """
-    logs, best = proba.log(), labels[..., None]
+    logs = proba.log()
+    best = labels[..., None]
     top = logs.gather(-1, best).detach()
     earlier = torch.arange(proba.shape[-1], device=proba.device) < best
     below = torch.nextafter(top, torch.full_like(top, -torch.inf))
@@ -544,7 +680,8 @@ def classes_last(logits: Tensor, class_axis: int) -> Tensor:
 
 
 def outputs_as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
-    """Logits (..., classes) of a network's outputs (..., classes), two of one class (..., 1).
+    """Logits (..., classes) of a network's outputs (..., classes), two of one class
+    (..., 1).
 
     Without a look at the values, for graphs; gradients pass. Zeros are as in
     `hokical.from_probabilities`, and in `from_binary_probabilities` for sigmoids.
@@ -563,10 +700,13 @@ def outputs_as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The network within `DataParallel`, `DistributedDataParallel` and `torch.compile`."""
+    """The network within `DataParallel`, `DistributedDataParallel` and
+    `torch.compile`.
+    """
     inner: Any = model
     while isinstance(inner, nn.Module):
-        model, wraps = inner, isinstance(inner, _WRAPPERS)
+        model = inner
+        wraps = isinstance(inner, _WRAPPERS)
         inner = inner.module if wraps else getattr(inner, "_orig_mod", None)
     return model
 
@@ -580,10 +720,13 @@ def _as_rows(
     """
     truth = torch.as_tensor(labels, device=found.device)
     if found.ndim == 1 and truth.shape in (found.shape, (*found.shape, 1)):
-        found, class_axis = found[:, None], -1
+        found = found[:, None]
+        class_axis = -1
     logits = classes_last(found, class_axis)
     one = logits.shape[-1] == 1
-    if truth.shape == found.shape and found.ndim == 2 and not one:  # several labels at once
+    if (
+        truth.shape == found.shape and found.ndim == 2 and not one
+    ):  # several labels at once
         return logits, truth
     if one and truth.shape == found.shape:
         truth = truth.squeeze(class_axis)
@@ -592,32 +735,40 @@ def _as_rows(
         if truth.ndim == logits.ndim and truth.shape[-1] == 1:
             remedy = "Use `labels.squeeze(-1)`"
         rule = "a batch's labels must have the shape of its logits without the classes"
-        raise ValueError(f"{rule}, {tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}.")
-    rows, truth = logits.reshape(-1, logits.shape[-1]), truth.reshape(-1)
+        raise ValueError(
+            f"{rule}, {tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}."
+        )
+    rows = logits.reshape(-1, logits.shape[-1])
+    truth = truth.reshape(-1)
     if one and truth.is_floating_point() and bool((truth == truth.round()).all()):
         truth = truth.long()  # as the loss of such networks wants them
     if ignore_label is not None:
         counts = truth != ignore_label
-        rows, truth = rows[counts], truth[counts]
+        rows = rows[counts]
+        truth = truth[counts]
     return rows, truth
 
 
 def _device_of(model: nn.Module) -> torch.device:
     """The device of a network: that of its first parameter or buffer, else the host."""
-    return next((x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    return next(
+        (x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu")
+    )
 
 
 def _check_network(model: Any, remedy: str) -> None:
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
-        raise TypeError(f"`model` must be a network, an nn.Module; got {kind}. {remedy}")
+        raise TypeError(
+            f"`model` must be a network, an nn.Module; got {kind}. {remedy}"
+        )
 
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:
     """Instead of the methods of a network that is made for pipelines."""
     raise ValueError(
-        "a network of `for_pipeline()` cannot be saved: pipelines would read it without its "
-        "calibrator. Save the calibrated model, `calibrated.save_pretrained(folder)` or "
-        "`calibrated.push_to_hub(name)`, and read it with "
-        "`CalibratedModel.from_pretrained(folder).for_pipeline()`."
+        "a network of `for_pipeline()` cannot be saved: pipelines would read it "
+        "without its calibrator. Save the calibrated model, "
+        "`calibrated.save_pretrained(folder)` or `calibrated.push_to_hub(name)`, and "
+        "read it with `CalibratedModel.from_pretrained(folder).for_pipeline()`."
     )

@@ -1,7 +1,7 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule.
 
-`compiled_outputs` is `outputs` for `torch.compile`, which cannot follow the Python of the rules and
-records the tensor operations alone, as `torch.export` does.
+`compiled_outputs` is `outputs` for `torch.compile`, which cannot follow the Python of
+the rules and records the tensor operations alone, as `torch.export` does.
 """
 
 import sys
@@ -26,20 +26,32 @@ from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import is_within
 from hokical.integrations.torch.backend import BACKEND, is_wrapped
-from hokical.rules.base import OF_CLASSES, Output, Rule, SetRule, predict_unchecked, to_float32
+from hokical.rules.base import (
+    OF_CLASSES,
+    Output,
+    Rule,
+    SetRule,
+    predict_unchecked,
+    to_float32,
+)
 from hokical.rules.confidence import curve_proba
 
 Wanted = Output | Literal["support"]
 
 
 class RuleSpec:
-    """A rule for so many classes. Graphs take it for a constant, so it is never changed."""
+    """A rule for so many classes. Graphs take it for a constant, so it is never
+    changed.
+    """
 
     def __init__(self, rule: Rule, n_classes: int) -> None:
-        self.rule, self.n_classes = rule, n_classes
-        #: What the rule computes with, by the name of its buffer, and the rule's own name for it.
+        self.rule = rule
+        self.n_classes = n_classes
+        #: What the rule computes with, by the name of its buffer, and the rule's own
+        #: name for it.
         self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
-        #: Which of them are scalars, held as (1,): the compiler would trace the rule twice for 0-d.
+        #: Which of them are scalars, held as (1,): the compiler would trace the rule
+        #: twice for 0-d.
         self.are_scalars = [np.ndim(value) == 0 for value in rule.numbers().values()]
 
     def __eq__(self, other: object) -> bool:
@@ -61,8 +73,9 @@ def outputs(
 ) -> tuple[Tensor, ...]:
     """Each output that is wanted, with the leading shape of the logits (..., classes).
 
-    Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
-    are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
+    Floats are float32, and float64 where the logits are; NaN for rows that are no
+    logits. `numbers` are those of the rule, and the edges of the support; `groups` the
+    codes (..., columns), if any.
     """
     data = _as_host(spec, logits, numbers)
     given: list[Any] = [*numbers]
@@ -85,18 +98,25 @@ def outputs(
 
     def one(what: Wanted, block: Logits) -> Array:
         found = (
-            is_within(block, edges) if what == "support" else predict_unchecked(rule, what, block)
+            is_within(block, edges)
+            if what == "support"
+            else predict_unchecked(rule, what, block)
         )
         if not on_host:
             return to_input_library(found, logits)
         return to_float32(found) if narrow and found.dtype == np.float64 else found
 
-    # Rules have blocks of their own; but all probabilities in float64 would be too many.
+    # Rules have blocks of their own; but all probabilities in float64 would be too
+    # many.
     per_row = 1 if OF_CLASSES.isdisjoint(wanted) else spec.n_classes
-    parts = by_blocks(lambda block: tuple(one(what, block) for what in wanted), data, per_row)
+    parts = by_blocks(
+        lambda block: tuple(one(what, block) for what in wanted), data, per_row
+    )
     if on_host:
         parts = tuple(BACKEND.from_host(part, logits) for part in parts)
-    shapes = [logits.shape if what in OF_CLASSES else logits.shape[:-1] for what in wanted]
+    shapes = [
+        logits.shape if what in OF_CLASSES else logits.shape[:-1] for what in wanted
+    ]
     return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
 
@@ -105,7 +125,9 @@ def __getattr__(name: str) -> Callable[..., tuple[Tensor, ...]]:
     if name != "compiled_outputs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
-    trace = getattr(import_module("torch._dynamo"), "nonstrict_trace", lambda function: function)
+    trace = getattr(
+        import_module("torch._dynamo"), "nonstrict_trace", lambda function: function
+    )
     return globals().setdefault(name, trace(outputs))
 
 
@@ -113,14 +135,25 @@ def __getattr__(name: str) -> Callable[..., tuple[Tensor, ...]]:
 _here: Any = sys.modules[__name__]
 
 
-def _as_host(spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]) -> Logits | None:
+def _as_host(
+    spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
+) -> Logits | None:
     """Logits for NumPy, whose kernels are the fastest; None if torch must do it.
 
-    That is on other devices, in gradients and graphs, and for rows that nobody could predict.
+    That is on other devices, in gradients and graphs, and for rows that nobody could
+    predict.
     """
-    traced = torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack()
+    traced = (
+        torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack()
+    )
     known = all(x.is_cpu and not x.requires_grad and not is_wrapped(x) for x in numbers)
-    if traced or not known or not logits.numel() or (rows := BACKEND.host_view(logits)) is None:
+    if (
+        traced
+        or not known
+        or not logits.numel()
+        or (rows := BACKEND.host_view(logits)) is None
+    ):
         return None
     rows = rows.reshape(-1, spec.n_classes)
     rows = rows if logits.is_floating_point() else rows.astype(np.float64)
@@ -135,16 +168,18 @@ class Prediction(NamedTuple):
     confidence: Tensor
 
 
-# `torch.export.save` writes down what a program returns, and knows only what was registered.
+# `torch.export.save` writes down what a program returns, and knows only what was
+# registered.
 _pytree._register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
 class _FittedModule(nn.Module):
-    """A fitted calibrator, whose numbers are buffers that the `state_dict` does not list.
+    """A fitted calibrator, whose numbers are buffers that the `state_dict` does not
+    list.
 
-    The `state_dict` has the calibrator itself, as the bytes of its file: one that is loaded
-    replaces the calibrator, whatever its method. Buffers follow to other devices, and never to
-    another dtype.
+    The `state_dict` has the calibrator itself, as the bytes of its file: one that is
+    loaded replaces the calibrator, whatever its method. Buffers follow to other
+    devices, and never to another dtype.
     """
 
     fitted: Any
@@ -154,20 +189,28 @@ class _FittedModule(nn.Module):
         self._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
-        """The numbers of the calibrator, by the names of their buffers: those of its rule."""
-        return {field.name: getattr(self._rule, field.name) for field in fields(self._rule)}
+        """The numbers of the calibrator, by the names of their buffers: those of its
+        rule.
+        """
+        return {
+            field.name: getattr(self._rule, field.name) for field in fields(self._rule)
+        }
 
     def _hold(self, calibrator: Any) -> None:
-        self.fitted, self._rule = calibrator, calibrator.rule_
+        self.fitted = calibrator
+        self._rule = calibrator.rule_
         self._buffers.clear()
         for name, value in self._numbers().items():
-            self.register_buffer(name, torch.tensor(np.asarray(value)), persistent=False)
+            self.register_buffer(
+                name, torch.tensor(np.asarray(value)), persistent=False
+            )
 
     def get_extra_state(self) -> Tensor:
         """The calibrator's file, with the rule that this was made with."""
         twin = copy(self.fitted)
         twin.rule_ = self._rule
-        text, device = calibrator_text(twin), next(self.buffers()).device
+        text = calibrator_text(twin)
+        device = next(self.buffers()).device
         found = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
         return found if device.type == "meta" else found.to(device)
 
@@ -176,7 +219,9 @@ class _FittedModule(nn.Module):
         if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
             own, other = (type(each).__name__ for each in (self.fitted, calibrator))
             rule = f"the state dict must be of a module for {own}; got one for {other}"
-            raise ValueError(f"{rule}. Make the module from that: `as_module(calibrator)`.")
+            raise ValueError(
+                f"{rule}. Make the module from that: `as_module(calibrator)`."
+            )
         device = next(self.buffers()).device
         self._hold(calibrator)
         if device.type != "meta":
@@ -207,12 +252,14 @@ def parse_calibrator(text: str) -> Any:
 class CalibratorModule(_FittedModule):
     """A fitted calibrator as a module; `as_module` makes one.
 
-    The numbers of the fitted rule are float64 buffers: they follow `.to(device)`, and stay float64
-    under `.half()` and the like. All is computed in float64, so autocast changes nothing. There are
-    no parameters: nothing here is trained. A `state_dict` holds the calibrator itself.
+    The numbers of the fitted rule are float64 buffers: they follow `.to(device)`, and
+    stay float64 under `.half()` and the like. All is computed in float64, so autocast
+    changes nothing. There are no parameters: nothing here is trained. A `state_dict`
+    holds the calibrator itself.
 
-    Only shapes are looked at, never values, so that a module can be exported and a GPU need not
-    wait: a row with NaN or +inf, or with nothing but -inf, gets confidence NaN.
+    Only shapes are looked at, never values, so that a module can be exported and a GPU
+    need not wait: a row with NaN or +inf, or with nothing but -inf, gets confidence
+    NaN.
 
     Attributes
     ----------
@@ -227,9 +274,13 @@ class CalibratorModule(_FittedModule):
         super()._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
-        held, support = self._rule.numbers(), self.fitted.kept_.support
+        held = self._rule.numbers()
+        support = self.fitted.kept_.support
         edges = [-np.inf, np.inf] * 2 if support is None else support.edges
-        found = {buffer: np.atleast_1d(held[name]) for buffer, name in self._spec.numbers.items()}
+        found = {
+            buffer: np.atleast_1d(held[name])
+            for buffer, name in self._spec.numbers.items()
+        }
         return found | {"support_edges": np.asarray(edges, np.float64)}
 
     @property
@@ -239,8 +290,9 @@ class CalibratorModule(_FittedModule):
     def forward(self, logits: Tensor, groups: Tensor | None = None) -> Prediction:
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
-        Confidence is float32, and float64 where the logits are. `groups` (..., columns) are the
-        integers of `calibrator.group_codes(groups)`, where it learned from groups.
+        Confidence is float32, and float64 where the logits are. `groups` (..., columns)
+        are the integers of `calibrator.group_codes(groups)`, where it learned from
+        groups.
         """
         return Prediction(*self._evaluate(("labels", "confidence"), logits, groups))
 
@@ -249,11 +301,14 @@ class CalibratorModule(_FittedModule):
         return self._evaluate(("proba",), logits, groups)[0]
 
     def labels(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Labels of logits (..., classes): the likeliest, or the classifier's if those are kept."""
+        """Labels of logits (..., classes): the likeliest, or the classifier's if
+        those are kept.
+        """
         return self._evaluate(("labels",), logits, groups)[0]
 
     def members(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Which classes are in the prediction set of logits (..., classes), bool, of that shape.
+        """Which classes are in the prediction set of logits (..., classes), bool, of
+        that shape.
 
         Of a module that was made from `with_sets(calibrator, coverage=0.9)`.
         """
@@ -263,13 +318,16 @@ class CalibratorModule(_FittedModule):
         return self._evaluate(("members",), logits, groups)[0]
 
     def support(self, logits: Tensor) -> Tensor:
-        """Which rows of logits (..., classes) are like the calibration examples, bool."""
+        """Which rows of logits (..., classes) are like the calibration examples,
+        bool.
+        """
         return self._evaluate(("support",), logits)[0]
 
     def _evaluate(
         self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        spec, coding = self._spec, self._spec.rule.needed_groups
+        spec = self._spec
+        coding = self._spec.rule.needed_groups
         if not isinstance(logits, Tensor):
             kind = type(logits).__name__
             remedy = "The calibrator itself takes arrays."
@@ -280,12 +338,19 @@ class CalibratorModule(_FittedModule):
             found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
             if found != shape:
                 names = ", ".join(coding.columns)
-                rule = f"`groups` must be integers of shape {shape}, for {names}; got {found!r}"
-                remedy = "Make them with `torch.as_tensor(calibrator.group_codes(groups))`."
+                rule = (
+                    f"`groups` must be integers of shape {shape}, for {names}; got "
+                    f"{found!r}"
+                )
+                remedy = (
+                    "Make them with `torch.as_tensor(calibrator.group_codes(groups))`."
+                )
                 raise ValueError(f"{rule}. {remedy}")
         numbers: Any = [*self._buffers.values()]
         if torch.compiler.is_dynamo_compiling():
-            given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
+            given = (
+                (logits,) if groups is None else (logits, groups)
+            )  # not None, for the compiler
             return _here.compiled_outputs(spec, wanted, numbers, *given)
         return outputs(spec, wanted, numbers, logits, groups)
 
@@ -297,11 +362,14 @@ def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
     if given.ndim < 1 or given.shape[-1] != size:
         found = f"got shape {tuple(given.shape)}"
         remedy = "Move the axis there with `.movedim(1, -1)`."
-        raise ValueError(f"`{name}` must have {size} {of}, along the last axis; {found}. {remedy}")
+        raise ValueError(
+            f"`{name}` must have {size} {of}, along the last axis; {found}. {remedy}"
+        )
 
 
 class MultilabelModule(_FittedModule):
-    """Scores (..., labels) in, probabilities of the same shape out; made by `as_module`.
+    """Scores (..., labels) in, probabilities of the same shape out; made by
+    `as_module`.
 
     They are float32, and float64 where the scores are.
     """
@@ -327,14 +395,14 @@ def as_module(calibrator: Any) -> Any:
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted, of any method, or loaded from a file. A `MultilabelCalibrator` gives a module from
-        scores to probabilities, both (..., labels).
+        Fitted, of any method, or loaded from a file. A `MultilabelCalibrator` gives a
+        module from scores to probabilities, both (..., labels).
 
     Returns
     -------
-    CalibratorModule
-        Its results are those of the calibrator's `predict`, `predict_confidence` and
-        `predict_proba`. It holds a copy: fitting the calibrator again does not change it.
+    CalibratorModule Its results are those of the calibrator's `predict`,
+        `predict_confidence` and `predict_proba`. It holds a copy: fitting the
+        calibrator again does not change it.
 
     Examples
     --------
@@ -352,8 +420,12 @@ def as_module(calibrator: Any) -> Any:
     if isinstance(calibrator, MultilabelCalibrator):
         return MultilabelModule(calibrator)
     if not isinstance(calibrator, Calibrator):
-        rule = f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}"
-        raise TypeError(f'{rule}. Make one with `hokical.make("hoki").fit(logits, labels)`.')
+        rule = (
+            f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}"
+        )
+        raise TypeError(
+            f'{rule}. Make one with `hokical.make("hoki").fit(logits, labels)`.'
+        )
     calibrator._check_fitted()
     check_plain_logits(calibrator.rule_, "calibrator")
     return CalibratorModule(calibrator)

@@ -41,7 +41,11 @@ def read_folder(folder: Path, name: str) -> DataArrays:
     _, train, test, key = _CIFAR[name]
     parts = [_cifar_batch(folder / file, key) for file in train]
     images, labels = zip(*parts, strict=True)
-    return np.concatenate(images), np.concatenate(labels), *_cifar_batch(folder / test, key)
+    return (
+        np.concatenate(images),
+        np.concatenate(labels),
+        *_cifar_batch(folder / test, key),
+    )
 
 
 def _mnist_part(folder: Path, prefix: str) -> Part:
@@ -60,7 +64,9 @@ def _cifar_batch(path: Path, key: str) -> Part:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """CIFAR is distributed as pickles. Loading one may create arrays and run nothing else."""
+    """CIFAR is distributed as pickles. Loading one may create arrays and run nothing
+    else.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         module = module.replace("numpy.core", "numpy._core")
@@ -71,5 +77,7 @@ class _ArraysOnly(pickle.Unpickler):
             ("_codecs", "encode"),
         }
         if (module, name) not in allowed:
-            raise pickle.UnpicklingError(f"{module}.{name} is not an array and was not loaded")
+            raise pickle.UnpicklingError(
+                f"{module}.{name} is not an array and was not loaded"
+            )
         return super().find_class(module, name)

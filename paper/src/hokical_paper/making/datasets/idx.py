@@ -24,8 +24,8 @@ def parse_idx(content: bytes, source: Path) -> NDArray[np.uint8]:
     if zero != 0 or kind != _UNSIGNED_BYTE or size != math.prod(shape):
         raise DataFileError(
             source,
-            f"expected an IDX file of unsigned bytes; found type {kind}, shape {shape} and {size} "
-            "bytes.",
+            f"expected an IDX file of unsigned bytes; found type {kind}, shape {shape} "
+            f"and {size} bytes.",
             "Download it again.",
         )
     return np.frombuffer(content, np.uint8, offset=4 + 4 * n_sides).reshape(shape)

@@ -28,8 +28,8 @@ class LabelledImages:
     def sort(cls, images: Images, labels: IntArray) -> LabelledImages:
         """The examples in the order of their digests.
 
-        Copies of a data set have different orders. After sorting they are the same array, so a
-        seed gives the same split and the same training with all of them.
+        Copies of a data set have different orders. After sorting they are the same
+        array, so a seed gives the same split and the same training with all of them.
         """
         images = np.ascontiguousarray(images, np.uint8)
         labels = np.asarray(labels, np.int64)
@@ -80,15 +80,19 @@ def split(data: DataSet, *, n_val: int, seed: int) -> Split:
     """
     if not 0 < n_val < len(data.train):
         raise ValueError(
-            f"`n_val` must be between 1 and {len(data.train) - 1}, so that examples for training "
-            f"remain; got {n_val}."
+            f"`n_val` must be between 1 and {len(data.train) - 1}, so that examples "
+            f"for training remain; got {n_val}."
         )
     order = portable_permutation(len(data.train), seed)
-    return Split(data.train.take(order[n_val:]), data.train.take(order[:n_val]), data.test)
+    return Split(
+        data.train.take(order[n_val:]), data.train.take(order[:n_val]), data.test
+    )
 
 
 def _row_digests(images: Images, labels: IntArray) -> NDArray[np.bytes_]:
-    """Digests (n,) of 16 bytes as text, because NumPy's byte strings lose trailing zeros."""
+    """Digests (n,) of 16 bytes as text, because NumPy's byte strings lose trailing
+    zeros.
+    """
     rows = images.reshape(len(images), -1)
     digests = [
         hashlib.sha256(row.tobytes() + label.tobytes()).hexdigest()[:32].encode()

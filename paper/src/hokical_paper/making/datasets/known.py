@@ -12,7 +12,9 @@ from hokical_paper.making.datasets.npm import PACKAGES
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """Title, shapes and counts, validation examples, SHA-256 of the sorted parts, source."""
+    """Title, shapes and counts, validation examples, SHA-256 of the sorted parts,
+    source.
+    """
 
     title: str
     n_classes: int
@@ -63,7 +65,9 @@ DATA_SETS = {
 
 
 def check_name(name: str) -> str:
-    """The name itself if the data set is known; else an error that lists the known ones."""
+    """The name itself if the data set is known; else an error that lists the known
+    ones.
+    """
     if name not in DATA_SETS:
         raise ValueError(f"`name` must be one of {', '.join(DATA_SETS)}; got {name!r}.")
     return name
@@ -74,13 +78,15 @@ def how_to_get(name: str) -> str:
     if name in PACKAGES:
         return f"Run `hokical paper data {name} --to DIR` to download it."
     return (
-        "Download it with torchvision, then run `hokical paper data "
-        f"{name} --to DIR --source folder --from DIR` to verify and convert it."
+        f"Download it with torchvision, then run `hokical paper data {name} --to DIR "
+        "--source folder --from DIR` to verify and convert it."
     )
 
 
 def verify(data: DataSet, source: Path) -> DataSet:
-    """The data set itself if every pixel and label is as published; else DataFileError."""
+    """The data set itself if every pixel and label is as published; else
+    DataFileError.
+    """
     facts = DATA_SETS[data.name]
     for part, examples, n, sha256 in (
         ("train", data.train, facts.n_train, facts.sha256_train),

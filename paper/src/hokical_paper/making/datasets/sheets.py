@@ -1,9 +1,9 @@
 """Images as lossless WebP sheets in .npz parts, half the size of an .npz of pixels.
 
-A part `<name>_webp_part<i>of<k>.npz` has `webp` (the bytes of all sheets), `offsets` (sheet j is
-bytes offsets[j] to offsets[j + 1]), `y` (labels) and `start` (index of the part's first image). A
-sheet has up to 2000 images of 32 x 32, 25 in a row. The parts together have the training images,
-followed by the 10,000 test images.
+A part `<name>_webp_part<i>of<k>.npz` has `webp` (the bytes of all sheets), `offsets`
+(sheet j is bytes offsets[j] to offsets[j + 1]), `y` (labels) and `start` (index of the
+part's first image). A sheet has up to 2000 images of 32 x 32, 25 in a row. The parts
+together have the training images, followed by the 10,000 test images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from hokical_paper.files import DataFileError, replace_file, report_damage
 
 Pixels = NDArray[np.uint8]
 
-_PER_ROW, _PER_SHEET, _SIDE = 25, 2000, 32
+_PER_ROW = 25
+_PER_SHEET = 2000
+_SIDE = 32
 
 
 def sheet_parts(folder: Path, name: str) -> list[Path]:
@@ -41,8 +43,8 @@ def read_sheets(parts: list[Path]) -> tuple[Pixels, NDArray[np.int64]]:
         if start != expected or len(pixels) != len(truth):
             raise DataFileError(
                 part,
-                f"expected images from {expected} on, one label each; found {len(pixels)} images "
-                f"from {start} on and {len(truth)} labels.",
+                f"expected images from {expected} on, one label each; found "
+                f"{len(pixels)} images from {start} on and {len(truth)} labels.",
                 "Copy all parts again.",
             )
         images.append(pixels)
@@ -50,11 +52,15 @@ def read_sheets(parts: list[Path]) -> tuple[Pixels, NDArray[np.int64]]:
     return np.concatenate(images), np.concatenate(labels)
 
 
-def write_sheets(folder: Path, name: str, images: Pixels, labels: NDArray[np.int64]) -> list[Path]:
+def write_sheets(
+    folder: Path, name: str, images: Pixels, labels: NDArray[np.int64]
+) -> list[Path]:
     """Write images (n, 32, 32, 3) and labels as two parts."""
     starts = range(0, len(images), _PER_SHEET)
     with ThreadPoolExecutor(thread_count()) as pool:
-        packed = list(pool.map(lambda start: _pack(images[start : start + _PER_SHEET]), starts))
+        packed = list(
+            pool.map(lambda start: _pack(images[start : start + _PER_SHEET]), starts)
+        )
     middle = (len(packed) + 1) // 2
     paths = []
     for part, sheets in enumerate((slice(0, middle), slice(middle, None)), start=1):
@@ -65,17 +71,22 @@ def write_sheets(folder: Path, name: str, images: Pixels, labels: NDArray[np.int
     return paths
 
 
-def _write_part(path: Path, sheets: list[bytes], labels: NDArray[np.int64], start: int) -> None:
+def _write_part(
+    path: Path, sheets: list[bytes], labels: NDArray[np.int64], start: int
+) -> None:
     offsets = np.cumsum([0, *map(len, sheets)], dtype=np.int64)
     webp = np.frombuffer(b"".join(sheets), np.uint8)
     with replace_file(path) as stream:
-        np.savez(stream, webp=webp, offsets=offsets, y=labels.astype(np.uint8), start=start)
+        np.savez(
+            stream, webp=webp, offsets=offsets, y=labels.astype(np.uint8), start=start
+        )
 
 
 def _read_part(path: Path) -> tuple[Pixels, NDArray[np.int64], int]:
     with report_damage(path, "WebP sheets in an .npz file"), open(path, "rb") as stream:
         file = np.load(stream)
-        raw, offsets = file["webp"].tobytes(), file["offsets"]
+        raw = file["webp"].tobytes()
+        offsets = file["offsets"]
         sheets = [raw[a:b] for a, b in pairwise(offsets.tolist())]
         with ThreadPoolExecutor(thread_count()) as pool:
             images = np.concatenate(list(pool.map(_unpack, sheets)))
@@ -95,7 +106,9 @@ def _pack(images: Pixels) -> bytes:
     from PIL import Image
 
     grid = images.reshape(-1, _PER_ROW, _SIDE, _SIDE, 3).swapaxes(1, 2)
-    picture = Image.fromarray(np.ascontiguousarray(grid).reshape(-1, _PER_ROW * _SIDE, 3))
+    picture = Image.fromarray(
+        np.ascontiguousarray(grid).reshape(-1, _PER_ROW * _SIDE, 3)
+    )
     stream = io.BytesIO()
     picture.save(stream, "WEBP", lossless=True, quality=75, method=4)
     return stream.getvalue()

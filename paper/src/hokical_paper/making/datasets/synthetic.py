@@ -8,7 +8,12 @@ from hokical_paper.making.datasets.images import DataSet, LabelledImages
 
 
 def synthetic_images(
-    name: str, *, n_train: int = 400, n_test: int = 100, n_classes: int = 10, channels: int = 3
+    name: str,
+    *,
+    n_train: int = 400,
+    n_test: int = 100,
+    n_classes: int = 10,
+    channels: int = 3,
 ) -> DataSet:
     """Noisy 32 x 32 images of one pattern per class, with a fixed seed.
 

@@ -45,7 +45,8 @@ NETWORKS = {
 def make_network(
     name: str, n_classes: int, *, channels: int = 3, seed: int = 0, small: bool = False
 ) -> nn.Module:
-    """Build one of the paper's networks for 32 x 32 images, with weights drawn from `seed`.
+    """Build one of the paper's networks for 32 x 32 images, with weights drawn from
+    `seed`.
 
     Parameters
     ----------
@@ -66,7 +67,9 @@ def make_network(
     kind = NETWORKS[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = kind.build(n_classes, channels=channels, **(kind.small if small else kind.full))
+        network = kind.build(
+            n_classes, channels=channels, **(kind.small if small else kind.full)
+        )
         network.apply(_initialise)
     return network
 
@@ -77,7 +80,8 @@ def count_parameters(network: nn.Module) -> int:
 
 
 def _initialise(module: nn.Module) -> None:
-    """He's initialisation for convolutions; removes the counters of batch normalisation.
+    """He's initialisation for convolutions; removes the counters of batch
+    normalisation.
 
     The counters are not used, and each would cost a launch in every training step.
     """

@@ -1,4 +1,6 @@
-"""DenseNet without bottlenecks (Huang et al., 2017): every layer uses all earlier outputs."""
+"""DenseNet without bottlenecks (Huang et al., 2017): every layer uses all earlier
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class DenseNet(nn.Module):
         self, n_classes: int, *, depth: int = 40, growth: int = 12, channels: int = 3
     ) -> None:
         super().__init__()
-        width, n_layers = 16, (depth - 4) // 3
+        width = 16
+        n_layers = (depth - 4) // 3
         blocks: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
         for stage in range(3):
             for _ in range(n_layers):

@@ -29,7 +29,9 @@ IMAGENET_NETWORKS = {
     "mobilenet_v2": ImageNetNetwork(
         "MobileNetV2", "mobilenet_v2", "MobileNet_V2_Weights.IMAGENET1K_V1"
     ),
-    "resnet152": ImageNetNetwork("ResNet-152", "resnet152", "ResNet152_Weights.IMAGENET1K_V1"),
+    "resnet152": ImageNetNetwork(
+        "ResNet-152", "resnet152", "ResNet152_Weights.IMAGENET1K_V1"
+    ),
     "wrn101_2": ImageNetNetwork(
         "WRN-101-2", "wide_resnet101_2", "Wide_ResNet101_2_Weights.IMAGENET1K_V1"
     ),
@@ -37,10 +39,13 @@ IMAGENET_NETWORKS = {
 N_CLASSES = 1000
 
 
-def imagenet_network(name: str, weights_file: Path | None = None) -> tuple[nn.Module, Any]:
+def imagenet_network(
+    name: str, weights_file: Path | None = None
+) -> tuple[nn.Module, Any]:
     """A trained network in inference mode, and the transformation for its images.
 
-    The weights come from `weights_file` (.pth), else from torchvision's cache or a download.
+    The weights come from `weights_file` (.pth), else from torchvision's cache or a
+    download.
     """
     if name not in IMAGENET_NETWORKS:
         known = ", ".join(IMAGENET_NETWORKS)
@@ -54,13 +59,21 @@ def imagenet_network(name: str, weights_file: Path | None = None) -> tuple[nn.Mo
     else:
         network = torchvision.models.get_model(kind.builder)
         with report_damage(weights_file, f"torchvision's weights of {kind.title}"):
-            network.load_state_dict(torch.load(weights_file, map_location="cpu", weights_only=True))
+            network.load_state_dict(
+                torch.load(weights_file, map_location="cpu", weights_only=True)
+            )
     return network.eval(), weights.transforms()
 
 
 def weight_facts(name: str, weights_file: Path | None = None) -> dict[str, Any]:
-    """The weights of a network and the versions of torch and torchvision, for the manifest."""
-    found: dict[str, Any] = {"name": IMAGENET_NETWORKS[name].weights, "file": None, "sha256": None}
+    """The weights of a network and the versions of torch and torchvision, for the
+    manifest.
+    """
+    found: dict[str, Any] = {
+        "name": IMAGENET_NETWORKS[name].weights,
+        "file": None,
+        "sha256": None,
+    }
     if weights_file is not None:
         with weights_file.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -83,9 +96,10 @@ def imagenet_images(folder: Path, transform: Any) -> Any:
     if found != N_CLASSES:
         raise DataFileError(
             home,
-            f"expected ImageNet's validation images, a folder for each of {N_CLASSES} classes; "
-            f"found {found} folders.",
-            "Unpack the archives as described in torchvision's documentation of ImageNet.",
+            f"expected ImageNet's validation images, a folder for each of {N_CLASSES} "
+            f"classes; found {found} folders.",
+            "Unpack the archives as described in torchvision's documentation of "
+            "ImageNet.",
         )
     return datasets.ImageFolder(str(home), transform=transform)
 
@@ -95,7 +109,7 @@ def _torchvision() -> Any:
         torchvision = import_module("torchvision")
     except ImportError as error:
         raise ImportError(
-            "ImageNet networks need torchvision, which is not installed: pip install torchvision, "
-            "in the version that matches your torch."
+            "ImageNet networks need torchvision, which is not installed: pip install "
+            "torchvision, in the version that matches your torch."
         ) from error
     return torchvision

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 
 class LeNet5(nn.Module):
-    """Two convolutions of 5 x 5 (6 and 16 channels), each with 2 x 2 pooling, 120 and 84 units.
+    """Two convolutions of 5 x 5 (6 and 16 channels), each with 2 x 2 pooling, 120 and
+    84 units.
 
     61,706 parameters for one channel and ten classes.
     """

@@ -19,7 +19,8 @@ class WideResNet(nn.Module):
         super().__init__()
         per_stage = (depth - 4) // 6
         self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
-        blocks, before = [], 16
+        blocks = []
+        before = 16
         for stage in range(3):
             width = 16 * 2**stage * widen
             for position in range(per_stage):
