@@ -317,7 +317,7 @@ def test_names_of_the_last_fit_are_forgotten() -> None:
     )
     cal.fit(logits, labels)
     assert cal.class_names == ()
-    assert cal._columns == ()
+    assert cal.schema_.columns == ()
     assert cal.predict_set(logits, coverage=0.9).labels(0)
 
 
@@ -453,7 +453,7 @@ def test_columns_without_a_meaning_must_be_named() -> None:
         hokical.auto(given, "truth")
     cal = hokical.auto(given, "truth", score_columns=["a", "b", "c"], classes=NAMES)
     assert cal.class_names == NAMES
-    assert cal._columns == ("a", "b", "c")
+    assert cal.schema_.columns == ("a", "b", "c")
 
 
 def test_probabilities_of_a_table_become_logits() -> None:

@@ -26,6 +26,7 @@ from hokical.rules.base import predict_blocks
 from hokical.rules.scaling import AutoRule
 from tests.cli.running import run
 from tests.conftest import max_examples
+from tests.fitted import with_rule
 from tests.libraries import NAMES as LIBRARIES
 from tests.libraries import get_library
 from tests.rules.making import NAMES, class_counts, make_case, seeds
@@ -364,7 +365,7 @@ def test_the_first_maximum_of_what_is_shown(
         core = replace(rule.core, keep_labels=False)
         rule = core if rule.core is rule else replace(rule, rule=core)
     cal = hokical.make("uncalibrated").fit(np.eye(rows.shape[1]), range(rows.shape[1]))
-    cal.rule_ = rule
+    cal = with_rule(cal, rule)
     for some in (rows, near_ties(rule, rows)):
         for dtype in {np.dtype(np.float32), some.dtype}:  # 1e300 is infinite in float32
             data = (

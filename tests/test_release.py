@@ -125,12 +125,11 @@ def test_actions_of_others_are_pinned() -> None:
 
 def test_a_monitor_of_this_release_is_read_and_goes_on() -> None:
     monitor = hokical.CalibrationMonitor.load(
-        ROOT / "tests" / "monitoring" / "golden" / "monitor.json"
+        ROOT / "tests" / "monitoring" / "golden" / "monitor-0.5.json"
     )
     status = monitor.status()
-    assert (status.n, status.n_window, status.n_waiting) == (60, 20, 5)
-    assert status.mean_confidence == pytest.approx(0.7212937937508366, rel=1e-12)
-    assert monitor.update([0.9], [True]).add_labels(["late 0"], [True]).status().n == 62
+    assert (status.n, status.n_window, status.n_waiting) == (700, 120, 0)
+    assert monitor.update([0.9], [True]).status().n == 701
 
 
 def test_words_that_are_not_those_of_the_field_stay_away() -> None:

@@ -19,6 +19,7 @@ from hokical import TopK, make, metrics, threads
 from hokical._core.special import erfcx
 from hokical.rules import as_logits
 from tests.conftest import synthetic_logits
+from tests.fitted import fingerprint
 from tests.libraries import answers
 from tests.rules.making import FAMILIES, NAMES, make_case
 
@@ -178,7 +179,7 @@ def test_a_fit_and_its_repetition(method: str, n_classes: int) -> None:
         first = make(method).fit(logits, labels)
     with threads(1):
         again = make(method).fit(np.asfortranarray(logits), labels)
-    assert again._stamp() == first._stamp()
+    assert fingerprint(again) == fingerprint(first)
     np.testing.assert_array_equal(
         again.predict_proba(logits), first.predict_proba(logits)
     )
@@ -203,7 +204,7 @@ def found():
     for n_classes, (logits, labels) in data.items():
         for method in ("temps", "hoki", "adaptive", "auto"):
             cal = make(method).fit(logits, labels)
-            kept[f"{method} {n_classes}"] = cal._stamp()
+            kept[f"{method} {n_classes}"] = fingerprint(cal)
             kept[f"{method} {n_classes} rows"] = digest(cal.predict_proba(logits[:9]))
         for noise in (Gaussian(1.5), Gumbel(1.5)):
             for work in (label_stability, label_distribution):

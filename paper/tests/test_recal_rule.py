@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from scipy.special import log_softmax, softmax
 from tests.conftest import max_examples, quiet_fit, synthetic_logits
+from tests.fitted import fingerprint
 from tests.libraries import NAMES, answers, get_library
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
@@ -233,7 +234,7 @@ def test_a_file_of_hokical_0_2_is_read() -> None:
         np.testing.assert_allclose(
             calibrator.predict_proba(data), stored["proba"], rtol=0.0, atol=1e-8
         )
-    assert calibrator._stamp() == calibrator._stamp()
+    assert fingerprint(calibrator) == fingerprint(calibrator)
 
 
 def test_guarantees_and_support(tmp_path: Path) -> None:

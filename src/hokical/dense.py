@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -21,7 +21,7 @@ from array_api_compat import device, is_writeable_array
 
 from hokical import streams
 from hokical._core import arrays
-from hokical._core.arrays import Array, BoolArray, FloatArray, to_host
+from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_host
 from hokical._core.checks import check_choice, check_count
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
@@ -30,12 +30,16 @@ from hokical._core.runtime import NotFittedError, cut_rows, sklearn_class
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
+from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import Estimator, refuse_groups
-from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.control import RiskControl, control_risk, percent
-from hokical.guarantees.sets import SetOptions
+from hokical.guarantees.evidence import Evidence, observe
+from hokical.guarantees.fingerprints import Reused, row_draws
+from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
+from hokical.guarantees.sets import PredictionSets, SetOptions
 from hokical.io import tables
 from hokical.rules.base import Output
+from hokical.rules.sets import SetKind
 
 __all__ = ["Dense"]
 
@@ -173,10 +177,10 @@ class Maps:
                 weights = weights[where if weights.ndim == keep.ndim else where[0]]
             yield Rows(chosen, labels, weights, ids=where[0] + first)
 
-    def output(self, calibrator: Calibrator, what: Output, fill: Any) -> Array:
-        """What a calibrator predicts at each position."""
+    def output(self, predictor: Predictor, what: Output, fill: Any) -> Array:
+        """What is predicted at each position."""
         return self.predict(
-            lambda rows: {what: calibrator._output(what, rows)}, {what: fill}
+            lambda rows: {what: predictor.predict(what, rows)}, {what: fill}
         )[what]
 
     def predict(
@@ -263,6 +267,19 @@ def _weigh_items(found: Rows) -> FloatArray:
             f"{rule}. Give `mask` with False where positions do not count."
         )
     return np.asarray(items / items[items > 0.0].mean())
+
+
+def _groups_of_items(groups: Any, items: IntArray, n_items: int) -> Any:
+    """The groups of some items, given those of all."""
+    if groups is None:
+        return None
+    n = count_rows(groups)
+    if n < n_items:
+        raise ValueError(
+            f"`groups` must have one entry per item, at least {n_items}; got {n}. Give "
+            "that of each entry of the first axis."
+        )
+    return take_rows(read_columns(groups, n), items)
 
 
 #: Positions of each item that sets are certified with.
@@ -360,8 +377,8 @@ class Dense(Estimator):
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
         given = (logits, labels, sample_weight, mask)
-        streams.fit(calibrator, self._source(given, self.max_positions_per_item))
-        table = calibrator.kept_.fit_scores
+        streams.fit(calibrator, self.source(given, self.max_positions_per_item))
+        table = calibrator.predictor_.fit_record.label_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = (
             None if table is None else float(1.0 - table.wrong.sum() / table.total)
@@ -428,43 +445,61 @@ class Dense(Estimator):
         patient of each image, the document of each sentence. `reused` is that of
         `Calibrator.certify`.
         """
-        found = self._flatten((logits, labels, sample_weight, mask), _PER_ITEM)
-        certified = deepcopy(self.fitted_calibrator())
+        positions = self._flatten((logits, labels, sample_weight, mask), _PER_ITEM)
+        certified = copy(self.fitted_calibrator())
         certified.forget_examples()
-        items = _weigh_items(found)
-        share = (items / np.maximum(np.bincount(found.ids), 1))[found.ids]
-        certified.certify(found.scores, found.labels, share, reused=reused)
+        rule = certified.rule_
+        item_weights = _weigh_items(positions)
+        sizes = np.maximum(np.bincount(positions.ids), 1)
+        share = (item_weights / sizes)[positions.ids]
+        rows = certified.read_held_out(
+            reused, positions.scores, positions.labels, share
+        )
         # Then the weighted share of missed positions is the mean share over items, and
         # a threshold for it, with room for one item more, is that of conformal risk
         # control.
-        noted = certified.kept_.held_out_conformity
-        assert noted is not None
-        noted = replace(noted, weights=share[share > 0.0], unit=float(items.max()))
-        order = np.lexsort((row_draws(self.random_state, found.n_rows), found.ids))
-        alone = order[np.unique(found.ids[order], return_index=True)[1]]
-        weights = None if found.weights is None else items[found.ids[alone]]
-        own = None
-        if groups is not None:
-            if (n := count_rows(groups)) < len(items):
-                rule = (
-                    f"`groups` must have one entry per item, at least {len(items)}; "
-                    f"got {n}"
-                )
-                raise ValueError(f"{rule}. Give that of each entry of the first axis.")
-            own = take_rows(read_columns(groups, n), found.ids[alone])
-        drawn = found.take(alone)
-        certified.certify(
-            drawn.scores, drawn.labels, weights, groups=own, reused=reused
+        conformity = replace(
+            observe(rule, rows).conformity, unit=float(item_weights.max())
         )
+        drawn = self._draw_one(positions)
+        chosen = positions.take(drawn)
+        drawn_rows = certified.read_held_out(
+            reused,
+            chosen.scores,
+            chosen.labels,
+            None if positions.weights is None else item_weights[positions.ids[drawn]],
+            _groups_of_items(groups, positions.ids[drawn], len(item_weights)),
+        )
+        by_item = Evidence.collect([observe(rule, drawn_rows)])
         # For a new group each item counts as one example, by the position that was
         # drawn.
-        noted = replace(noted, unseen=certified.kept_.held_out_conformity)
-        certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
+        certified.predictor_ = replace(
+            certified.predictor_,
+            held_out=replace(by_item, conformity=conformity),
+            held_out_without_groups=by_item,
+        )
         self.calibrator_ = certified
         return self
 
+    def _draw_one(self, positions: Rows) -> IntArray:
+        """The index (items,) of a position of each item, at random."""
+        draws = row_draws(self.random_state, positions.n_rows)
+        order = np.lexsort((draws, positions.ids))
+        first = np.unique(positions.ids[order], return_index=True)[1]
+        return np.asarray(order[first])
+
     def predict_set(
-        self, logits: Any, *, coverage: float = 0.9, mask: Any = None, **options: Any
+        self,
+        logits: Any,
+        *,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: Literal["all", "new group"] = "all",
+        kind: SetKind = "smallest",
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
+        mask: Any = None,
     ) -> Any:
         """The classes that each position may have; `members` has the shape of the
         logits.
@@ -472,31 +507,42 @@ class Dense(Estimator):
         Of a new item at most a share 1 - coverage of the positions misses its true
         class, on average over items (conformal risk control): a position that is drawn
         at random from one is covered as often. Positions where the mask is False have
-        empty sets. `options` are those of `Calibrator.predict_set`: `kind`, `penalty`,
-        `free_ranks` and `allow_empty`; and, after `certify` with `groups`, `by="new
-        group"`, with or without `delta`: it then holds in a group that was never seen,
+        empty sets. `kind`, `penalty`, `free_ranks` and `allow_empty` are those of
+        `Calibrator.predict_set`. After `certify` with `groups`, `by="new group"` goes
+        with or without `delta`: the coverage then holds in a group that was never seen,
         counting one position of each item. Of batches it is an iterator of
         `PredictionSets`.
         """
-        calibrator = self._certified("predict_set")
-        asked = {"coverage": coverage, **options}
-        by_group = ("by", "delta") * (options.get("by") == "new group")
-        allowed = ("kind", "penalty", "free_ranks", "allow_empty", *by_group)
-        sets = calibrator._certified_sets(SetOptions.read(asked, allowed))
-        guarantee = calibrator.predict_set(
-            np.zeros((1, calibrator.n_classes_)), **asked
+        predictor = self._certified("predict_set").predictor_
+        check_choice("by", by, Literal["all", "new group"])
+        if delta is not None and by == "all":
+            raise ValueError(
+                f'`delta` goes with by="new group" here; got {delta!r}. Positions of an '
+                "item share its weight: leave it out, for a guarantee on average."
+            )
+        options = SetOptions(
+            coverage, delta, by, kind, allow_empty, penalty, free_ranks
         )
+        if by == "new group":
+            predictor = predictor.for_new_groups()
+        certified = predictor.certified_sets(options)
         share = f"Coverage of the positions of a new item at least {percent(coverage)}"
-        words = sets.guarantee(share, "items")
-        judge = calibrator._with_rule(sets.rule(calibrator.rule_))
+        message = certified.guarantee(share, "items")
+        sets = replace(predictor, rule=certified.rule(predictor.rule))
 
-        def one(maps: Maps) -> Any:
-            found = maps.output(judge, "members", False)
-            return replace(
-                guarantee, members=found, sizes=found.sum(maps.axis), guarantee=words
+        def predict(maps: Maps) -> PredictionSets:
+            members = maps.output(sets, "members", False)
+            return PredictionSets(
+                members,
+                members.sum(maps.axis),
+                options,
+                certified.certified_on,
+                message,
+                certified.probability_thresholds(),
+                classes=predictor.schema.class_names or None,
             )
 
-        return self._each(logits, mask, one)
+        return self._each(logits, mask, predict)
 
     def predict_or_abstain(
         self,
@@ -517,22 +563,20 @@ class Dense(Estimator):
         the `groups` of `certify`. It is a `SelectivePrediction`, or of batches an
         iterator of them.
         """
-        calibrator = self._certified("predict_or_abstain")
+        predictor = self._certified("predict_or_abstain").predictor_
         check_choice("by", by, Literal["all", "new group"])
-        asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by}
-        guarantee = calibrator.predict_or_abstain(
-            np.zeros((1, calibrator.n_classes_)), **asked
-        )
-
+        options = AbstentionOptions(risk, delta, by)
+        proven = predictor.abstention_thresholds(options)
         fills = {"labels": -1, "confidence": np.nan, "accepted": False}
 
-        def one(maps: Maps) -> Any:
-            work = calibrator.predict_or_abstain
-            return replace(
-                guarantee, **maps.predict(lambda z: vars(work(z, **asked)), fills)
-            )
+        def accept(rows: Any) -> dict[str, Array]:
+            found = predictor.predict_or_abstain(rows, options)
+            return {name: getattr(found, name) for name in fills}
 
-        return self._each(logits, mask, one)
+        def predict(maps: Maps) -> SelectivePrediction:
+            return SelectivePrediction.of(proven, **maps.predict(accept, fills))
+
+        return self._each(logits, mask, predict)
 
     def control_risk(
         self,
@@ -557,7 +601,7 @@ class Dense(Estimator):
         """
         proba = to_host(self.predict_proba(logits))
         truth = to_host(labels)
-        for _ in self._read((logits, labels, None, None)):
+        for _ in self.read_positions((logits, labels, None, None)):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
         return control_risk(
@@ -590,7 +634,7 @@ class Dense(Estimator):
         `Dense.load` gives both back. For `hokical.load`, the command line or an export
         it is an ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
-        ignored = self._check_options() or None
+        ignored = self.check_options() or None
         calibrator = deepcopy(self.fitted_calibrator())
         calibrator.forget_examples()
         options = {**self.get_params(deep=False), "ignore_label": ignored}
@@ -611,7 +655,7 @@ class Dense(Estimator):
             raise CalibratorFileError(f"{problem}. Read it with `hokical.load`.")
         try:
             dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
-            dense._check_options()
+            dense.check_options()
         except (TypeError, ValueError) as error:
             raise CalibratorFileError(
                 f"{path} has unusable options of Dense: {error}"
@@ -624,24 +668,26 @@ class Dense(Estimator):
         return self.fitted_calibrator().n_classes_
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibrator_") or hasattr(self.calibrator, "rule_")
+        given = self.calibrator
+        fitted = isinstance(given, Calibrator) and given.is_fitted
+        return fitted or "calibrator_" in vars(self)
 
     def fitted_calibrator(self) -> Calibrator:
         """The calibrator of the last fit, or the one given if that is fitted
         already.
         """
-        found = getattr(self, "calibrator_", self.calibrator)
-        if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
-            remedy = "Call `fit` first, or give a fitted calibrator."
+        calibrator = vars(self).get("calibrator_", self.calibrator)
+        if not isinstance(calibrator, Calibrator) or not calibrator.is_fitted:
             raise sklearn_class(NotFittedError)(
-                f"This Dense instance is not fitted yet. {remedy}"
+                "This Dense instance is not fitted yet. Call `fit` first, or give a "
+                "fitted calibrator."
             )
-        refuse_groups(found.rule_)
-        return found
+        refuse_groups(calibrator.schema_)
+        return calibrator
 
     def _certified(self, name: str) -> Calibrator:
         found = self.fitted_calibrator()
-        if found.kept_.held_out_conformity is None:
+        if found.predictor_.held_out is None:
             remedy = (
                 "Call `certify(logits, labels)` first, with items that nothing was "
                 "fitted on."
@@ -649,7 +695,7 @@ class Dense(Estimator):
             raise ValueError(f"`{name}` needs certified items. {remedy}")
         return found
 
-    def _check_options(self) -> tuple[int, ...]:
+    def check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
         check_count(
             "class_axis", self.class_axis, least=-64, most=63
@@ -664,11 +710,13 @@ class Dense(Estimator):
             )
         return tuple(labels.tolist())
 
-    def _read(self, given: Sequence[Any], most: int | None = None) -> Iterator[Rows]:
+    def read_positions(
+        self, given: Sequence[Any], most: int | None = None
+    ) -> Iterator[Rows]:
         """The positions that count of (logits, labels, weights, mask), slab after
         slab.
         """
-        ignored = self._check_options()
+        ignored = self.check_options()
         rows = 0
         for maps in self._open(given, ignored):
             if maps.labels is None:
@@ -683,19 +731,19 @@ class Dense(Estimator):
                 f"{rule}. See `mask`, True where one counts, and `ignore_label`."
             )
 
-    def _source(self, given: Sequence[Any], most: int | None = None) -> Any:
+    def source(self, given: Sequence[Any], most: int | None = None) -> Any:
         """Chunks for streams: of an iterator once, of arrays and loaders as often as
         needed.
         """
 
         def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self._read(given, most))
+            return (part[:3] for part in self.read_positions(given, most))
 
         return chunks() if isinstance(given[0], Iterator) else chunks
 
     def _flatten(self, given: Sequence[Any], most: int | None = None) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
-        found = streams.join_chunks(list(self._read(given, most)))
+        found = streams.join_chunks(list(self.read_positions(given, most)))
         return found._replace(scores=to_host(found.scores))
 
     def _open(
@@ -722,14 +770,12 @@ class Dense(Estimator):
             first_item += maps.positions[0]
 
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
-        calibrator = self.fitted_calibrator()
-        return self._each(
-            logits, mask, lambda maps: maps.output(calibrator, what, fill)
-        )
+        predictor = self.fitted_calibrator().predictor_
+        return self._each(logits, mask, lambda maps: maps.output(predictor, what, fill))
 
     def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
-        self._check_options()
+        self.check_options()
         n_classes = self.n_classes_
 
         def check_and_work(maps: Maps) -> Any:

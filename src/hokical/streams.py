@@ -32,7 +32,7 @@ from hokical._core.storage import replace_file
 from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.guarantees.calibration_data import Reused, row_draws
+from hokical.guarantees.fingerprints import Reused, row_draws
 from hokical.guarantees.shift import MOST_NUMBERS, ShiftEstimate
 from hokical.io import examples, tables
 from hokical.io.tables import NO_NAME, PARQUET, TABLE, DataFileError, FileSplit
@@ -115,7 +115,9 @@ def open_source(
     >>> [chunk.n_rows for chunk in source]
     [4, 4, 2]
     """
-    known = getattr(fitted_by, "_columns", ())
+    if fitted_by is not None:
+        fitted_by.check_fitted()
+    known = () if fitted_by is None else fitted_by.schema_.columns
     wanted = examples.Columns(
         kind, score_columns, label_column, classes, fitted_by=fitted_by
     )
@@ -557,7 +559,7 @@ def checked_blocks(
 ) -> Iterator[Examples]:
     """The rows of a source in blocks, each checked when it is asked for."""
     first = 0
-    names = getattr(fitted, "class_names", ())
+    names = () if fitted is None else fitted.class_names
     for chunk in reblock(source, rows_per_chunk(n_classes)):
         with tables.report_file(source.path):
             block = check_block(chunk, first, n_classes, names or source.classes)
@@ -632,10 +634,12 @@ def fit(
     chunks = open_source(source)
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
-    calibrator._fit_partition(partition)
-    calibrator._columns = chunks.columns
-    calibrator.class_names = chunks.classes
-    calibrator.metadata_ = dict(chunks.about)
+    calibrator.fit_partition(
+        partition,
+        columns=chunks.columns,
+        class_names=chunks.classes,
+        origin=chunks.about,
+    )
     return calibrator
 
 
@@ -656,10 +660,10 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
             f"{calibrator!r}"
         )
         raise TypeError(f"{rule}. Fit it on all chunks at once: `streams.fit`.")
-    if not hasattr(calibrator, "rule_"):
+    if not calibrator.is_fitted:
         return fit(calibrator, source, progress=progress)
     chunks = open_source(source, fitted_by=calibrator)
-    calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
+    calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
     return calibrator
 
 
@@ -686,14 +690,14 @@ def certify(
     >>> cal.predict_set(logits, coverage=0.9).sizes.shape
     (900,)
     """
-    calibrator._check_fitted()
+    calibrator.check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
     blocks = checked_blocks(chunks, calibrator.n_classes_, calibrator)
     pairs = _pair_groups(blocks, chunks.read_groups(groups))
     parts = (
         (block.logits, block.labels, block.weights, own) for block, _, own in pairs
     )
-    return calibrator._certify_parts(parts, reused=reused)
+    return calibrator.certify_parts(parts, reused=reused)
 
 
 def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:
@@ -739,16 +743,17 @@ def predict(
     [[0, 1, 2], [0, 1]]
     """
     check_choice("what", what, Output)
-    calibrator._check_fitted()
+    calibrator.check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
     groups = chunks.read_groups(groups)
-    by_group = calibrator.rule_.needed_groups is not None
+    predictor = calibrator.fitted
+    by_group = calibrator.schema_.groups is not None
 
     def results() -> Iterator[AnyArray]:
         for chunk, first, own in _pair_groups(chunks, groups if by_group else None):
             if chunk.n_rows:
                 with tables.report_file(chunks.path, first):
-                    found = to_host(calibrator._output(what, chunk.scores, own))
+                    found = to_host(predictor.predict(what, chunk.scores, own))
                 yield found
 
     return results()
@@ -820,7 +825,7 @@ def estimate_shift(
     >>> estimate_shift(cal, open_source(logits)).verdict
     'no change'
     """
-    calibrator._check_fitted()
+    calibrator.check_fitted()
     most = MOST_NUMBERS // calibrator.n_classes_
     first = 0
     kept: list[tuple[AnyArray, ...]] = []

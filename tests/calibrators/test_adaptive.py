@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 import hokical
 from hokical.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
 from tests.conftest import repetitions
+from tests.fitted import fingerprint
 
 
 def world(
@@ -68,7 +69,7 @@ def test_saved_and_loaded(n_classes: int, tmp_path: Path) -> None:
     loaded = hokical.load(tmp_path / "cal.json")
     for each in (loaded, loaded):
         assert each.name == "adaptive"
-        assert each._stamp() == cal._stamp()
+        assert fingerprint(each) == fingerprint(cal)
         assert_array_equal(each.correction_.shift, cal.correction_.shift)
         assert_array_equal(each.predict_proba(logits), cal.predict_proba(logits))
 

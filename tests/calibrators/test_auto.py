@@ -27,7 +27,7 @@ from hokical._fitting.searches import (
 from hokical._fitting.structured import STRENGTH, fit_ridges, fit_structured
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
 from hokical.rules import as_logits
-from hokical.rules.scaling import AutoRule, Average, ClassScaling, StructuredRule
+from hokical.rules.scaling import AutoRule, StructuredRule
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -556,8 +556,6 @@ def test_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": np.array([0.5, 0.3, 0.3])}, "sum to 1"),
-        ({"structured": None}, "`structured` must be"),
         ({"base": None}, "`base` must be"),
         ({"correction": 1.0}, "`correction` must be"),
         ({"keep_labels": 1}, "`keep_labels` must be"),
@@ -567,31 +565,10 @@ def test_a_rule_checks_its_numbers(change, message):
     structured = StructuredRule(
         0.0, 2.0, np.zeros(2), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
     )
-    numbers = {"weights": np.array([0.25, 0.25, 0.5]), "structured": structured}
-    for base in (structured, Average(**numbers)):
-        fields = {"base": base, "correction": None, "keep_labels": True}
-        assert AutoRule(**fields).n_classes == 4
-        if change.keys() <= fields.keys():
-            with pytest.raises(ValueError, match=message):
-                AutoRule(**(fields | change))
-    if change.keys() <= numbers.keys():
-        with pytest.raises(ValueError, match=message):
-            Average(**(numbers | change))
-
-
-def test_class_scaling_of_earlier_files_is_structured_scaling():
-    rng = np.random.default_rng(0)
-    scale, bias = rng.uniform(0.5, 2.0, 40), rng.normal(size=40)
-    rule = ClassScaling.from_stored({"temperature": 2.0, "scale": scale, "bias": bias})
-    logits = 3.0 * rng.normal(size=(50, 40))
-    margins = logits.max(axis=1, keepdims=True) - logits
-    expected = softmax_of(bias - margins * scale / 2.0)
-    np.testing.assert_allclose(rule.proba(as_logits(logits)), expected, rtol=1e-12)
-    for change in ({"scale": 0.0 * scale}, {"bias": bias[:3]}):
-        with pytest.raises(ValueError, match=f"`{next(iter(change))}` must"):
-            ClassScaling.from_stored(
-                {"temperature": 2.0, "scale": scale, "bias": bias} | change
-            )
+    fields = {"base": structured, "correction": None, "keep_labels": True}
+    assert AutoRule(**fields).n_classes == 4
+    with pytest.raises(ValueError, match=message):
+        AutoRule(**(fields | change))
 
 
 def test_bad_options():

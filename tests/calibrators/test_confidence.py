@@ -602,7 +602,9 @@ def test_files_with_tables_of_classes_are_refused(tmp_path: Path) -> None:
     cal = ConfidenceCalibrator().fit(stated, rng.random(200) < stated)
     logits, labels = rng.normal(size=(400, 3)), rng.integers(3, size=400)
     other = hokical.make("uncalibrated").fit(logits[:200], labels[:200])
-    cal.held_out_ = other.certify(logits[200:], labels[200:]).kept_.held_out_classes
+    cal.held_out_ = other.certify(
+        logits[200:], labels[200:]
+    ).predictor_.held_out.class_scores
     cal.save(tmp_path / "cal.json")
     with pytest.raises(hokical.CalibratorFileError, match="no usable `held_out`"):
         hokical.load(tmp_path / "cal.json")

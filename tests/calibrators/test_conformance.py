@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from hokical import Gaussian, load
 from hokical.calibrators import make, method_names
 from tests.conftest import synthetic_logits
+from tests.fitted import fingerprint
 
 #: Options that make results comparable to rounding: no search over penalties or noise,
 #: whose outcome may jump when the data changes in the last bit.
@@ -170,7 +171,7 @@ def test_save_and_load(subject: Subject, data: Data, tmp_path: Path) -> None:
     assert type(again) is type(subject.calibrator)
     assert again.get_params() == subject.calibrator.get_params()
     assert repr(again) == repr(subject.calibrator)
-    assert light._stamp() == again._stamp() == subject.calibrator._stamp()
+    assert fingerprint(light) == fingerprint(again) == fingerprint(subject.calibrator)
     for method in METHODS:
         expected = subject.answer(method, logits)
         for calibrator in (light, again):

@@ -17,6 +17,7 @@ from hokical.calibrators.hoki import learn_schedule
 from hokical.stability import StabilityTable
 from tests import references
 from tests.conftest import max_examples, synthetic_logits
+from tests.fitted import label_scores
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -193,7 +194,8 @@ def test_a_calibrator_from_a_file_goes_on(
     )
     np.testing.assert_array_equal(again.alpha_, whole.alpha_)
     np.testing.assert_array_equal(
-        again.kept_.fit_scores.count, whole.kept_.fit_scores.count
+        label_scores(again).count,
+        label_scores(whole).count,
     )
 
 

@@ -17,13 +17,14 @@ from hokical import threads
 from hokical.calibrators import IsotonicMulticlass, load
 from tests import references
 from tests.conftest import real_logits, synthetic_logits
+from tests.fitted import with_rule
 
 IDENTITY_SHARE = 1e-9  # of the probability itself, as in the authors' code
 
 
 def unnormalised(cal: IsotonicMulticlass) -> IsotonicMulticlass:
     """The same with rows that need not sum to 1."""
-    return cal._with_rule(replace(cal.rule_, normalize=False))
+    return with_rule(cal, replace(cal.rule_, normalize=False))
 
 
 def pooled_twin(

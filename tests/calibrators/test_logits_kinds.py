@@ -28,18 +28,22 @@ class Tempered(Logits):
     """Logits with a temperature of their own for every row, (n,)."""
 
     own: np.ndarray
-    given: Any = None
+    original: Any = None
+
+    @property
+    def like(self) -> Any:
+        return self.original
 
     @classmethod
     def of(cls, logits: Any, own: Any) -> Self:
         checked = as_logits(logits)
         made = cls(checked.values, checked.top, checked.backend)
-        made.__dict__.update(own=np.asarray(own), given=logits)
+        made.__dict__.update(own=np.asarray(own), original=logits)
         return made
 
     def take(self, rows: Any) -> Self:
         some = super().take(rows)
-        some.__dict__.update(own=self.own[rows], given=self.given)
+        some.__dict__.update(own=self.own[rows], original=self.original)
         return some
 
 
@@ -58,7 +62,11 @@ class TemperedRule(Rule):
 
 
 class TemperedScaling(Calibrator):
-    method = MethodInfo(TemperedRule, "Temperature scaling of rows with temperatures")
+    method = MethodInfo(
+        TemperedRule,
+        "Temperature scaling of rows with temperatures",
+        logits_kind=Tempered,
+    )
 
     def _fit(self, examples: Any) -> Fit:
         return Fit(TemperedRule(1.0 + float(examples.correct.mean())))

@@ -18,6 +18,7 @@ from hokical.io import read_examples
 from hokical.rules.base import FlooredRule
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
+from tests.fitted import fingerprint, with_rule
 
 CASES = [(name, 4) for name in method_names(4)]
 CASES += [(name, 2) for name in method_names(2) if (name, 4) not in CASES] + [
@@ -64,7 +65,7 @@ def test_no_method_takes_a_zero_for_certain(
     cal.save(tmp_path / "cal.json")
     for again in (load(tmp_path / "cal.json"), load(tmp_path / "cal.json")):
         np.testing.assert_array_equal(again.predict_proba(logits[300:]), found)
-        assert again._stamp() == cal._stamp()
+        assert fingerprint(again) == fingerprint(cal)
         assert not has_floor or again.floor_ == cal.floor_
 
 
@@ -106,9 +107,8 @@ def test_a_zero_that_was_not_in_the_fit_is_not_certain() -> None:
     cal = make("temps").fit(from_probabilities(0.9 * proba + 0.025), labels)
     assert cal.predict_proba(from_probabilities([[1.0, 0.0, 0.0, 0.0]])).min() > 0.0
     sharp = make("temps").fit(from_probabilities(proba), labels)
-    sharp = sharp._with_rule(
-        replace(sharp.rule_, rule=replace(sharp.rule_.rule, temperature=2e-3))
-    )
+    tempered = replace(sharp.rule_.rule, temperature=2e-3)
+    sharp = with_rule(sharp, replace(sharp.rule_, rule=tempered))
     torch = pytest.importorskip("torch")
     zeros = torch.tensor(from_probabilities(np.eye(4)), dtype=torch.float32)
     for fitted in (cal, sharp):

@@ -17,6 +17,7 @@ from hokical.cli.options import complete_method
 from tests.cli.running import hokical_command, one_line, process
 from tests.cli.test_cli import COMMANDS
 from tests.conftest import synthetic_logits
+from tests.fitted import label_scores
 
 NAMES = ("cat", "dog", "bird")
 
@@ -169,7 +170,7 @@ def test_show_tells_what_is_inside(fitted: Path) -> None:
     assert (values["method"], values["title"]) == ("temps", "Temperature scaling")
     assert (values["n_classes"], values["classes"]) == (3, list(NAMES))
     assert (values["examples"], values["scores"]) == (150, "logits")
-    counts = known.kept_.fit_scores
+    counts = label_scores(known)
     assert values["accuracy"] == pytest.approx(1.0 - counts.wrong.sum() / counts.total)
     assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
 

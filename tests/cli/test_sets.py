@@ -131,7 +131,7 @@ def test_certify_streams(tmp_path: Path) -> None:
     cal = tmp_path / "cal.json"
     run("fit", tmp_path / "val.npz", "--method", "temps", "-o", cal)
     assert "600 examples" in run("certify", cal, folder)
-    assert load(cal).kept_.held_out_conformity.n == 600
+    assert load(cal).predictor_.held_out.conformity.n == 600
     groups = run("certify", cal, folder, "--groups", "x", code=2)
     assert "--groups" in groups
 

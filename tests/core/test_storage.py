@@ -77,7 +77,7 @@ def test_the_file_is_readable_json(saved: Path) -> None:
     document = json.loads(saved.read_text())
     assert document["format"] == "hokical-calibrator"
     assert document["method"] == "hoki"
-    assert document["n_classes"] == 6
+    assert document["schema"]["n_classes"] == 6
     noise = {"$record": "noise:gaussian", "scale": 2.0, "mean": 0.0}
     assert document["rule"]["$record"] == "rule:hoki"
     assert document["rule"]["noise"] == noise
@@ -138,8 +138,16 @@ def test_damage_is_noticed(saved: Path) -> None:
         ),
         (lambda d: d.pop("rule"), True, "has no usable `rule`"),
         (lambda d: d.update(method=3), True, "`method` must be one of"),
-        (lambda d: d.update(n_classes=-4), True, "at least 2 classes, .*; got -4"),
-        (lambda d: d.update(n_classes=True), True, "has no usable `n_classes`"),
+        (
+            lambda d: d["schema"].update(n_classes=-4),
+            True,
+            "at least 2 classes; got -4",
+        ),
+        (
+            lambda d: d["schema"].update(n_classes=True),
+            True,
+            "at least 2 classes; got True",
+        ),
         (
             lambda d: d["rule"]["link"].pop("first"),
             True,
@@ -275,11 +283,22 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("held_out_scores", "groups"), None),
-        (("held_out_scores", "groups", "names", "$tuple", 0, "$tuple"), []),
-        (("class_scores", "count", "$array", "values", 1), 0.0),
-        (("held_out_classes", "shape"), [12, 192]),
-        (("fit_scores", "shape"), [16, 192]),
+        (("held_out", "label_scores", "groups"), None),
+        (
+            (
+                "held_out",
+                "label_scores",
+                "groups",
+                "names",
+                "$tuple",
+                0,
+                "$tuple",
+            ),
+            [],
+        ),
+        (("fit", "class_scores", "count", "$array", "values", 1), 0.0),
+        (("held_out", "class_scores", "shape"), [12, 192]),
+        (("fit", "label_scores", "shape"), [16, 192]),
     ],
 )
 def test_parts_that_contradict_each_other_are_refused(

@@ -16,6 +16,7 @@ from hokical import evaluate, load, streams
 from hokical.calibrators import make
 from hokical.dense import Dense
 from tests.conftest import repetitions
+from tests.fitted import label_scores
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -206,7 +207,7 @@ def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(
                     ValueError, match=r"pixels or tokens.*`certify\(logits"
                 ):
                     ask(data[0][0, 0])
-    assert given_calibrator.kept_.fit_scores is not None
+    assert label_scores(given_calibrator) is not None
 
 
 def test_what_is_accepted_keeps_the_shape() -> None:
@@ -256,8 +257,8 @@ def test_certifying_leaves_the_given_calibrator_alone() -> None:
     data = correct_together(50, np.random.default_rng(0), 0.9)
     given_calibrator = make("uncalibrated").fit(data[0].reshape(-1, 2), data[1].ravel())
     cal = Dense(given_calibrator).certify(*data)
-    assert given_calibrator.kept_.held_out_scores is None
-    assert cal.calibrator_.kept_.held_out_scores.total == 50
+    assert given_calibrator.predictor_.held_out is None
+    assert cal.calibrator_.predictor_.held_out.label_scores.total == 50
     before = cal.calibrator_
     with pytest.raises(ValueError, match="NaN"):
         cal.certify(data[0] * np.nan, data[1])
@@ -270,7 +271,7 @@ def test_a_fit_takes_the_chosen_positions() -> None:
     logits = 2 * (rng.normal(size=(30, 10, 10, 3)) + 2 * np.eye(3)[labels])
     cal = Dense("temps", max_positions_per_item=7, random_state=5).fit(logits, labels)
     flat = make("temps").fit(*cal.draw_positions(logits, labels, per_item=7))
-    assert flat.kept_.fit_scores.count.sum() == 210
+    assert label_scores(flat).count.sum() == 210
     np.testing.assert_allclose(
         cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10
     )

@@ -18,6 +18,7 @@ from hokical._fitting.examples import Partition
 from hokical.calibrators import Calibrator, Examples, make
 from hokical.rules import as_logits
 from tests.conftest import max_examples, synthetic_logits
+from tests.fitted import label_scores
 
 
 class Pieces(Partition):
@@ -73,18 +74,18 @@ def test_hoki_in_pieces_is_hoki_bit_for_bit(size: int, weighted: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = Hoki(noise=Gaussian(2.5)).fit(*data)
-        pieces = Hoki(noise=Gaussian(2.5))._fit_partition(Pieces(*data, size))
+        pieces = Hoki(noise=Gaussian(2.5)).fit_partition(Pieces(*data, size))
         half = Hoki(noise=Gaussian(2.5)).fit(
             *(part_of(array, 0, 250) for array in data)
         )
         rest = [part_of(array, 250, 600) for array in data]
-        half._partial_fit_partition(Pieces(*rest, size))
+        half.partial_fit_partition(Pieces(*rest, size))
     for found in (pieces, half):
         np.testing.assert_array_equal(found.table_.weight, whole.table_.weight)
         np.testing.assert_array_equal(found.alpha_, whole.alpha_)
-        assert (found.kept_.fit_scores is None) == weighted
+        assert (label_scores(found) is None) == weighted
         if not weighted:
-            wrong = [each.kept_.fit_scores.wrong for each in (found, whole)]
+            wrong = [label_scores(each).wrong for each in (found, whole)]
             np.testing.assert_array_equal(*wrong)
 
 
@@ -96,7 +97,7 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
 def test_few_examples_in_pieces_give_the_same_fit(name: str) -> None:
     data = examples(400, weighted=True)
     whole: Calibrator = make(name).fit(*data)
-    pieces = make(name)._fit_partition(Pieces(*data, 90))
+    pieces = make(name).fit_partition(Pieces(*data, 90))
     np.testing.assert_array_equal(
         pieces.predict_proba(data[0]), whole.predict_proba(data[0])
     )
@@ -105,9 +106,9 @@ def test_few_examples_in_pieces_give_the_same_fit(name: str) -> None:
 def test_blocks_without_weight_change_nothing() -> None:
     logits, labels, _ = examples(400, weighted=False)
     weights = np.r_[np.zeros(100), np.ones(300)]
-    found = Hoki()._fit_partition(Pieces(logits, labels, weights, 50))
+    found = Hoki().fit_partition(Pieces(logits, labels, weights, 50))
     assert found.noise_ == select_noise(logits[100:], labels[100:]).noise
     with pytest.raises(ValueError, match="must not be zero everywhere"):
-        Hoki(noise=Gaussian(1.0))._fit_partition(
+        Hoki(noise=Gaussian(1.0)).fit_partition(
             Pieces(logits, labels, np.zeros(400), 50)
         )

@@ -25,6 +25,7 @@ from hokical.calibrators import Examples, make, method_names
 from hokical.rules import as_logits
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples, synthetic_logits
+from tests.fitted import label_scores
 
 N, CLASSES = 4000, 5
 LOGITS, LABELS = synthetic_logits(N, CLASSES, seed=4)
@@ -148,7 +149,7 @@ def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     for kind, given_ in containers(tmp_path):
         cal = make(name, **options)
         found = cal.fit(*given_) if isinstance(given_, tuple) else fit(cal, given_)
-        assert found.kept_.fit_scores.total == N
+        assert label_scores(found).total == N
         proba = found.predict_proba(LOGITS)
         expected = proba if expected is None else expected
         np.testing.assert_array_equal(proba, expected, err_msg=kind)
@@ -206,7 +207,7 @@ def test_rows_outside_the_sample_are_checked_and_counted() -> None:
             work(LOGITS, labels)
     found = make("temps").fit(LOGITS, LABELS)
     right = (LOGITS.argmax(axis=1) == LABELS).mean()
-    counts = found.kept_.fit_scores
+    counts = label_scores(found)
     assert 1.0 - counts.wrong.sum() / counts.total == pytest.approx(right)
 
 

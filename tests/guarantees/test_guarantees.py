@@ -31,6 +31,7 @@ from hokical.guarantees.scores import (
     starting_levels,
 )
 from tests.conftest import repetitions, synthetic_logits
+from tests.fitted import label_scores
 
 TEMPERATURE = 3.0
 RISK, DELTA = 0.1, 0.1
@@ -278,10 +279,10 @@ def log_odds(confidence: np.ndarray) -> np.ndarray:
 
 def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     """The group of neighbouring scores that each row belongs to."""
-    table, scored = cal.kept_.held_out_scores, cal
+    table, scored = cal.predictor_.held_out.label_scores, cal
     if table is None:
         table, scored = (
-            cal.kept_.fit_scores,
+            label_scores(cal),
             make("uncalibrated").fit(logits[:9], np.arange(9) % 4),
         )
     level = score_levels(log_odds(scored.predict_confidence(logits)))
@@ -486,22 +487,28 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     )
     first.certify(1.01 * logits, labels)
     merged = first.merge(second)
-    assert same_table(merged.kept_.fit_scores, whole.kept_.fit_scores)
-    assert merged.kept_.held_out_scores is None
-    first.partial_fit(logits[400:], labels[400:])
-    assert same_table(first.kept_.fit_scores, whole.kept_.fit_scores)
-    assert first.kept_.held_out_scores is None
     assert same_table(
-        pickle.loads(pickle.dumps(whole)).kept_.fit_scores,
-        whole.kept_.fit_scores,
+        label_scores(merged),
+        label_scores(whole),
+    )
+    assert merged.predictor_.held_out is None
+    first.partial_fit(logits[400:], labels[400:])
+    assert same_table(
+        label_scores(first),
+        label_scores(whole),
+    )
+    assert first.predictor_.held_out is None
+    assert same_table(
+        label_scores(pickle.loads(pickle.dumps(whole))),
+        label_scores(whole),
     )
     assert (
-        first.certify(1.01 * logits, labels).fit(logits, labels).kept_.held_out_scores
+        first.certify(1.01 * logits, labels).fit(logits, labels).predictor_.held_out
         is None
     )
     halves = new().fit(logits, labels, np.full(900, 0.5))
-    assert first.merge(halves).kept_.fit_scores is None
-    assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
+    assert label_scores(first.merge(halves)) is None
+    assert label_scores(first.partial_fit(logits, labels, np.full(900, 0.5))) is None
 
 
 def test_unequal_weights_of_a_fit_guarantee_nothing() -> None:
@@ -515,7 +522,7 @@ def test_unequal_weights_of_a_fit_guarantee_nothing() -> None:
         assert "on 300 examples" in sets.guarantee
     some = make("temps").fit(logits, labels, np.arange(300) % 2 * 5.0)
     half = make("temps").fit(logits[1::2], labels[1::2])
-    assert same_table(some.kept_.fit_scores, half.kept_.fit_scores)
+    assert same_table(label_scores(some), label_scores(half))
     for weights in (1.0 + np.arange(300) % 3, np.where(labels == 0, 4.0, 0.25)):
         cal = make("temps").fit(logits, labels, weights)
         with pytest.raises(
@@ -552,7 +559,7 @@ def test_bad_arguments_are_named() -> None:
 
 def test_broken_tables_are_refused() -> None:
     logits, labels = synthetic_logits(200, 4, seed=6)
-    fit = make("temps").fit(logits, labels).kept_.fit_scores.to_stored()
+    fit = label_scores(make("temps").fit(logits, labels)).to_stored()
     for broken in (
         fit | {"wrong": fit["count"] + 1},
         fit | {"level": fit["level"] + LEVELS},

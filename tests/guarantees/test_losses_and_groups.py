@@ -13,7 +13,7 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
-from hokical.guarantees.sets import CertifiedSets, Conformity, SetOptions
+from hokical.guarantees.sets import Conformity, SetOptions, prove_sets
 from tests.conftest import peak_memory
 from tests.guarantees.test_sets import world
 
@@ -330,7 +330,7 @@ def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None
         known = Conformity(
             labels[rows], -scores[rows], np.zeros(n), np.ones(n, np.int64)
         )
-        found = CertifiedSets(known, asked, "held-out", 40).thresholds.values
+        found = prove_sets(known, asked, "held-out", 40).thresholds.values
         reached.append((scores <= found[labels]).mean())
     assert 0.9 - 2.0 * np.std(reached) / 300**0.5 <= np.mean(reached) <= 0.95
 
@@ -472,7 +472,7 @@ def test_rows_of_the_fit_are_recognised_after_a_shift(change: Any) -> None:
     with pytest.raises(ValueError, match="not used in `fit`"):
         cal.certify(change(logits), labels)
     cal.certify(change(logits), labels, reused="ignore")
-    assert cal.kept_.held_out_scores is not None
+    assert cal.predictor_.held_out.label_scores is not None
     with pytest.raises(ValueError, match="`reused` must be one of"):
         cal.certify(logits, labels, reused="maybe")
 
@@ -576,7 +576,7 @@ def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     ]
     whole, streamed = copy(cal), copy(cal)
     whole.certify(logits[:3000], world(20_000, classes, seed=3)[1][:3000])
-    streamed._certify_parts(parts)
+    streamed.certify_parts(parts)
     np.testing.assert_array_equal(
         *(each.predict_interval(logits, label=0) for each in (whole, streamed))
     )

@@ -4,6 +4,7 @@ every method.
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ from hokical import ConfidenceCalibrator, MultilabelCalibrator, auto, make
 from hokical._core.groups import GroupNames
 from hokical.calibrators import with_sets
 from hokical.guarantees import control
-from hokical.guarantees.scores import ScoreTable, _prove, score_levels
+from hokical.guarantees.scores import (
+    AbstentionOptions,
+    ScoreTable,
+    prove_abstention,
+    score_levels,
+)
 
 #: How far apart groups are: not at all, little, much.
 SPREADS = (0.0, 0.3, 1.0)
@@ -85,7 +91,8 @@ def test_error_rate_of_a_new_group(
         table = ScoreTable.from_examples(
             level[old], wrong[old], None, (names, group[old])
         )
-        least = _prove(table, risk, 0.1, "held-out", "new group", True)[0][0]
+        options = AbstentionOptions(risk, 0.1, "new group")
+        least = prove_abstention(table, options, "held-out", True).levels[0]
         accepted = new & (level >= least)
         shown = accepted.sum() >= min(control.least_shown(risk), 0.5 * new.sum())
         broken += shown and wrong[accepted].mean() > risk
@@ -190,7 +197,7 @@ def test_every_method_of_a_calibrator(sites: Any, tmp_path: Path) -> None:
     assert (same.accepted == found.accepted).all()
     assert same.guarantee == found.guarantee
     exported = with_sets(again, coverage=0.9, by="new group", delta=0.1)
-    assert exported._output("members", new).sum() == sizes[2] * len(new)
+    assert exported.fitted.predict("members", new).sum() == sizes[2] * len(new)
 
 
 def missed(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarray:
@@ -261,13 +268,11 @@ def test_groups_of_the_fit_are_predicted_like_new_ones(
     cal.certify(logits[1::2], labels[1::2], groups=site[1::2])
     cal.save(tmp_path / "cal.json")
     new = hospitals(500, 1, 2)[0]
-    plain = cal._without_groups()
+    plain = cal.without_groups()
     for one in (cal, hokical.load(tmp_path / "cal.json")):
         found = one.predict_or_abstain(new, risk=0.3, by="new group")
         assert (found.labels == plain.predict(new)).all()
-        alone = plain._with_rule(plain.rule_).certify(
-            logits[1::2], labels[1::2], groups=site[1::2]
-        )
+        alone = copy(plain).certify(logits[1::2], labels[1::2], groups=site[1::2])
         assert (
             found.guarantee
             == alone.predict_or_abstain(new, risk=0.3, by="new group").guarantee
@@ -356,7 +361,7 @@ def test_maps_of_new_patients() -> None:
     assert 0.0 < found.threshold < 1.0
     with pytest.raises(ValueError, match="one entry per item, at least 120; got 45"):
         dense.certify(logits[60:], labels[60:], groups=np.arange(45))
-    with pytest.raises(TypeError, match="may get kind"):
+    with pytest.raises(ValueError, match=r"`by` must be one of \['all', 'new group'\]"):
         dense.predict_set(logits[:2], coverage=0.9, by="group")
 
 

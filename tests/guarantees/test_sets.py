@@ -6,7 +6,6 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy, deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,9 @@ from hokical.guarantees.control import (
     find_thresholds,
 )
 from hokical.guarantees.sets import SetOptions, prove_sets
+from hokical.rules.sets import set_score
 from tests.conftest import max_examples
+from tests.fitted import with_held_out
 
 DRAWS = 10_000
 
@@ -64,11 +65,11 @@ def test_members_and_scores_are_those_of_the_slow_twin(kind, penalty, free) -> N
     logits[:20] = np.round(logits[:20])  # ties
     logits[5, 2] = -np.inf
     cal = make("uncalibrated").fit(logits, labels).certify(logits, labels)
-    proba, noted = cal.predict_proba(logits), cal.kept_.held_out_conformity
+    proba, noted = cal.predict_proba(logits), cal.predictor_.held_out.conformity
     scores = np.array([slow_scores(p, kind, penalty, free) for p in proba])
     truth = scores[np.arange(80), labels]
     np.testing.assert_allclose(
-        noted.scores(kind, penalty, free), truth, rtol=1e-5, atol=1e-6
+        set_score(kind, penalty, free).of(noted.standing), truth, rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(noted.proba, proba[np.arange(80), labels], rtol=1e-5)
     options: dict[str, Any] = (
@@ -365,7 +366,8 @@ def test_files_keep_sets(tmp_path) -> None:
     with_sets(cal, coverage=0.9).save(tmp_path / "sets.json")
     sets = hokical.load(tmp_path / "sets.json")
     np.testing.assert_array_equal(
-        sets._output("members", logits), cal.predict_set(logits, coverage=0.9).members
+        sets.fitted.predict("members", logits),
+        cal.predict_set(logits, coverage=0.9).members,
     )
 
 
@@ -383,14 +385,16 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
                 cal.certify(logits[rows].astype(dtype), labels[rows])
     with pytest.raises(ValueError, match="rows of the fit"):
         cal.certify(*mixed)
-    assert cal.certify(*fresh).kept_.held_out_scores.total == 1000
+    assert cal.certify(*fresh).predictor_.held_out.label_scores.total == 1000
     parts = [(logits[i : i + 100], labels[i : i + 100]) for i in range(0, 3000, 100)]
     streamed = hokical.streams.fit(make("temps"), parts)
     np.testing.assert_array_equal(
-        streamed.kept_.fit_rows.hashes, cal.kept_.fit_rows.hashes
+        streamed.predictor_.fit_record.sketch.hashes,
+        cal.predictor_.fit_record.sketch.hashes,
     )
     np.testing.assert_array_equal(
-        streamed.kept_.fit_conformity.proba, cal.kept_.fit_conformity.proba
+        streamed.predictor_.fit_record.conformity.proba,
+        cal.predictor_.fit_record.conformity.proba,
     )
 
 
@@ -401,7 +405,7 @@ def test_few_rows_of_the_fit_cannot_certify_it() -> None:
         with pytest.raises(ValueError, match="rows of the fit"):
             hokical.auto(logits[:n], labels[:n]).certify(logits[:n], labels[:n])
     same = make("uncalibrated").fit(logits, labels).certify(logits, labels)
-    assert same.kept_.held_out_scores.total == 100
+    assert same.predictor_.held_out.label_scores.total == 100
 
 
 def test_rows_that_come_again_by_themselves_are_fresh() -> None:
@@ -476,11 +480,11 @@ def test_bad_arguments_are_named() -> None:
     ):
         with_sets(cal, coverage=0.9, by="group")
     cal.forget_examples()
-    cal.kept_ = replace(cal.kept_, held_out_conformity=None)
+    cal = with_held_out(cal, conformity=None)
     with pytest.raises(ValueError, match="no examples to go by"):
         cal.predict_set(logits, coverage=0.9)
     with pytest.raises(ValueError, match=r"with_sets\(cal, coverage"):
-        cal._output("members", logits)
+        cal.fitted.predict("members", logits)
 
 
 def test_a_plan_tells_what_to_expect() -> None:
@@ -515,11 +519,13 @@ def test_parts_are_weighed_together() -> None:
     first, last = (logits[:200], labels[:200]), (logits[200:], labels[200:])
     cal = make("temps").fit(*world(200, seed=3))
     for weights, unit in ((np.full(200, 2.0), 2.0), (np.full(200, 0.5), 1.0)):
-        noted = cal._certify_parts([(*first, weights), last]).kept_.held_out_conformity
+        noted = cal.certify_parts(
+            [(*first, weights), last]
+        ).predictor_.held_out.conformity
         assert noted.weights.sum() == weights.sum() + 200.0
         assert noted.unit == unit
     parts = [(*first, np.full(200, 2.0)), (*last, np.full(200, 0.5))]
-    assert cal._certify_parts(parts).kept_.held_out_conformity.unit == 2.0
+    assert cal.certify_parts(parts).predictor_.held_out.conformity.unit == 2.0
 
 
 @pytest.mark.parametrize(
@@ -541,10 +547,10 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
         .fit(*world(200, seed=3))
         .certify(*world(2, seed=4), groups=["a", "b"])
     )
-    noted = cal.kept_.held_out_conformity
+    noted = cal.predictor_.held_out.conformity
     for name, value in wrong.items():
         object.__setattr__(noted, name, value)
-    cal.kept_ = replace(cal.kept_, held_out_conformity=noted)
+    cal = with_held_out(cal, conformity=noted)
     cal.save(tmp_path / "cal.json")
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")
@@ -587,7 +593,7 @@ def test_hidden_classes_are_placed_as_if_they_had_a_column(best: int) -> None:
     logits, labels = world(60, 12, seed=best)
     seen = TopK.from_logits(logits, best)
     cal = make("uncalibrated").fit(logits, labels).certify(seen, labels)
-    noted, proba = cal.kept_.held_out_conformity, cal.predict_proba(seen)
+    noted, proba = cal.predictor_.held_out.conformity, cal.predict_proba(seen)
     shown = np.argsort(-logits, axis=1)[:, :best]
     known = (shown == labels[:, None]).any(axis=1)
     own = proba[np.arange(60), labels]
@@ -623,14 +629,14 @@ def test_what_is_remembered_is_not_stored() -> None:
     for k in range(20):
         cal.predict_set(rows, coverage=0.5 + 0.02 * k)
         cal.predict_or_abstain(rows, risk=0.05 + 0.02 * k)
-    known = cal.kept_.held_out_conformity
-    assert known.__dict__["_remembered"]
+    known = cal.predictor_.held_out.conformity
+    assert known.memo
     assert len(pickle.dumps(cal)) < before + 2000
     for twin in (pickle.loads(pickle.dumps(cal)), deepcopy(cal), copy(cal)):
         expected, found = (each.predict_set(rows, coverage=0.9) for each in (cal, twin))
         np.testing.assert_array_equal(found.members, expected.members)
     for twin in (pickle.loads(pickle.dumps(known)), deepcopy(known)):
-        assert not twin.__dict__["_remembered"]
+        assert not twin.memo
         prove_sets(twin, SetOptions(0.9), "held-out", 6)
-        assert twin.__dict__["_remembered"]
+        assert twin.memo
         assert len(pickle.dumps(twin)) == len(pickle.dumps(known))

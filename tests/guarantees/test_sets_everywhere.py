@@ -12,8 +12,8 @@ import hokical
 from hokical import CalibratedClassifier, Dense, make
 from hokical.calibrators import with_sets
 from hokical.monitoring import CoverageMonitor
-from hokical.rules.base import SetRule
 from hokical.rules.scaling import TemperatureRule
+from hokical.rules.sets import SetRule
 from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
 
@@ -104,11 +104,11 @@ def test_a_stream_certifies_as_an_array_does(cal) -> None:
     certify(twin, [(logits[:90], labels[:90]), (logits[90:], labels[90:])])
     for name in ("proba", "above", "rank", "labels"):
         found, expected = (
-            getattr(each.kept_.held_out_conformity, name) for each in (twin, cal)
+            getattr(each.predictor_.held_out.conformity, name) for each in (twin, cal)
         )
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(ValueError, match="at least one part"):
-        twin._certify_parts([])
+        twin.certify_parts([])
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_item_weights_are_those_of_risk_control() -> None:
     """
     cal = Dense("temps").fit(*_last(dense_world(60, 0)))
     logits, labels = _last(dense_world(25, 9))
-    noted = cal.certify(logits, labels).calibrator_.kept_.held_out_conformity
+    noted = cal.certify(logits, labels).calibrator_.predictor_.held_out.conformity
     assert noted.n == 25 * 30
     threshold = cal.predict_set(logits, coverage=0.85).thresholds[0]
     truth = noted.proba.reshape(25, 30)
@@ -292,12 +292,12 @@ def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
     for first in range(3000, 9000, 500):
         rows = slice(first, first + 500)
         cal.partial_fit(logits[rows], labels[rows])
-    sample = cal.kept_.fit_conformity
+    sample = cal.predictor_.fit_record.conformity
     assert sample.n == 2048
     whole = (
         hokical.Hoki(noise=hokical.stability.Gaussian(scale=1.0))
         .fit(logits, labels)
-        .kept_.fit_conformity
+        .predictor_.fit_record.conformity
     )
     proba = make("uncalibrated").fit(logits, labels).predict_proba(logits)
     truth = proba[np.arange(9000), labels]

@@ -134,7 +134,7 @@ def test_torch_uncertainty_takes_a_quantile_of_n(data: Any) -> None:
     theirs.fit(pairs)
     sets = theirs.conformal(torch.tensor(new)).numpy() > 0
     found = cal.predict_set(new, coverage=0.9)
-    noted = cal.kept_.held_out_conformity
+    noted = cal.predictor_.held_out.conformity
     assert float(theirs.q_hat) == pytest.approx(
         np.quantile(1.0 - noted.proba, 0.9), abs=1e-12
     )

@@ -19,6 +19,7 @@ from hokical.guarantees.scores import is_within
 from hokical.rules import as_logits
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, quiet_fit, synthetic_logits
+from tests.fitted import with_fit_record
 
 
 def fitted(name: str, n: int = 300) -> tuple[Any, np.ndarray]:
@@ -58,12 +59,19 @@ def test_the_support_is_the_same_however_examples_come() -> None:
     assert not whole.predict_support(logits).all()
     chunks = [(logits[:100], labels[:100]), (logits[100:], labels[100:])]
     halves = [Hoki(noise=Gaussian(2.0)).fit(*chunk) for chunk in chunks]
-    everything = make("temps").fit(logits, labels).kept_.support
-    streamed = fit_stream(make("temps"), chunks).kept_.support
+    everything = make("temps").fit(logits, labels).predictor_.fit_record.support
+    streamed = fit_stream(make("temps"), chunks).predictor_.fit_record.support
     added = (
-        Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).kept_.support
+        Hoki(noise=Gaussian(2.0))
+        .fit(*chunks[0])
+        .partial_fit(*chunks[1])
+        .predictor_.fit_record.support
     )
-    for found in (streamed, added, halves[0].merge(halves[1]).kept_.support):
+    for found in (
+        streamed,
+        added,
+        halves[0].merge(halves[1]).predictor_.fit_record.support,
+    ):
         assert_array_equal(found.edges, everything.edges)
 
 
@@ -85,7 +93,7 @@ def test_top_k_rows_and_rows_with_one_possible_class() -> None:
 
 def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
     cal, logits = fitted("temps")
-    cal.kept_ = replace(cal.kept_, support=None)
+    cal = with_fit_record(cal, support=None)
     with pytest.raises(ValueError, match="Fit it again"):
         cal.predict_support(logits)
 
@@ -93,8 +101,8 @@ def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
 @pytest.mark.parametrize("bad", [[2.0, 1.0], [np.nan, 1.0], [1.0, 2.0, 3.0], None])
 def test_ranges_in_a_file_are_checked(bad: Any, tmp_path: Path) -> None:
     cal, _ = fitted("temps")
-    forged = replace(cal.kept_.support, top=np.array(bad))
-    cal.kept_ = replace(cal.kept_, support=forged)
+    forged = replace(cal.predictor_.fit_record.support, top=np.array(bad))
+    cal = with_fit_record(cal, support=forged)
     cal.save(tmp_path / "cal.json")
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")
@@ -141,5 +149,7 @@ def test_the_flag_has_one_meaning_in_every_library() -> None:
     strict = pytest.importorskip("array_api_strict")
     cal, logits = fitted("temps")
     rows = np.concatenate([logits, 5.0 * logits])
-    found = is_within(as_logits(strict.asarray(rows)), cal.kept_.support.edges)
+    found = is_within(
+        as_logits(strict.asarray(rows)), cal.predictor_.fit_record.support.edges
+    )
     assert_array_equal(np.asarray(found), cal.predict_support(rows))

@@ -117,7 +117,10 @@ def test_frames_of_other_libraries(cal: Any) -> None:
     assert predict(frame).column("confidence").to_pylist() == expected
     labelled = frame.assign(label=0)
     assert fit(AutoCalibrator(), labelled).n_classes_ == 3
-    assert certify(make("temps").fit(LOGITS, LABELS), labelled).kept_ is not None
+    assert (
+        certify(make("temps").fit(LOGITS, LABELS), labelled).predictor_.held_out
+        is not None
+    )
 
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])

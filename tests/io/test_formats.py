@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hokical import make
 from hokical.io import DataFileError, read_examples
 from tests.io.samples import LIBRARIES, TEST, VAL, WRITERS, write_npz
 
@@ -134,11 +135,9 @@ def test_missing_library_is_named_with_its_extra(
 
 
 def test_fitted_calibrator_decides_the_number_of_classes(tmp_path: Path) -> None:
-    class Fitted:
-        n_classes_ = 5
-
+    fitted = make("uncalibrated").fit(np.eye(5), range(5))
     with pytest.raises(DataFileError, match="expecting 5"):
-        read_examples(write_npz(tmp_path / "a.npz"), fitted_by=Fitted())
+        read_examples(write_npz(tmp_path / "a.npz"), fitted_by=fitted)
 
 
 @pytest.mark.parametrize("width", [2, 3])

@@ -105,22 +105,14 @@ def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
     assert later.status() == whole.status()
 
 
-def test_monitors_of_0_4_go_on() -> None:
-    """The file was written by 0.4 after 700 rows of this stream."""
+def test_monitors_of_0_5_go_on() -> None:
+    """The file was written by 0.5 after 700 rows of this stream."""
     later = CalibrationMonitor.load(
-        Path(__file__).parent / "golden" / "monitor-0.4.json"
+        Path(__file__).parent / "golden" / "monitor-0.5.json"
     )
     assert later.status() == feed_in([], 120, 700).status()
     later.update(CONFIDENCE[700:], CORRECT[700:], ids=np.arange(700, 1500))
     assert later.status() == feed_in([], 120).status()
-
-
-def test_monitors_of_0_3_say_what_to_do() -> None:
-    path = Path(__file__).parent / "golden" / "monitor-0.3.json"
-    with pytest.raises(
-        CalibratorFileError, match=r"monitors of hokical 0\.3.*Make a new monitor"
-    ):
-        CalibrationMonitor.load(path)
 
 
 def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class BinaryTemperature(TemperatureScaling.method.rule):  # type: ignore[misc]
 class OnlyBinary(TemperatureScaling):
     """A method of one's own, for two classes."""
 
-    method = MethodInfo(BinaryTemperature, "Two-class scaling")
+    method = MethodInfo(BinaryTemperature, "Two-class scaling", binary_only=True)
 
 
 def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:

@@ -20,7 +20,6 @@ from hokical.rules.hoki import Curve, HokiRule
 from hokical.rules.scaling import (
     AdaptiveRule,
     AutoRule,
-    Average,
     EnsembleRule,
     RowCorrection,
     StructuredRule,
@@ -127,14 +126,6 @@ def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
     return AdaptiveRule(_scale(rng), make_correction(rng))
 
 
-def make_average(rng: Generator, n_classes: int) -> Average:
-    weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
-    weights = (
-        weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
-    )
-    return Average(weights, _structured(rng, n_classes))
-
-
 def make_class_scaling(rng: Generator, n_classes: int) -> StructuredRule:
     """Structured scaling as the default has it of many classes."""
     scale, bias, none = (
@@ -162,7 +153,7 @@ def _auto(rng: Generator, n_classes: int) -> rules.Rule:
 
 def _averaged(rng: Generator, n_classes: int) -> rules.Rule:
     correction = make_correction(rng) if rng.random() < 0.6 else None
-    return AutoRule(make_average(rng, n_classes), correction, bool(rng.random() < 0.5))
+    return AutoRule(_structured(rng, n_classes), correction, bool(rng.random() < 0.5))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
 from hokical.rules import Rule, as_logits
-from hokical.rules.base import SetRule, predict_blocks
+from hokical.rules.base import predict_blocks
+from hokical.rules.sets import SetRule
 from tests.conftest import max_examples, write_encoded
 from tests.rules.making import (
     NAMES,

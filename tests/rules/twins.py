@@ -22,7 +22,6 @@ from hokical.rules.hoki import HokiRule
 from hokical.rules.scaling import (
     AdaptiveRule,
     AutoRule,
-    Average,
     EnsembleRule,
     RowCorrection,
     StructuredRule,
@@ -153,13 +152,6 @@ def _(rule: StructuredRule, row: Row) -> Row:
 
 @proba_of.register
 def _(rule: AutoRule, row: Row) -> Row:
-    if isinstance(rule.base, Average):
-        proba = base_proba(rule.base, row)
-        if rule.correction is None:
-            return proba
-        with np.errstate(divide="ignore"):
-            logs = np.where(row > -np.inf, np.log(np.maximum(proba, 1e-300)), -np.inf)
-        return corrected(logs, *scale_and_shift(rule.correction, logs))
     scores = np.where(row > -np.inf, structured_scores(rule.base, row), -np.inf)
     if rule.correction is None:
         return mixed(scores, row, rule.base.even)
@@ -174,20 +166,6 @@ def _(rule: AdaptiveRule, row: Row) -> Row:
     others = np.delete(logs, logs.argmax())
     shift = max(shift, 1e-6 - scale * (logs.max() - others.max()))
     return corrected(logs, scale, shift)
-
-
-def base_proba(base: Average, row: Row) -> Row:
-    """Before the row correction."""
-    possible, structured = row > -np.inf, base.structured
-    logs = np.full(row.size, -np.inf)
-    logs[possible] = np.log(softmax(row[possible]) + structured.floor)
-    parts = [
-        softmax(row),
-        softmax(logs / structured.temperature),
-        proba_of(structured, row),
-    ]
-    average = base.weights @ np.stack(parts)
-    return average / average.sum()
 
 
 def scale_and_shift(correction: RowCorrection, logs: Row) -> tuple[float, float]:

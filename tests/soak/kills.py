@@ -12,6 +12,7 @@ import numpy as np
 
 from hokical import CalibrationMonitor, CalibratorFileError, load
 from hokical.calibrators import make
+from tests.fitted import fingerprint
 from tests.soak import victims
 
 Generator = np.random.Generator
@@ -49,12 +50,14 @@ def _leftovers(folder: Path) -> list[str]:
 
 def killed_saves(rng: Generator, folder: Path) -> str:
     known = {
-        load(victims.GOLDEN / f"{name}.json")._stamp() for name in ("temps", "hoki")
+        fingerprint(load(victims.GOLDEN / f"{name}.json")) for name in ("temps", "hoki")
     }
     _kill_after(rng, 0.4, victims.save, folder)
     there = (folder / "c.json").exists()
     if there:
-        assert load(folder / "c.json")._stamp() in known, "a file of neither calibrator"
+        assert fingerprint(load(folder / "c.json")) in known, (
+            "a file of neither calibrator"
+        )
     assert len(_leftovers(folder)) <= 1, (
         "more than the file that was being written is left"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from hokical import Gaussian, Hoki, Uniform, load, threads
 from hokical.calibrators import make, method_names
 from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
+from tests.fitted import label_scores, with_fit_record
 from tests.same_fits import assert_same_fit
 
 STREAMED = [("temps", {}), ("vecs", {}), ("ets", {})]
@@ -43,7 +43,8 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
         streamed = quiet_fit(Hoki(**options), open_source(*examples, chunk_rows=size))
         assert_same_fit(whole, streamed)
         assert_array_equal(
-            whole.kept_.fit_scores.count, streamed.kept_.fit_scores.count
+            label_scores(whole).count,
+            label_scores(streamed).count,
         )
 
 
@@ -139,11 +140,19 @@ def test_partial_fit_adds_a_stream(examples) -> None:
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1000], labels[:1000])
     partial_fit(cal, open_source(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    assert cal.kept_.fit_conformity.n == whole.kept_.fit_conformity.n == 2048
-    for each in (cal, whole):  # samples for sets, of other rows
-        each.kept_ = replace(each.kept_, fit_conformity=None)
-    assert_same_fit(whole, cal)
-    assert_array_equal(whole.kept_.fit_scores.count, cal.kept_.fit_scores.count)
+    assert (
+        cal.predictor_.fit_record.conformity.n
+        == whole.predictor_.fit_record.conformity.n
+        == 2048
+    )
+    # The samples for sets are of other rows.
+    assert_same_fit(
+        with_fit_record(whole, conformity=None), with_fit_record(cal, conformity=None)
+    )
+    assert_array_equal(
+        label_scores(whole).count,
+        label_scores(cal).count,
+    )
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):
         partial_fit(cal, open_source(np.zeros((4, 3)), np.zeros(4, int)))
 
@@ -155,8 +164,9 @@ def test_the_first_partial_fit_is_a_fit() -> None:
     one, two = Hoki(noise=Gaussian(4.0)), Hoki(noise=Gaussian(4.0))
     assert partial_fit(one, open_source(table[:200], "label")) is one
     fit(two, open_source(table[:200], "label"))
-    for name in ("_columns", "class_names", "metadata_"):
+    for name in ("schema_", "class_names", "metadata_"):
         assert getattr(one, name) == getattr(two, name) != ()
+    assert one.schema_.columns != ()
     partial_fit(one, open_source(table[200:], "label", fitted_by=one))
     assert one.table_.total == 300
 

@@ -12,6 +12,7 @@ import hokical
 from hokical import AutoCalibrator
 from hokical.streams import certify, fit, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
+from tests.fitted import fingerprint
 
 LOGITS, LABELS, SITE = world(1500, 0)
 
@@ -35,8 +36,8 @@ def in_memory() -> AutoCalibrator:
 def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
     for source in (chunks, chunks(), open_source(LOGITS, LABELS)):
         found = fit(AutoCalibrator(), source, groups={"site": SITE})
-        assert (found._stamp(), found.reason_) == (
-            in_memory._stamp(),
+        assert (fingerprint(found), found.reason_) == (
+            fingerprint(in_memory),
             in_memory.reason_,
         )
     dask = pytest.importorskip("dask.array")
@@ -45,7 +46,10 @@ def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
     found = AutoCalibrator().fit(
         lazy, dask.from_array(LABELS, chunks=300), groups=groups
     )
-    assert (found._stamp(), found.reason_) == (in_memory._stamp(), in_memory.reason_)
+    assert (fingerprint(found), found.reason_) == (
+        fingerprint(in_memory),
+        in_memory.reason_,
+    )
     by_block = dask.blockwise(
         lambda x, g: found.predict_proba(x, groups={"site": g}),
         *("ik", lazy, "ik", dask.from_array(SITE, chunks=400), "i"),
@@ -60,7 +64,9 @@ def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
 def test_rows_of_weight_0_are_not_looked_at() -> None:
     weights = (SITE != "e").astype(float)
     found = fit(AutoCalibrator(), open_source(LOGITS, LABELS, weights), groups=SITE)
-    assert found._stamp() == hokical.auto(LOGITS, LABELS, weights, groups=SITE)._stamp()
+    assert fingerprint(found) == fingerprint(
+        hokical.auto(LOGITS, LABELS, weights, groups=SITE)
+    )
     assert found.rule_.needed_groups.levels == (("a", "b", "c", "d"),)
 
 
@@ -117,13 +123,12 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     val = tmp_path / "val"
     found = fit(AutoCalibrator(), open_source(val), groups=("site", "odd"))
     given = {"site": SITE[:1200], "odd": np.arange(1200) % 2}
-    assert (
-        found._stamp()
-        == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given)._stamp()
+    assert fingerprint(found) == fingerprint(
+        hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given)
     )
     assert found.groups_ == ["site"]
     listed = fit(AutoCalibrator(), open_source(val), groups=["site", "odd"])
-    assert listed._stamp() == found._stamp()
+    assert fingerprint(listed) == fingerprint(found)
     expected = found.predict_confidence(LOGITS[:1200], groups=given)
     assert np.allclose(np.concatenate([*predict(found, val, groups="site")]), expected)
     assert predict_to(found, val, tmp_path / "out.npy", groups=["site"]) == 1200

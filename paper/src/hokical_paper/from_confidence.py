@@ -138,6 +138,7 @@ class HokiFromConfidence(Hoki):
         Hoki.method.reference,
         Hoki.method.cost,
         fits_floor=False,  # it looks at whether the label was right
+        accepts_top_k=True,
     )
 
     rule_: SteppedRule

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from hokical import Hoki
 from hokical.calibrators.hoki import survival_rates
-from hokical.rules import as_logits
 from hokical_paper.core import as_labels, as_weights, bin_index, sum_by, to_host
 from hokical_paper.types import FloatArray
 
@@ -57,7 +56,7 @@ def sufficiency_gap(
     >>> round(sufficiency_gap(hoki, logits, labels).calibration_error, 6)
     0.0
     """
-    rows = as_logits(logits, fitted_by=hoki)  # whose answers are of double precision
+    rows = hoki.schema_.read(logits)  # whose answers are of double precision
     truth = as_labels(labels, rows.n_rows, rows.n_classes)
     return measure_sufficiency(
         to_host(hoki.predict_confidence(rows)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from tests.calibrators.test_golden import CLOSE
 from tests.calibrators.test_golden import rows as few_rows
+from tests.fitted import fingerprint
 
 from hokical import CalibratorFileError, load
 from hokical._core import storage
@@ -69,7 +70,7 @@ def test_predictions_of_old_files_stay_the_same(name: str) -> None:
         for what in ("confidence", "proba"):
             found = getattr(calibrator, f"predict_{what}")(few_rows())
             np.testing.assert_allclose(found, stored[what], **CLOSE)
-    assert calibrator._stamp() == calibrator._stamp()
+    assert fingerprint(calibrator) == fingerprint(calibrator)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,9 +4,6 @@ exported.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,16 +13,13 @@ from tests.libraries import NAMES, answers, get_library
 from tests.references import gaussian_distribution
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
-import hokical
 from hokical.rules import as_logits
-from hokical.rules.base import Output, predict_blocks
-from hokical.rules.scaling import AutoRule, Average
-from hokical_paper.profile import ProfiledAverageRule, ProfileRule, StabilityProfile
+from hokical.rules.base import Output
+from hokical_paper.profile import ProfileRule, StabilityProfile
 from hokical_paper.profile.novelty import Novelty
 
 Row = np.ndarray
 ANSWERS: tuple[Output, ...] = ("labels", "confidence", "proba")
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def make_profile(seed: int) -> ProfileRule:
@@ -44,13 +38,6 @@ def make_profile(seed: int) -> ProfileRule:
         limits,
         familiar,
     )
-
-
-def old_default() -> ProfiledAverageRule:
-    """The default of a file of 0.3, for 40 classes."""
-    rule = hokical.load(GOLDEN / "auto_profile.json").rule_
-    assert isinstance(rule, ProfiledAverageRule)
-    return rule
 
 
 def features_by_hand(rule: ProfileRule, row: Row) -> Row:
@@ -97,14 +84,6 @@ def test_features_confidence_and_probabilities(seed: int, n_classes: int) -> Non
         np.testing.assert_allclose(proba[i], shared, atol=1e-2)
 
 
-def test_half_of_the_profile_is_added_to_the_average() -> None:
-    rule, rows = old_default(), synthetic_logits(20, 40, seed=1)[0]
-    average = predict_blocks(rule.average, "proba", as_logits(rows))
-    profile = predict_blocks(rule.profile, "proba", as_logits(np.log(average)))
-    _, _, proba = answers(rule, rows)
-    np.testing.assert_allclose(proba, 0.5 * (average + profile), atol=1e-12)
-
-
 @given(seed=seeds, n_classes=class_counts)
 def test_rows_by_themselves(seed: int, n_classes: int) -> None:
     rule, rows = make_profile(seed), make_rows(seed, n_classes, 70)
@@ -122,15 +101,13 @@ def test_rows_by_themselves(seed: int, n_classes: int) -> None:
 @pytest.mark.parametrize("library", NAMES)
 def test_every_library_answers_alike(library: str) -> None:
     kind = get_library(library)
-    for rule, rows in (
-        (make_profile(3), make_rows(3, 6)),
-        (old_default(), make_rows(4, 40)),
-    ):
-        expected = answers(rule, rows)
-        with kind.scope(), np.errstate(all="ignore"):
-            found = answers(rule, kind.make(rows))
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-8)
+    rule = make_profile(3)
+    rows = make_rows(3, 6)
+    expected = answers(rule, rows)
+    with kind.scope(), np.errstate(all="ignore"):
+        answered = answers(rule, kind.make(rows))
+    for array, reference in zip(answered, expected, strict=True):
+        np.testing.assert_allclose(array, reference, rtol=0.0, atol=1e-8)
 
 
 def test_modules_and_gradients() -> None:
@@ -144,24 +121,16 @@ def test_modules_and_gradients() -> None:
     np.testing.assert_allclose(module(rows).confidence, expected, atol=1e-9)
     confident = lambda z: module(z).confidence  # noqa: E731
     assert torch.autograd.gradcheck(confident, (rows.requires_grad_(),), atol=1e-7)
-    rows = synthetic_logits(4, 40, seed=9)[0]
-    old = hokical.load(GOLDEN / "auto_profile.json")
-    found = as_module(old).proba(torch.tensor(rows)).numpy()
-    np.testing.assert_allclose(found, old.predict_proba(rows), atol=1e-9)
 
 
 @pytest.mark.sample(0)
-@pytest.mark.parametrize("n_classes", [5, 40])
-def test_onnx(n_classes: int) -> None:
+def test_onnx() -> None:
     pytest.importorskip("ndonnx")
     runtime = pytest.importorskip("onnxruntime")
     from hokical.integrations.onnx import export
 
-    if n_classes == 5:
-        cal = StabilityProfile().fit(*synthetic_logits(800, 5, seed=0))
-    else:
-        cal = hokical.load(GOLDEN / "auto_profile.json")
-    rows = synthetic_logits(30, n_classes, seed=9)[0].astype(np.float32)
+    cal = StabilityProfile().fit(*synthetic_logits(800, 5, seed=0))
+    rows = synthetic_logits(30, 5, seed=9)[0].astype(np.float32)
     session = runtime.InferenceSession(export(cal).SerializeToString())
     (confidence,) = session.run(["confidence"], {"logits": rows})
     np.testing.assert_allclose(confidence, cal.predict_confidence(rows), atol=1e-6)
@@ -174,21 +143,3 @@ def test_onnx(n_classes: int) -> None:
 def test_numbers_that_no_fit_makes_are_refused(numbers: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must"):
         make_profile(5).with_numbers(numbers).__post_init__()
-
-
-def test_an_old_record_needs_a_profile_or_none() -> None:
-    rule = old_default()
-    base = rule.average.base
-    stored = {
-        "weights": base.weights,
-        "structured": base.structured,
-        "keep_labels": True,
-    }
-    assert isinstance(AutoRule.from_stored(stored | {"profile": None}).base, Average)
-    assert isinstance(AutoRule.from_stored(dict(stored)).base, Average)
-    with pytest.raises(
-        ValueError, match="`profile` must be a ProfileRule or None; got 3"
-    ):
-        AutoRule.from_stored(stored | {"profile": 3})
-    with pytest.raises(ValueError, match="`average` must be an AutoRule"):
-        replace(rule, average=rule.profile)

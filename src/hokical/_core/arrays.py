@@ -67,10 +67,8 @@ class Lazy(Protocol):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
         """Examples in blocks, a `Partition`."""
 
-    def predict(
-        self, calibrator: Any, what: str, array: Array, **options: Any
-    ) -> Array:
-        """A prediction, computed when asked for."""
+    def map_rows(self, work: Callable[[Array], Array], array: Array) -> Array:
+        """What `work` makes of blocks of rows, computed when asked for."""
 
     def reduce_rows(self, make: Callable[..., Any], combine: Any, arrays: Any) -> Any:
         """What `make` finds in each block of the arrays, combined."""

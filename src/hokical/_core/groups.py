@@ -3,15 +3,16 @@ column.
 
 A column of numbers with more than `MANY` different values is cut at its quantiles; text
 never is, nor are whole numbers that come alone and without a name: they are ids.
-Calibrators that learned from groups get codes beside logits (`with_groups`); guarantees
-by group go by the values themselves (`GroupNames`), matched by name and meaning.
+Calibrators that learned from groups get codes beside logits (`InputSchema.read`);
+guarantees by group go by the values themselves (`GroupNames`), matched by name and
+meaning.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -19,8 +20,7 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import AnyArray, Array, IntArray
-from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import check_length, to_numpy
+from hokical._core.reading import Rows, as_weights, check_length, to_numpy
 from hokical._core.runtime import warn_user
 from hokical._core.storage import storable
 
@@ -328,26 +328,12 @@ def _is_number(name: Any) -> bool:
     return isinstance(name, (int, float)) and not isinstance(name, bool)
 
 
-def with_groups(
-    logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None
-) -> Any:
-    """Logits with the codes of their rows' groups; a warning counts those that are
-    not known.
-    """
-    if arrays.lazy_arrays(logits) is not None:
-        raise TypeError(
-            "`logits` must be in memory where there are `groups`; got a Dask array. "
-            "Compute it, or call the calibrator on each block: "
-            "`dask.array.blockwise(lambda x, g: cal.predict_proba(x, groups=g), 'ik', "
-            "logits, 'ik', groups, 'i', dtype=float)`."
-        )
-    with arrays.float64_scope(logits):
-        data = as_logits(logits, fitted_by=fitted_by)
-        if type(data) is not Logits:
-            return data  # refused for what it is
-        codes = coding.codes(groups, data.n_rows)
-    tell_unknown(codes, coding)
-    return replace(data, codes=codes)
+def check_rows_of(rows: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
+    """Rows with checked scores and labels, and one weight and group for each."""
+    weights = as_weights(rows.weights, n_rows)
+    if rows.groups is not None:
+        read_columns(rows.groups, n_rows)
+    return rows._replace(scores=scores, labels=labels, weights=weights)
 
 
 def code_groups(

@@ -34,7 +34,6 @@ from hokical._core.checks import check_count
 from hokical._core.reading import (
     first_true,
     one_per_row,
-    order_columns,
     refuse,
     to_numpy,
 )
@@ -121,6 +120,11 @@ class Logits:
     @property
     def is_traced(self) -> bool:
         return self.backend.is_traced(self.values)
+
+    @property
+    def like(self) -> Any:
+        """What they were read from: results are arrays of its library."""
+        return self
 
     @property
     def labels(self) -> Array:
@@ -281,62 +285,56 @@ class Logits:
 
 
 def as_logits(
-    logits: Any, *, name: str = "logits", fitted_by: Any = None, late: bool = False
+    logits: Any,
+    *,
+    name: str = "logits",
+    n_classes: int | None = None,
+    owner: str = "",
+    late: bool = False,
 ) -> Logits:
-    """Check logits (n, classes) and return them with their row maxima.
+    """Checked logits (n, classes), with their row maxima.
 
     They are an array of any library that follows the array API standard (NumPy in any
     order, memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or
     `__dlpack__`, and stay on their device; or a `TopK`. -inf marks a masked class.
-    Errors call them `name`; columns must match the `n_classes_` of the calibrator
-    `fitted_by`, and those of a frame are put in its order. With `late`, the caller
-    calls `check_rows` when the work on them is under way.
+    Errors call them `name`. With `n_classes` they must have that many columns, which
+    `owner` was fitted on. With `late`, the caller calls `check_rows` when the work on
+    them is under way.
 
     >>> checked = as_logits([[2.0, 1.0, -float("inf")]])
     >>> checked.n_classes, checked.possible.tolist()
     (3, [[True, True, False]])
     """
-    given = logits if isinstance(logits, Logits) else None
-    plain = given is not None or (
-        type(logits) is np.ndarray and logits.dtype.names is None
-    )
-    if fitted_by is not None and not plain:
-        known, names = (
-            getattr(fitted_by, own, ()) for own in ("_columns", "class_names")
-        )
-        logits = order_columns(logits, name, known or names, strict=bool(known))
-        logits = getattr(fitted_by, "_convert_frame", lambda frame: frame)(logits)
+    if isinstance(logits, Logits):
+        _check_width((logits.n_rows, logits.n_classes), name, n_classes, owner)
+        if isinstance(logits, TopK) and not logits.hidden.any():
+            return logits.fill()
+        return logits
     with arrays.float64_scope(logits):
-        values, backend = (
-            (logits, NUMPY) if given is not None else as_float_matrix(logits, name)
-        )
-        shape = (
-            tuple(values.shape) if given is None else (given.n_rows, given.n_classes)
-        )
-        if fitted_by is not None and shape[1] != fitted_by.n_classes_:
-            kind = type(fitted_by).__name__
-            known = fitted_by.n_classes_
-            raise ValueError(
-                f"`{name}` must have one column per class, in the order used in `fit`: "
-                f"X has {shape[1]} features, but {kind} is expecting {known} features "
-                "as input."
-            )
-        if shape[1] < 2:
-            raise ValueError(
-                f"`{name}` must have at least two columns, one per class: found array "
-                f"with {shape[1]} feature(s) (shape={shape}) while a minimum of 2 is "
-                "required. For binary scores use `from_binary_scores`."
-            )
-        if given is not None:
-            return (
-                given.fill()
-                if isinstance(given, TopK) and not given.hidden.any()
-                else given
-            )
+        values, backend = as_float_matrix(logits, name)
+        _check_width(tuple(values.shape), name, n_classes, owner)
         data = Logits(values, row_maxima(values, backend), backend)
         if data.is_numpy or not (late and backend.queues_work(values)):
             check_rows(data, name)
     return data
+
+
+def _check_width(
+    shape: tuple[int, ...], name: str, n_classes: int | None, owner: str
+) -> None:
+    """Raise unless there are columns of the fit's classes, or of at least two."""
+    if n_classes is not None and shape[1] != n_classes:
+        raise ValueError(
+            f"`{name}` must have one column per class, in the order used in `fit`: X "
+            f"has {shape[1]} features, but {owner} is expecting {n_classes} features "
+            "as input."
+        )
+    if shape[1] < 2:
+        raise ValueError(
+            f"`{name}` must have at least two columns, one per class: found array with "
+            f"{shape[1]} feature(s) (shape={shape}) while a minimum of 2 is required. "
+            "For binary scores use `from_binary_scores`."
+        )
 
 
 def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:

@@ -281,6 +281,11 @@ def _given_names(data: Any) -> tuple[str | int, ...]:
     )
 
 
+def is_named_probability(column: str) -> bool:
+    """Whether the name of a column says that it holds probabilities of a class."""
+    return column.lower().startswith("prob") and class_of_column(column) != column
+
+
 def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
     """The place of each known name among one's own; None if they are other names.
 

@@ -20,6 +20,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from hokical._core import _legacy
 from hokical._core.arrays import AnyArray
 from hokical._core.checks import Checked
 
@@ -83,7 +84,7 @@ def lock_file(path: StrPath) -> Iterator[None]:
 
 
 FORMAT = "hokical-calibrator"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 #: Arrays up to this many elements are written as readable lists.
 _READABLE_SIZE = 20_000
@@ -179,7 +180,7 @@ def read_document(
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibratorFileError(f"{path} is not a hokical {kind} file.")
     version = document.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, _legacy.FORMAT_BEFORE):
         raise CalibratorFileError(
             f"{path} has format version {version!r}; this hokical reads version "
             f"{FORMAT_VERSION}. Fit and save it again, or install the version of "
@@ -201,6 +202,8 @@ def read_document(
         rule = f"{path} must hold: {kind}; it holds: {found}"
         raise CalibratorFileError(f"{rule}. Read it with `{loader}(path)`.")
     try:
+        if version == _legacy.FORMAT_BEFORE:
+            document = _legacy.upgrade(document)
         return dict(_decode(document, find))
     except _UNUSABLE as error:
         raise CalibratorFileError(
@@ -227,7 +230,11 @@ def _encode(value: Any) -> Any:
         if hasattr(value, "to_stored"):
             own = value.to_stored()
         else:
-            own = {field.name: getattr(value, field.name) for field in fields(value)}
+            own = {
+                entry.name: getattr(value, entry.name)
+                for entry in fields(value)
+                if entry.init
+            }
         return {"$record": _names[type(value)], **_encode(own)}
     if isinstance(value, _Packed):
         return dict(value)

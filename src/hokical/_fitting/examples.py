@@ -30,8 +30,10 @@ from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
-from hokical.guarantees import calibration_data
-from hokical.guarantees.calibration_data import CalibrationData, ClassScores, row_draws
+from hokical._core.schema import tell_scores
+from hokical.guarantees.class_scores import ClassScores, shift_features
+from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
+from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
 from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
 from hokical.rules.base import Rule, UncalibratedRule
@@ -216,7 +218,9 @@ def has_zeros(logits: Logits) -> bool:
 _FIRST_ROWS = 16
 
 
-def probability_scale(logits: Logits, top: FloatArray) -> float:
+def probability_scale(
+    logits: Logits, top: FloatArray, slack: float = SUM_SLACK
+) -> float:
     """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like
     percentages; else 0.
 
@@ -229,7 +233,7 @@ def probability_scale(logits: Logits, top: FloatArray) -> float:
     def work(block: Logits) -> Array:
         xp = block.xp
         values = block.xp.astype(block.values, block.xp.float64)
-        near = xp.abs(xp.sum(values, axis=1) - scale) <= SUM_SLACK * scale
+        near = xp.abs(xp.sum(values, axis=1) - scale) <= slack * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
     for rows in (
@@ -381,8 +385,8 @@ class ExampleStats:
     """How many examples count, for how many the classifier is wrong, and what the rows
     are like.
 
-    `kept` stays with the calibrator; the classifier's scores are counted if all weights
-    are equal. `found` is what else a pass over the rows was for.
+    `record` stays with the calibrator; the classifier's scores are counted if all
+    weights are equal. `found` is what else a pass over the rows was for.
     """
 
     n_examples: int
@@ -390,19 +394,23 @@ class ExampleStats:
     has_zeros: bool  # probabilities of 0
     probability_scale: float
     n_second: int  # examples of class 1
-    kept: CalibrationData
+    log_probabilities: bool  # whether the exponentials of each row sum to 1
+    record: FitRecord
     found: Any = None
 
     def __add__(self, other: Self) -> Self:
         """Of both lots of examples; rows without a weight leave no trace."""
-        kept = self.kept if self.n_examples else other.kept
+        record = self.record if self.n_examples else other.record
+        if self.n_examples and other.n_examples:
+            record = self.record + other.record
         return type(self)(
             self.n_examples + other.n_examples,
             self.n_wrong + other.n_wrong,
             self.has_zeros or other.has_zeros,
             min(self.probability_scale, other.probability_scale),
             self.n_second + other.n_second,
-            self.kept + other.kept if self.n_examples and other.n_examples else kept,
+            self.log_probabilities and other.log_probabilities,
+            record,
             None if self.found is None else self.found + other.found,
         )
 
@@ -436,46 +444,58 @@ def _stats_of(block: Examples) -> ExampleStats:
     counting = block.counting
     top = block.logits.to_host(block.logits.top)
     n_examples = int(counting.sum())
-    kept = CalibrationData()
-    if n_examples:
-        hashes = calibration_data.row_hashes(block.logits)
-        scores = None
-        sample = None
-        log_odds, cells = calibration_data.shift_features(block.logits)
-        # Of weights whose scale would change a guarantee, nothing is counted.
-        alike = np.ptp(block.counts[counting]) == 0.0
-        if alike:
-            level = conservative_levels([log_odds], ~block.correct, top)
-            scores = ScoreTable.from_examples(
-                level, ~block.correct, counting.astype(np.float64)
-            )
-        known = (
-            not isinstance(block.logits, TopK)
-            or block.n_classes <= _MOST_COUNTED_CLASSES
-        )
-        if known and alike:
-            key = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
-            size = min(calibration_data.SAMPLE_SIZE, key.size)
-            rows = np.argpartition(key, size - 1)[:size]
-            rows = rows[np.argsort(key[rows])][:n_examples]
-            some = [block.logits.take(rows)]
-            truth = block.labels[rows]
-            found = Conformity.from_rows(UncalibratedRule(), some, truth)
-            sample = replace(
-                found, run=None, key=key[rows]
-            )  # ordered sets ask for `certify`
-        given = (cells, block.labels, block.correct, block.counts)
-        kept = CalibrationData(
-            fit_scores=scores,
-            support=Support.from_rows(log_odds[counting], top[counting]),
-            fit_conformity=sample,
-            fit_rows=calibration_data.RowSketch.from_hashes(hashes[counting]),
-            class_scores=ClassScores.from_rows(*given, block.n_classes),
-        )
+    record = _record_of(block, top) if n_examples else FitRecord()
     kinds = (~block.correct, block.labels == 1)
     n_wrong, n_second = (int((counting & rows).sum()) for rows in kinds)
     looks = has_zeros(block.logits), probability_scale(block.logits, top)
-    return ExampleStats(n_examples, n_wrong, *looks, n_second, kept)
+    log_probabilities = tell_scores(block.logits) == "log-probabilities"
+    return ExampleStats(
+        n_examples, n_wrong, *looks, n_second, log_probabilities, record
+    )
+
+
+def _record_of(block: Examples, top: FloatArray) -> FitRecord:
+    """What a calibrator keeps of some rows, some of which count; `top` (n,) are their
+    row maxima.
+    """
+    counting = block.counting
+    log_odds, cells = shift_features(block.logits)
+    label_scores = None
+    sample = None
+    # Of weights whose scale would change a guarantee, nothing is counted.
+    if np.ptp(block.counts[counting]) == 0.0:
+        wrong = ~block.correct
+        level = conservative_levels([log_odds], wrong, top)
+        label_scores = ScoreTable.from_examples(
+            level, wrong, counting.astype(np.float64)
+        )
+        top_k = isinstance(block.logits, TopK)
+        if not top_k or block.n_classes <= _MOST_COUNTED_CLASSES:
+            sample = _sample_conformity(block)
+    hashes = row_hashes(block.logits)
+    classes = ClassScores.from_rows(
+        cells, block.labels, block.correct, block.counts, block.n_classes
+    )
+    return FitRecord(
+        label_scores=label_scores,
+        conformity=sample,
+        support=Support.from_rows(log_odds[counting], top[counting]),
+        sketch=RowSketch.from_hashes(hashes[counting]),
+        class_scores=classes,
+    )
+
+
+def _sample_conformity(block: Examples) -> Conformity:
+    """Where the softmax places the true classes of a sample of rows that count."""
+    counting = block.counting
+    key = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
+    size = min(SAMPLE_SIZE, key.size)
+    rows = np.argpartition(key, size - 1)[:size]
+    rows = rows[np.argsort(key[rows])][: int(counting.sum())]
+    sample = Conformity.from_rows(
+        UncalibratedRule(), [block.logits.take(rows)], block.labels[rows]
+    )
+    return replace(sample, run=None, key=key[rows])  # ordered sets ask for `certify`
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:

@@ -1,68 +1,49 @@
-"""The one class of calibrators, fitted or loaded: a rule, and what it keeps for
-guarantees.
-"""
+"""The estimator around a predictor: fitted on examples, or loaded from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self, get_type_hints
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core import arrays, reading, runtime
+from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
 from hokical._core.checks import check_choice
-from hokical._core.conversion import SUM_SLACK, as_two_columns, from_probabilities
-from hokical._core.groups import count_rows, read_columns, take_rows, with_groups
-from hokical._core.logits import Logits, TopK, as_logits, check_rows
+from hokical._core.conversion import as_two_columns
+from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
+from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
-from hokical._core.storage import CalibratorFileError, fingerprint
+from hokical._core.schema import InputSchema
+from hokical._core.storage import CalibratorFileError
 from hokical._fitting.examples import (
     Examples,
     Partition,
     read_sample,
     warn_about_examples,
 )
+from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
-from hokical.calibrators import stored
+from hokical.calibrators.decisions import Decisions, decide
+from hokical.calibrators.predictor import Predictor, check_kind
 from hokical.calibrators.stored import (
-    Decisions,
     Fit,
     StoredEstimator,
     check_stored,
-    decide,
+    warn_of_row_index,
 )
-from hokical.guarantees import calibration_data, scores, sets, shift
+from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.calibration_data import CalibrationData, HeldOutPart, Reused
-from hokical.guarantees.control import (
-    RiskControl,
-    can_be_counts,
-    control_risk,
-    percent,
-    remembered,
-)
-from hokical.guarantees.scores import Evidence, ScoredLabels, SelectivePrediction
+from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
+from hokical.guarantees.fingerprints import Reused, row_hashes
+from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
+from hokical.guarantees.sets import BySet, Detections, PredictionSets, SetOptions
 from hokical.rules import base
-from hokical.rules.base import BalancedRule, FlooredRule, Rule, SetRule
-
-#: Rows from which on a column that counts them is no coincidence.
-_FEWEST_ROWS = 10
-#: Beyond so many classes, `certify` does not count examples by the probability of each.
-_MOST_DENSE_CLASSES = 1024
-#: More classes than this mean a damaged file.
-_MOST_COLUMNS = 1 << 31
-#: Why the examples of a fit can prove nothing.
-_NO_TEST = (
-    "are no test of it (unequal weights, pixels or tokens of the same items, folds of "
-    "a cross-validation, or a file before 0.4 of a method that may change labels)"
-)
-#: What every error about missing examples ends with.
-_CERTIFY = (
-    "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
-)
+from hokical.rules.base import FlooredRule, Rule
+from hokical.rules.sets import SetKind
 
 
 class Calibrator(StoredEstimator):
@@ -71,16 +52,43 @@ class Calibrator(StoredEstimator):
     The base of all methods. A subclass has a `method` (`MethodInfo`) and a `_fit`,
     which gets `Examples` and returns a `Fit`; see CONTRIBUTING.md. `hokical.load` gives
     an object of the class that was saved.
+
+    Once fitted, `predictor_` is the schema, the rule and the evidence.
     """
 
-    rule_: Rule
-    n_classes_: int
-    n_features_in_: int
+    #: How new rows are read and predicted, and what examples prove about it.
+    predictor_: Predictor
     classes_: Any
-    #: What is kept of the calibration examples for guarantees that are asked for later.
-    kept_: CalibrationData
-    #: Names of the classes in the order of the columns, where known.
-    class_names: tuple[str, ...] = ()
+
+    @property
+    def rule_(self) -> Rule:
+        """The fitted rule."""
+        return self.predictor_.rule
+
+    @property
+    def schema_(self) -> InputSchema:
+        """How new rows are read."""
+        return self.predictor_.schema
+
+    @property
+    def needed_groups(self) -> GroupCoding | None:
+        """The groups that the rule needs beside logits."""
+        return self.schema_.groups
+
+    @property
+    def n_classes_(self) -> int:
+        """The number of classes."""
+        return self.predictor_.n_classes
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of classes, as scikit-learn calls it."""
+        return self.predictor_.n_classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the order of the columns, where known."""
+        return self.schema_.class_names if self.is_fitted else ()
 
     def fit(
         self,
@@ -121,28 +129,26 @@ class Calibrator(StoredEstimator):
         values are binned at their deciles, or into 30 quantile bins from 50,000
         examples on.
         """
-        names: dict[str, Any] = {"classes": classes, "score_columns": score_columns}
-        given = self._pair(logits, labels, sample_weight, groups, **names)
-        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self._columns = given.columns
-        vars(self).pop(
-            "class_names", None
-        )  # of an earlier fit; scikit-learn allows no empty one
-        if known := tuple(map(str, classes)) or given.classes:
-            self.class_names = known
+        given = self.read_pair(
+            logits,
+            labels,
+            sample_weight,
+            groups,
+            classes=classes,
+            score_columns=score_columns,
+        )
+        self.forget_fit()  # an interrupted fit leaves no half-fitted state
+        names = tuple(map(str, classes)) or given.classes
         with float64_scope(given.scores):
-            examples = self._partition(given)
+            examples, names = self._read_examples(given, names)
             if classes and not len(classes) == len({*classes}) == examples.n_classes:
-                rule = (
-                    f"`classes` must name each of the {examples.n_classes} columns of "
-                    "`logits`"
-                )
                 raise ValueError(
-                    f"{rule} once; got {list(classes)}. Give each its own name."
+                    f"`classes` must name each of the {examples.n_classes} columns of "
+                    f"`logits` once; got {list(classes)}. Give each its own name."
                 )
-            self._fit_partition(examples)
-        self.metadata_ = dict(given.about)
-        return self
+            return self.fit_partition(
+                examples, columns=given.columns, class_names=names, origin=given.about
+            )
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
@@ -159,11 +165,11 @@ class Calibrator(StoredEstimator):
         them. Rows whose group is missing or was not in the fit get the prediction for
         all groups, and a warning counts them.
         """
-        return self._output("labels", logits, groups)
+        return self.fitted.predict("labels", logits, groups)
 
     def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each predicted label is right."""
-        return self._output("confidence", logits, groups)
+        return self.fitted.predict("confidence", logits, groups)
 
     def predict_proba(
         self, logits: Any, *, groups: Any = None, dtype: Any = None
@@ -184,7 +190,7 @@ class Calibrator(StoredEstimator):
                 raise ValueError(
                     f"`dtype` must be 'float32' or 'float64'; got {dtype!r}."
                 )
-        return self._output("proba", logits, groups, narrow=narrow)
+        return self.fitted.predict("proba", logits, groups, narrow=narrow)
 
     def predict_support(self, logits: Any, *, groups: Any = None) -> Array:
         """Which rows (n,) lie in the range of the calibration examples.
@@ -204,7 +210,7 @@ class Calibrator(StoredEstimator):
         >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
         True
         """
-        return self._output("support", logits, groups)
+        return self.fitted.predict("support", logits, groups)
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
@@ -212,12 +218,11 @@ class Calibrator(StoredEstimator):
         """The negative Brier score of the confidence: larger is better, 0 is
         perfect.
         """
-        self._check_fitted()
-        rows = self._read(logits, labels, sample_weight, groups)
-        found, confidence = base.labels_and_confidence(self.rule_, rows.scores)
-        return -float(
-            np.average((confidence - (found == rows.labels)) ** 2, weights=rows.weights)
-        )
+        self.check_fitted()
+        rows = self.read_labelled(logits, labels, sample_weight, groups)
+        labels, confidence = base.labels_and_confidence(self.rule_, rows.scores)
+        squares = (confidence - (labels == rows.labels)) ** 2
+        return -float(np.average(squares, weights=rows.weights))
 
     def certify(
         self,
@@ -250,7 +255,7 @@ class Calibrator(StoredEstimator):
         and counts clusters.
         """
         part = (logits, labels, sample_weight, groups)
-        return self._certify_parts([part], reused, counts, cluster)
+        return self.certify_parts([part], reused=reused, counts=counts, cluster=cluster)
 
     def predict_or_abstain(
         self,
@@ -289,21 +294,8 @@ class Calibrator(StoredEstimator):
         >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
         (True, True)
         """
-        asked: dict[str, Any] = {
-            "risk": risk,
-            "delta": delta,
-            "by": by,
-            "groups": groups,
-        }
-        lazy = arrays.lazy_arrays(logits)
-        if by == "all" and groups is None and lazy is not None:
-            accepted = lazy.predict(self, "accepted", logits, **asked)
-            guarantee = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
-            own = {"labels": self.predict(logits), "accepted": accepted}
-            return replace(guarantee, confidence=self.predict_confidence(logits), **own)
-        judge = self._for_new_groups() if by == "new group" else self
-        data = judge._check_logits(logits, groups)
-        return judge._scored_labels(data, "predict_or_abstain").accept(logits, **asked)
+        options = AbstentionOptions(risk, delta, by)
+        return self.fitted.predict_or_abstain(logits, options, groups)
 
     def predict_interval(
         self, logits: Any, *, delta: float = 0.05, label: Any = None, groups: Any = None
@@ -329,49 +321,24 @@ class Calibrator(StoredEstimator):
         (10000, 2)
         """
         delta = check_chance("delta", delta)
-        lazy = arrays.lazy_arrays(logits)
-        if groups is None and lazy is not None:
-            return lazy.predict(self, "interval", logits, delta=delta, label=label)
-        data = self._check_logits(logits, groups)
-        index = None if label is None else self._class_index(label)
-        known = (
-            self.kept_.held_out_scores if label is None else self.kept_.held_out_classes
-        )
-        own = (
-            self.rule_.on_device_of(data).interval(data, index)
-            if known is None
-            else None
-        )
-        if own is not None:
-            found = np.stack([data.to_host(end) for end in own], axis=1)
-        elif index is None:
-            rows = self._scored_labels(data, "predict_interval")
-            # Examples were counted one level away where that is conservative.
-            found = rows.table.whole.intervals(rows.level, rows.confidence, delta)
-            if rows.untested is not None:
-                found[rows.untested] = 0.0, 1.0
-        elif known is None:
-            rule = (
-                "`predict_interval` with a `label` has no examples to go by: they must "
-                "count"
-            )
-            rule += (
-                f" alike, and have all logits, of at most {_MOST_DENSE_CLASSES:,} "
-                "classes"
-            )
-            raise ValueError(f"{rule}. {_CERTIFY}")
-        else:
-            proba = base.predict_on_host(self.rule_, "proba", data)[:, index].astype(
-                np.float64
-            )
-            found = known.rows[index].intervals(
-                scores.class_levels(proba), proba, delta
-            )
-        return arrays.to_input_library(found, logits)
+        predictor = self.fitted
+        column = None if label is None else predictor.schema.class_index(label)
+        return predictor.predict_interval(logits, delta, column, groups)
 
     def predict_set(
-        self, logits: Any, *, coverage: float = 0.9, groups: Any = None, **options: Any
-    ) -> sets.PredictionSets:
+        self,
+        logits: Any,
+        *,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: BySet = "all",
+        kind: SetKind = "smallest",
+        pooled: bool = False,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
+        groups: Any = None,
+    ) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 
         After `certify` sets are based on the calibrated probabilities, after `fit`
@@ -420,64 +387,10 @@ class Calibrator(StoredEstimator):
         >>> found.labels(0), float(found.sizes.mean().round(2))
         ([5], 1.39)
         """
-        asked = self._certified_sets(
-            sets.SetOptions.read({"coverage": coverage, **options})
+        options = SetOptions(
+            coverage, delta, by, kind, allow_empty, penalty, free_ranks, pooled
         )
-        judge = self._for_new_groups() if asked.options.by == "new group" else self
-        by_group = asked.options.by == "group"
-        certified = asked.examples.group_names
-        known = (
-            getattr(self, "groups_", None) is not None or certified is not None
-        )  # used or not
-        if (groups is None and by_group) or not (groups is None or by_group or known):
-            raise ValueError(
-                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
-                "them or was certified with them, and with nothing else."
-            )
-        if (
-            groups is not None
-            and certified is not None
-            and asked.options.by in ("all", "class")
-        ):
-            fate = "may be covered less than the guarantee says"
-            certified.match(groups, count_rows(groups), fate)
-        given = getattr(logits, "given", logits)
-        n_unknown = 0
-        if by_group:
-            data = self._check_logits(logits, groups)
-            assert certified is not None  # or there are no thresholds by group
-            cells, n_unknown = certified.match(groups, data.n_rows, "get every class")
-            found = np.zeros((data.n_rows, data.n_classes), np.bool_)
-            for cell in np.unique(cells):
-                own = np.flatnonzero(cells == cell)
-                rule = asked.rule(self.rule_, int(cell))
-                found[own] = base.predict_on_host(rule, "members", data.take(own))
-            members = arrays.to_input_library(found, given)
-        else:
-            members = judge._with_rule(asked.rule(judge.rule_))._output(
-                "members", logits, groups
-            )
-        with float64_scope(given):
-            xp = (backend_of(members) or NUMPY).namespace(members)
-            sizes = xp.sum(
-                members if xp is np else xp.astype(members, xp.int64), axis=1
-            )
-        names = self.class_names or None
-        other = None
-        seen = None
-        if isinstance(logits, TopK) and logits.hidden.any():
-            other = (members & ~logits.mark_seen()).any(axis=1)
-            seen = logits.indices
-        about = (
-            asked.options,
-            asked.certified_on,
-            asked.guarantee(),
-            asked.least_and_most(),
-        )
-        hidden: Any = {"other": other, "classes": names, "seen": seen}
-        return sets.PredictionSets(
-            members, sizes, *about, **hidden, n_unknown=n_unknown
-        )
+        return self.fitted.predict_set(logits, options, groups)
 
     def predict_action(
         self, logits: Any, costs: Any, *, groups: Any = None
@@ -507,7 +420,7 @@ class Calibrator(StoredEstimator):
         delta: float | None = None,
         by: Literal["all", "new group"] = "all",
         groups: Any = None,
-    ) -> sets.Detections:
+    ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found;
@@ -529,23 +442,16 @@ class Calibrator(StoredEstimator):
         >>> bool(found.flagged[labels[5000:] == 3].mean() > 0.98)
         True
         """
-        self._check_fitted()
-        index = self._class_index(label)
+        column = self.fitted.schema.class_index(label)
         check_choice(
             "by", by, Literal["all", "new group"], "`predict_set` takes the others."
         )
-        judge = self._for_new_groups() if by == "new group" else self
-        options = sets.SetOptions(
-            check_chance("recall", recall), delta, by, allow_empty=True
-        )
-        asked = self._certified_sets(options, only=index)
-        members = judge._with_rule(asked.rule(judge.rule_))._output(
-            "members", logits, groups
-        )
-        name = self.class_names[index] if self.class_names else index
-        words = f"Recall of class {name} at least {percent(recall)}"
-        words = asked.guarantee(words, true=f"true class is {name} and")
-        return sets.Detections(members[..., index], asked.least_and_most(), words)
+        recall = check_chance("recall", recall)
+        options = SetOptions(recall, delta, by, allow_empty=True)
+        predictor = self.fitted
+        if by == "new group":
+            predictor = predictor.for_new_groups()
+        return predictor.detect(logits, column, options, groups)
 
     def reweight_classes(self, frequencies: Any) -> Self:
         """A copy for other class frequencies, which are known: (classes,), with a sum
@@ -565,10 +471,21 @@ class Calibrator(StoredEstimator):
         >>> cal.reweight_classes([0.9, 0.1]).predict_proba([[0.0, 0.0]]).round(2)
         array([[0.9, 0.1]])
         """
-        known = self._kept("class_scores")
-        return self._reweight(
-            shift.class_weights(self.rule_, known, frequencies, self.class_names)
+        predictor = self.fitted
+        return self.reweighted(
+            shift.class_weights(
+                predictor.rule,
+                predictor.class_statistics(),
+                frequencies,
+                self.class_names,
+            )
         )
+
+    def reweighted(self, ratio: FloatArray) -> Self:
+        """A copy for rows among which each class is `ratio` (classes,) times as
+        frequent.
+        """
+        return self.with_predictor(self.fitted.reweighted(ratio))
 
     def estimate_shift(
         self,
@@ -622,35 +539,28 @@ class Calibrator(StoredEstimator):
         >>> cal.estimate_shift(0.5 * logits).verdict
         'not label shift: estimates withheld'
         """
-        known = self._kept("class_scores")
+        predictor = self.fitted
         delta = check_chance("delta", delta)
-        if not known.cells.size:
-            rule = (
-                "needs the logits of all classes, up to 4096 of them, in the fit and "
-                "now"
-            )
+        if not predictor.class_statistics().cells.size:
             raise ValueError(
-                f"`estimate_shift` {rule}: the best ones of each row are not enough."
+                "`estimate_shift` needs the logits of all classes, up to 4096 of them, "
+                "in the fit and now: the best ones of each row are not enough."
             )
         reading.pair_rows(logits, None, sample_weight, groups)
-        learned = groups is not None and self.rule_.needed_groups is not None
-        if learned and self.kept_.group_scores is None:
-            raise ValueError(
-                "`groups` cannot be given: what the fit saw of each group was not "
-                "stored with this calibrator, as in files before 0.5. Fit it again, or "
-                "leave them out."
-            )
-        judge = self if learned else self._without_groups()
-        most = shift.MOST_NUMBERS // self.n_classes_
-        given, weights, chosen = shift.sample_rows(logits, sample_weight, most)
-        if groups is not None and chosen is not None:
-            groups = take_rows(read_columns(groups, count_rows(groups)), chosen)
-        with float64_scope(given):
-            data = judge._check_logits(given, groups)
+        if groups is None or predictor.schema.groups is None:
+            predictor = predictor.without_groups()
+        limit = shift.MOST_NUMBERS // self.n_classes_
+        sampled, weights, rows = shift.sample_rows(logits, sample_weight, limit)
+        if groups is not None and rows is not None:
+            groups = take_rows(read_columns(groups, count_rows(groups)), rows)
+        with float64_scope(sampled):
+            data = predictor.read(sampled, groups)
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            return shift.estimate_shift(self, judge.rule_, data, counts, delta, groups)
+            return shift.estimate_shift(
+                self, predictor.rule, data, counts, delta, groups
+            )
 
     def control_risk(
         self,
@@ -703,64 +613,113 @@ class Calibrator(StoredEstimator):
         >>> bool(0.3 < found.threshold < 0.5)
         True
         """
-        judge = self._for_new_groups() if by == "new group" else self
-        rows = judge._read_held_out(reused, logits, labels, sample_weight, groups)
-        data, truth, weights, groups, *_ = rows
-        if groups is not None and (known := self.rule_.needed_groups) is not None:
-            # Columns in the order of the fit, then those that it did not use.
-            given = read_columns(groups, count_rows(groups))
-            groups = {
-                name: given[name] for name in (*known.columns, *given) if name in given
-            }
+        predictor = self.fitted
+        if by == "new group":
+            predictor = predictor.for_new_groups()
+        reader = self.with_predictor(predictor)
+        rows = reader.read_held_out(reused, logits, labels, sample_weight, groups)
+        proba = base.predict_on_host(predictor.rule, "proba", rows.scores)
+        cells = None if by == "all" else rows.groups  # predictions alone may need them
         if by == "class":  # each is a group
             names = self.class_names or range(self.n_classes_)
-            by = "group"
-            groups = [names[k] for k in truth.tolist()]
-        proba = base.predict_on_host(judge.rule_, "proba", data)
-        options: dict[str, Any] = {
-            "delta": delta,
-            "thresholds": thresholds,
-            "weights": weights,
-        }
-        groups = None if by == "all" else groups  # predictions alone may need them
-        options |= {"by": by, "groups": groups, "kinds": '"all", "class"'}
-        return control_risk(proba, truth, loss=loss, risk=risk, **options)
+            cells = [names[label] for label in rows.labels.tolist()]
+        elif cells is not None:
+            cells = self._order_groups(cells)
+        return control_risk(
+            proba,
+            rows.labels,
+            loss=loss,
+            risk=risk,
+            delta=delta,
+            thresholds=thresholds,
+            weights=rows.weights,
+            by="group" if by == "class" else by,
+            groups=cells,
+            kinds='"all", "class"',
+        )
+
+    def _order_groups(self, groups: Any) -> Any:
+        """Columns of groups in the order of the fit, then those that it did not use."""
+        coding = self.schema_.groups
+        if coding is None:
+            return groups
+        columns = read_columns(groups, count_rows(groups))
+        ordered = dict.fromkeys((*coding.columns, *columns))
+        return {name: columns[name] for name in ordered if name in columns}
 
     def forget_examples(self) -> None:
         """Discard what was counted of the calibration examples, where these are not
         independent.
         """
-        self._check_fitted()
-        self.kept_ = self.kept_.without_fit()
+        record = self.fitted.fit_record.without_evidence()
+        self.predictor_ = replace(self.predictor_, fit_record=record)
 
-    def _are_of_fit(self, rows: Rows) -> bool:
+    # For the rooms above: what other containers of rows and predictions build on
+
+    @property
+    def fitted(self) -> Predictor:
+        """The predictor, or an error before the fit."""
+        self.check_fitted()
+        return self.predictor_
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a predictor."""
+        return "predictor_" in vars(self)
+
+    def with_predictor(self, predictor: Predictor) -> Self:
+        """A copy with another predictor."""
+        if predictor is self.predictor_:
+            return self
+        changed = copy(self)
+        changed.predictor_ = predictor
+        return changed
+
+    def set_columns(
+        self, columns: tuple[str, ...], class_names: tuple[str, ...]
+    ) -> None:
+        """Note the columns of the fit and the names of the classes."""
+        schema = replace(self.schema_, columns=columns, class_names=class_names)
+        self.predictor_ = replace(self.predictor_, schema=schema)
+
+    def note_groups(self) -> None:
+        """Note that the fit was given groups, which the rule does not need."""
+        schema = replace(self.schema_, saw_groups=True)
+        self.predictor_ = replace(self.predictor_, schema=schema)
+
+    def without_groups(self) -> Self:
+        """A copy that predicts for all groups alike; itself, if it learned from none."""
+        return self.with_predictor(self.fitted.without_groups())
+
+    def read_labelled(
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        grouped: bool = True,
+    ) -> Rows:
+        """Checked rows with labels; unless `grouped`, without the codes of groups."""
+        rows = self.read_pair(scores, labels, sample_weight, groups, fitted_by=self)
+        if not grouped:
+            return self.fitted.schema.read_labelled(rows, grouped=False)
+        data = self.fitted.read(rows.scores, rows.groups)
+        return self.fitted.schema.read_labelled(rows._replace(scores=data))
+
+    def is_of_fit(self, rows: Rows) -> bool:
+        """Whether checked rows are among those that it learned from."""
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        known = self.kept_.fit_rows
-        hashes = calibration_data.row_hashes
-        return (
-            learned and known is not None and known.holds_too_many(hashes(rows.scores))
-        )
+        sketch = self.predictor_.fit_record.sketch
+        if not learned or sketch is None:
+            return False
+        return sketch.holds_too_many(row_hashes(rows.scores))
 
-    def _class_index(self, label: Any) -> int:
-        """The column of a class, by its name or its number."""
-        known = self.class_names if isinstance(label, str) else range(self.n_classes_)
-        if label not in known:
-            names = (
-                f", or a name: {', '.join(self.class_names[:6])}"
-                if self.class_names
-                else ""
-            )
-            rule = (
-                "`label` must be a class, its column from 0 to "
-                f"{self.n_classes_ - 1}{names}"
-            )
-            raise ValueError(f"{rule}; got {label!r}. Choose one of them.")
-        return known.index(label)
-
-    def _certify_parts(
+    def certify_parts(
         self,
         parts: Iterable[Any],
+        *,
         reused: Reused = "refuse",
         counts: bool = False,
         cluster: Any = None,
@@ -768,107 +727,31 @@ class Calibrator(StoredEstimator):
         """`certify` with examples in parts: (logits, labels), with weights, and with
         groups.
         """
-        noted = []
-        unseen = []
-        alone = self._for_new_groups()
+        predictor = self.fitted
+        without = predictor.for_new_groups()
+        observed: list[ObservedRows] = []
+        ungrouped: list[ObservedRows] = []
         for part in parts:
-            rows = self._read_held_out(reused, *part, cluster=cluster)
-            noted.append(_note(self.rule_, rows, counts))
-            if alone is not self and rows.groups is not None:
-                data = Logits(rows.scores.values, rows.scores.top, rows.scores.backend)
-                unseen.append(_note(alone.rule_, rows._replace(scores=data), counts))
-        if not noted:
+            rows = self.read_held_out(reused, *part, cluster=cluster)
+            observed.append(observe(predictor.rule, rows, counts=counts))
+            if without is not predictor and rows.groups is not None:
+                plain = replace(rows.scores, codes=None)
+                ungrouped.append(
+                    observe(without.rule, rows._replace(scores=plain), counts=counts)
+                )
+        if not observed:
             raise ValueError("there must be at least one part with examples; got none.")
-        self.kept_ = self.kept_.with_held_out(noted, unseen, cluster is not None)
+        clustered = cluster is not None
+        self.predictor_ = replace(
+            predictor,
+            held_out=Evidence.collect(observed, clustered=clustered),
+            held_out_without_groups=(
+                Evidence.collect(ungrouped, clustered=clustered) if ungrouped else None
+            ),
+        )
         return self
 
-    def _certified_sets(
-        self, asked: sets.SetOptions, only: int | None = None
-    ) -> sets.CertifiedSets:
-        """Thresholds by the best examples there are, or by those of one class."""
-        self._check_fitted()
-        source: Evidence = (
-            "fit" if self.kept_.held_out_conformity is None else "held-out"
-        )
-        known = self.kept_.held_out_conformity or self.kept_.fit_conformity
-        if known is None:
-            reason = f"those of the fit were not kept, or {_NO_TEST}"
-            raise ValueError(
-                f"prediction sets have no examples to go by: {reason}. {_CERTIFY}"
-            )
-        if asked.by == "new group":
-            known = known.unseen or known
-        if only is not None:
-            known = _of_class(known, only, source)
-        return sets.prove_sets(known, asked, source, self.n_classes_)
-
-    def _scored_labels(self, data: Logits, asked: str) -> ScoredLabels:
-        """Labels with held-out examples that test them, or those of the fit; or an
-        error.
-
-        It names what was `asked` for, and says how to get examples.
-        """
-        rule = self.rule_
-        kept = self.kept_
-        labels, confidence = base.labels_and_confidence(rule, data)
-        if kept.held_out_scores is not None:
-            level = scores.score_levels(scores.confidence_log_odds(confidence))
-            return ScoredLabels(
-                labels, confidence, level, kept.held_out_scores, "held-out"
-            )
-        if kept.held_out_conformity is not None:
-            raise ValueError(
-                f"`{asked}` needs held-out examples of equal weight; those of "
-                "`certify` have unequal ones, with which only guarantees on average "
-                "hold: use `predict_set`. If the weights are numbers of examples, "
-                "call `certify(..., counts=True)`."
-            )
-        if kept.fit_scores is None:
-            old = "and of an earlier `certify` have the old class frequencies"
-            reason = f"of its fit {old if isinstance(rule, BalancedRule) else _NO_TEST}"
-            raise ValueError(
-                f"`{asked}` has no examples to go by: those {reason}. {_CERTIFY}"
-            )
-        level = scores.score_levels(data.to_host(scores.label_log_odds(data)))
-        # Examples of a fit test the classifier's own labels, which do not depend on
-        # them.
-        other = None if rule.preserves_labels else labels != data.to_host(data.labels)
-        return ScoredLabels(labels, confidence, level, kept.fit_scores, "fit", other)
-
-    def _with_rule(self, rule: Rule, kept: CalibrationData | None = None) -> Self:
-        """A copy with another rule, and other calibration data if given."""
-        twin = copy(self)
-        twin.rule_ = rule
-        twin.kept_ = kept or self.kept_
-        return twin
-
-    def _reweight(self, weights: FloatArray) -> Self:
-        """A copy for rows among which each class is `weights` (classes,) times as
-        frequent.
-        """
-        return self._with_rule(*shift.reweight(self.rule_, self.kept_, weights))
-
-    def _for_new_groups(self) -> Self:
-        """A copy that predicts for all groups alike, with what `certify` noted of
-        such rows.
-        """
-        self._check_fitted()
-        unchanged = self.rule_.needed_groups is None
-        return self if unchanged else self._with_rule(shift.drop_groups(self.rule_))
-
-    def _without_groups(self) -> Self:
-        """A copy that predicts for all groups alike; itself, if it did not learn from
-        groups.
-
-        Sets go by the classifier's own scores of the fit, which do not depend on
-        groups; for abstention and intervals it has no examples: those of the fit were
-        of other predictions.
-        """
-        twin = self._for_new_groups()
-        if twin is not self:
-            kept = self.kept_.without_fit().without_held_out()
-            twin.kept_ = replace(kept, fit_conformity=self.kept_.fit_conformity)
-        return twin
+    # Fitting
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
@@ -877,295 +760,200 @@ class Calibrator(StoredEstimator):
         """Learn the rule from rows in memory."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
-    def _partition(self, given: Rows, fitted_by: Any = None) -> Partition:
-        """Rows as `_pair` gives them as examples of a fit; `fitted_by` an earlier
-        fit, if any.
-        """
-        logits = given.scores
-        labels = given.labels
-        lazy = (backend_of(logits) or NUMPY).lazy
-        if lazy is not None:
-            examples: Partition = lazy.partition(*given[:3])
-            examples.groups = given.groups
-            return examples
-        two = (
-            as_two_columns(logits, fitting=True) if self.method.binary_only else logits
-        )
-        # Logits first: their errors point to `hokical.streams`.
-        checked = as_logits(two, fitted_by=fitted_by).without_gradient()
-        data = stored.acceptable(self.method, checked)
-        if labels is None:
-            rule = (
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None"
-            )
-            raise ValueError(f"{rule}: give `labels`, the true class of each row.")
-        if data.is_numpy and data.tail is None and data.n_rows >= _FEWEST_ROWS:
-            own = data.values
-            first = (own[1:4] == own[:3] + 1.0) & np.isfinite(own[:3])
-            for column in np.flatnonzero(first.all(axis=0)):
-                if (own[1:, column] == own[:-1, column] + 1.0).all():
-                    runtime.warn_user(
-                        f"`logits` have a column, {column}, that counts the rows from "
-                        f"{own[0, column]:g}, as an id does. Drop it: each column is a "
-                        "class.",
-                        runtime.FitDataWarning,
-                    )
-        values = reading.to_numpy(labels, "labels")
-        names = self.class_names or self._columns
-        if values.ndim == 1 and values.size and isinstance(values[0], str) and names:
-            if not {*values.tolist()} <= {*names}:
-                names = tuple(map(reading.class_of_column, names))
-            self.class_names = names
-        truth = reading.as_labels(values, data.n_rows, data.n_classes, classes=names)
-        weights = reading.as_weights(given.weights, data.n_rows)
-        return Examples(data, truth, weights, groups=given.groups)
-
-    def _read(
+    def _read_examples(
         self,
-        x: Any,
-        y: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        *,
-        plain: bool = False,
-    ) -> Rows:
-        """Labelled rows for this calibrator: logits with the groups that it needs, or
-        `plain` ones.
+        given: Rows,
+        names: tuple[str, ...],
+        schema: InputSchema | None = None,
+    ) -> tuple[Partition, tuple[str, ...]]:
+        """Rows as examples of a fit, and the names of the classes.
 
-        Before a fit, the columns of a frame are put in the order of `_columns`.
+        Further examples are read by the `schema` of the fit.
         """
-        known = self if hasattr(self, "rule_") else None
-        given = self._pair(x, y, sample_weight, groups, fitted_by=known)
-        if known is None or plain:
-            columns = self._columns if known is None else ()
-            scores = reading.order_columns(given.scores, "logits", columns)
-            data = as_logits(scores, fitted_by=known)
-        else:
-            data = self._check_logits(given.scores, given.groups)
-        names = self.class_names or given.classes
-        truth = reading.as_labels(
-            given.labels, data.n_rows, data.n_classes, classes=names
+        lazy = (backend_of(given.scores) or NUMPY).lazy
+        if lazy is not None:
+            examples: Partition = lazy.partition(
+                given.scores, given.labels, given.weights
+            )
+            examples.groups = given.groups
+            return examples, names
+        # Logits first: their errors point to `hokical.streams`.
+        data = self._read_scores(given.scores, schema)
+        if given.labels is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None: give `labels`, the true class of each row."
+            )
+        warn_of_row_index(data)
+        values = reading.to_numpy(given.labels, "labels")
+        labelled = names or given.columns
+        is_text = values.ndim == 1 and values.size and isinstance(values[0], str)
+        if is_text and labelled:
+            if not {*values.tolist()} <= {*labelled}:
+                labelled = tuple(map(reading.class_of_column, labelled))
+            names = labelled
+        labels = reading.as_labels(
+            values, data.n_rows, data.n_classes, classes=labelled
         )
-        rows = self._checked(given, data, truth, data.n_rows)
-        reading.warn_of_contradiction(data.to_host(data.labels), truth, rows.weights)
-        return rows
+        weights = reading.as_weights(given.weights, data.n_rows)
+        return Examples(data, labels, weights, groups=given.groups), names
 
-    def _fit_partition(self, examples: Partition) -> Self:
-        """Learn from examples that need not be in memory; `hokical.streams.fit` makes
-        them.
+    def _read_scores(self, scores: Any, schema: InputSchema | None) -> Logits:
+        """Logits to learn from, checked."""
+        if schema is not None:
+            data = schema.read(scores)
+        elif self.method.binary_only:
+            data = as_logits(as_two_columns(scores, fitting=True))
+        else:
+            data = as_logits(scores)
+        data = data.without_gradient()
+        method = self.method
+        check_kind(method.name, method.logits_kind, method.accepts_top_k, data)
+        return data
 
-        All are read once; the fit is on a sample of them, zeros raised to a floor.
+    def fit_partition(
+        self,
+        examples: Partition,
+        *,
+        columns: tuple[str, ...] = (),
+        class_names: tuple[str, ...] = (),
+        origin: Any = None,
+    ) -> Self:
+        """Learn from examples that need not be in memory.
+
+        `origin` is what later files and tables need to be read in the same way.
         """
         self._begin_fit(examples)
-        sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        own = sample.logits
-        reading.warn_of_contradiction(
-            own.to_host(own.labels), sample.labels, sample.weights
+        origin = dict(origin or {})
+        schema = InputSchema(
+            columns=columns,
+            n_classes=examples.n_classes,
+            class_names=class_names,
+            scores=origin.get("scores", "logits"),
+            zeros=origin.get("zeros", "unlikely"),
+            saw_groups=examples.groups is not None,
+            binary=self.method.binary_only,
+            owner=type(self).__name__,
         )
-        needed = self.method.fits_floor and stats.has_zeros
-        floor = choose_floor(sample.learnable) if needed else 0.0
-        found = self._fit(with_floor(sample, floor) if needed else sample)
-        if floor > 0.0:
-            found = replace(found, rule=FlooredRule(floor, found.rule))
-        self._keep(
-            found,
-            examples.n_classes,
-            stored.count_examples(stats.kept, found.rule, sample),
-        )
-        why = found.report.get("message", found.report.get("reason"))
-        if why and not found.report.get("converged", True):
-            told = f"{type(self).__name__} did not converge: {why}"
-            runtime.warn_user(told, runtime.ConvergenceWarning)
-        warn_about_examples(self.name, stats, found.rule)
+        self._learn(examples, schema)
+        self.metadata_ = origin
         return self
 
+    def _learn(self, examples: Partition, schema: InputSchema) -> None:
+        """Fit on a sample of the examples, zeros raised to a floor.
+
+        All are read once.
+        """
+        sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
+        reading.warn_of_contradiction(
+            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
+        )
+        has_floor = self.method.fits_floor and stats.has_zeros
+        floor = choose_floor(sample.learnable) if has_floor else 0.0
+        fit = self._fit(with_floor(sample, floor) if has_floor else sample)
+        if floor > 0.0:
+            fit = replace(fit, rule=FlooredRule(floor, fit.rule))
+        record = complete_record(stats.record, fit.rule, sample)
+        if stats.log_probabilities:
+            schema = schema.of_log_probabilities()
+        self._store_fit(fit, schema, record)
+        reason = fit.report.get("message", fit.report.get("reason"))
+        if reason and not fit.report.get("converged", True):
+            runtime.warn_user(
+                f"{type(self).__name__} did not converge: {reason}",
+                runtime.ConvergenceWarning,
+            )
+        warn_about_examples(self.name, stats, fit.rule)
+
     def _begin_fit(self, examples: Partition) -> None:
-        """Check parameters, classes and groups; an interrupted fit leaves no
-        half-fitted state.
+        """Check parameters, classes and groups; an interrupted fit leaves no half-fitted
+        state.
         """
         self._check_parameters()
         if self.method.binary_only and examples.n_classes != 2:
-            rule = f"`{self.name}` takes two classes; got {examples.n_classes}"
-            raise ValueError(f"{rule}. For more use `structured` or `auto`.")
-        if examples.groups is not None and not self.method.learns_groups:
-            rule = (
-                f"`groups` must be None for `{self.name}`; got some. Only the default "
-                "learns"
+            raise ValueError(
+                f"`{self.name}` takes two classes; got {examples.n_classes}. For more "
+                "use `structured` or `auto`."
             )
-            raise ValueError(f"{rule} from groups: use `auto`, or leave them out.")
+        if examples.groups is not None and not self.method.learns_groups:
+            raise ValueError(
+                f"`groups` must be None for `{self.name}`; got some. Only the default "
+                "learns from groups: use `auto`, or leave them out."
+            )
+        self.forget_fit()
+
+    def forget_fit(self) -> None:
+        """Remove fitted attributes."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
-    def _keep(self, found: Fit, n_classes: int, kept: CalibrationData) -> None:
-        """Store the result of a fit; what `certify` counted for an earlier fit is
+    def _store_fit(self, fit: Fit, schema: InputSchema, record: FitRecord) -> None:
+        """Keep the result of a fit; what `certify` counted for an earlier fit is
         dropped.
         """
-        self.rule_ = found.rule
-        self._report = found.report
-        self.kept_ = kept
+        schema = replace(schema, groups=fit.rule.needed_groups)
+        self.predictor_ = Predictor(schema, fit.rule, record)
+        self._report = fit.report
         vars(self).setdefault("metadata_", {})  # `partial_fit` keeps it
-        self.n_classes_ = self.n_features_in_ = n_classes
-        shown = {
-            "classes": np.arange(n_classes),
-            **found.rule.own_fields(),
-            **found.report,
-        }
-        vars(self).update({f"{name}_": value for name, value in shown.items()})
+        self.classes_ = np.arange(schema.n_classes)
+        fitted_values = {**fit.rule.own_fields(), **fit.report}
+        for name, value in fitted_values.items():
+            setattr(self, f"{name}_", value)
 
-    def _output(
-        self, what: Any, logits: Any, groups: Any = None, *, narrow: bool = False
-    ) -> Array:
-        """The output of a `predict` method: "labels", "confidence", "proba", "support",
-        "members".
-
-        "members" (n, classes), bool, are those of a calibrator `with_sets`.
-        Probabilities of other libraries than NumPy are float32 if the logits are floats
-        but not float64; those of NumPy if `narrow`.
-        """
-        self._check_fitted()
-        if what == "members" and not isinstance(self.rule_, SetRule):
-            remedy = (
-                "pass `hokical.calibrators.with_sets(cal, coverage=0.9)` for the "
-                "calibrator"
-            )
-            raise ValueError(f"sets need a coverage: use `predict_set`, or {remedy}.")
-        given = getattr(logits, "given", logits)
-        backend = backend_of(given)
-        if backend is not None and backend.lazy is not None:
-            return backend.lazy.predict(self, what, self._attach_groups(logits, groups))
-        with float64_scope(given):
-            data = self._check_logits(logits, groups, late=True)
-            if backend not in (None, NUMPY):
-                wide = given.dtype == backend.namespace(given).float64
-                narrow = data.is_numpy and not wide and backend.kind(given) == "float"
-            if what == "support":
-                found = scores.is_within(data, self._kept("support").edges)
-            else:
-                found = base.predict_blocks(self.rule_, what, data, narrow=narrow)
-            if not data.is_numpy and data.backend.queues_work(data.values):
-                check_rows(data)
-            return (
-                found
-                if type(given) is np.ndarray
-                else arrays.to_input_library(found, given)
-            )
-
-    def _kept(self, name: Literal["support", "class_scores"]) -> Any:
-        """What was kept of the calibration examples, or an error where it was not
-        stored.
-        """
-        self._check_fitted()
-        found = getattr(self.kept_, name)
-        if found is None:
-            why = "was not stored with this calibrator, as in files before 0.3"
-            raise ValueError(
-                f"the `{name}` of the calibration examples {why}. Fit it again."
-            )
-        return found
-
-    def _attach_groups(self, logits: Any, groups: Any) -> Any:
-        """Checked logits with the codes of their groups, if the calibrator needs
-        them.
-        """
-        self._check_fitted()
-        if groups is None or self.rule_.needed_groups is None:
-            return logits
-        reading.check_row_order(logits, groups, "groups")
-        return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
-
-    def _convert_frame(self, frame: Any) -> Any:
-        """The logits of a frame of probabilities, if the fit was on such a table.
-
-        Else columns that are named as probabilities are refused.
-        """
-        names = reading.column_names(frame)
-        if names and self.metadata_.get("scores") == "probabilities":
-            values = reading.to_numpy(frame, "logits")
-            is_proba = values.min() >= 0.0 and np.allclose(
-                values.sum(axis=1), 1.0, atol=SUM_SLACK
-            )
-            zeros = self.metadata_.get("zeros", "unlikely")
-            return from_probabilities(values, zeros=zeros) if is_proba else frame
-        if names and all(
-            name.lower().startswith("prob") and reading.class_of_column(name) != name
-            for name in names
-        ):
-            rule = (
-                f"must be logits, as in the fit; columns such as `{names[0]}` hold "
-                "probabilities"
-            )
-            raise ValueError(
-                f"`logits` {rule}. Convert them: `hokical.from_probabilities`."
-            )
-        return frame
-
-    def _check_logits(
-        self, logits: Any, groups: Any = None, *, late: bool = False
-    ) -> Logits:
-        """Checked logits for the rule, with the codes of their groups if it needs
-        them.
-        """
-        self._check_fitted()
-        if groups is not None:
-            logits = self._attach_groups(logits, groups)
-        given = as_two_columns(logits) if self.rule_.binary_only else logits
-        data = as_logits(given, fitted_by=self, late=late)
-        stored.warn_of_probabilities(data, self.kept_.support)
-        return stored.acceptable(self.rule_, data)
-
-    def _stamp(self) -> str:
-        """A hash of the rule: equal stamps, equal predictions. `certify` does not
-        change it.
-        """
-        self._check_fitted()
-        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
+    # Files
 
     def _stored_data(self) -> dict[str, Any]:
+        predictor = self.predictor_
         return {
-            "n_classes": self.n_classes_,
-            "class_names": list(self.class_names),
-            **vars(self.kept_),
+            "rule": predictor.rule,
+            "schema": predictor.schema,
+            "fit": predictor.fit_record,
+            "held_out": predictor.held_out,
+            "held_out_without_groups": predictor.held_out_without_groups,
         }
 
     def _restore(self, document: dict[str, Any]) -> None:
         rule: Rule = check_stored(document, "rule", Rule)
-        n_classes: int = check_stored(document, "n_classes", int)
-        kinds = get_type_hints(CalibrationData).items()
-        kept = CalibrationData(
-            **{name: check_stored(document, name, kind) for name, kind in kinds}
+        schema: InputSchema = check_stored(document, "schema", InputSchema)
+        record: FitRecord = check_stored(document, "fit", FitRecord)
+        schema = replace(
+            schema, binary=self.method.binary_only, owner=type(self).__name__
         )
-        if not 2 <= n_classes < _MOST_COLUMNS or rule.n_classes not in (
-            None,
-            n_classes,
-        ):
-            needed = f"at least 2 classes, those of its rule ({rule.n_classes})"
+        n_classes = schema.n_classes
+        if rule.n_classes not in (None, n_classes):
             raise CalibratorFileError(
-                f"the file must be for {needed}; got {n_classes}."
+                "the file must be for at least 2 classes, those of its rule "
+                f"({rule.n_classes}); got {n_classes}."
             )
-        for name in kept.unsuitable(n_classes):
-            raise CalibratorFileError(
-                f"the file has no usable `{name}` for {n_classes} classes."
-            )
-        self._keep(Fit(rule, document["report"]), n_classes, kept)
-        # Files up to 0.3 have the names in their metadata, where `hokical fit` wrote
-        # them.
-        names = document.get("class_names") or document["beside"].get("classes")
-        if isinstance(names, list) and len(names) == n_classes:
-            self.class_names = tuple(map(str, names))
+        self._store_fit(Fit(rule, document["report"]), schema, record)
+        held_out = [
+            check_stored(document, name, Evidence | None)
+            for name in ("held_out", "held_out_without_groups")
+        ]
+        for evidence in (record, *held_out):
+            name = None if evidence is None else evidence.unsuitable(n_classes)
+            if name is not None:
+                raise CalibratorFileError(
+                    f"the file has no usable `{name}` for {n_classes} classes."
+                )
+        self.predictor_ = replace(
+            self.predictor_,
+            held_out=held_out[0],
+            held_out_without_groups=held_out[1],
+        )
 
     def __repr__(self) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""
         text = super().__repr__()
-        if not hasattr(self, "rule_"):
+        if not self.is_fitted:
             return text
-        counts = self.kept_.fit_scores
-        numbers = self.rule_.own_fields().items()
+        counts = self.predictor_.fit_record.label_scores
         words = [f"{self.n_classes_} classes"]
-        words += [] if counts is None else [f"{counts.total:,} examples"]
-        words += [
-            f"{name} {value:.4g}" for name, value in numbers if isinstance(value, float)
-        ]
+        if counts is not None:
+            words.append(f"{counts.total:,} examples")
+        numbers = self.rule_.describe()
+        if numbers:
+            words.append(numbers)
         return f"{text}: {', '.join(words)}"
 
     def __sklearn_tags__(self) -> Any:
@@ -1174,7 +962,18 @@ class Calibrator(StoredEstimator):
         return tags
 
 
-def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
+def with_sets(
+    calibrator: Calibrator,
+    *,
+    coverage: float,
+    delta: float | None = None,
+    by: BySet = "all",
+    kind: SetKind = "smallest",
+    pooled: bool = False,
+    penalty: float = 0.0,
+    free_ranks: int = 0,
+    allow_empty: bool = False,
+) -> Calibrator:
     """A copy that also predicts sets, for what takes a calibrator.
 
     `options` are those of `Calibrator.predict_set`, without groups. The members of the
@@ -1192,66 +991,17 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     [(2000, 10), (3000, 10)]
     """
     if not isinstance(calibrator, Calibrator):
-        rule = f"`calibrator` must be one of logits; got {type(calibrator).__name__}"
         raise TypeError(
-            f"{rule}. Sets of several labels are those of its own `predict_set`."
+            "`calibrator` must be one of logits; got "
+            f"{type(calibrator).__name__}. Sets of several labels are those of its own "
+            "`predict_set`."
         )
-    asked = sets.SetOptions.read(options)
-    if asked.by == "group":
-        rule = f'`by` must not be "group" in `with_sets`; got {asked.by!r}'
-        raise ValueError(f'{rule}. Use `predict_set(..., by="group", groups=groups)`.')
-    if asked.by == "new group":
-        calibrator = calibrator._for_new_groups()
-    return calibrator._with_rule(
-        calibrator._certified_sets(asked).rule(calibrator.rule_)
-    )
-
-
-def _note(rule: Rule, rows: Rows, counts: bool) -> HeldOutPart:
-    """What the rule predicts of held-out examples: of their true classes, and of
-    each class.
-    """
-    if counts and not can_be_counts(rows.weights):
-        words = "`sample_weight` must be whole numbers with `counts=True`"
-        got = max(rows.weights.tolist(), key=lambda weight: weight % 1.0)
+    if by == "group":
         raise ValueError(
-            f"{words}; got {got}. Leave `counts` out for importance weights."
+            f'`by` must not be "group" in `with_sets`; got {by!r}. Use '
+            '`predict_set(..., by="group", groups=groups)`.'
         )
-    columns = None if rows.groups is None else read_columns(rows.groups, rows.n_rows)
-    unit = 1.0
-    if rows.weights is not None:
-        seen = np.flatnonzero(rows.weights)
-        unit = 1.0 if counts else float(rows.weights.max())
-        columns = None if columns is None else take_rows(columns, seen)
-        rows = rows.take(seen)
-    data = rows.scores
-    labels = rows.labels
-    weights = rows.weights
-    forms = [data]
-    values = data.values
-    wide = type(data) is Logits and data.is_numpy and values.dtype == np.float64
-    if wide and np.max(np.abs(values), where=np.isfinite(values), initial=0.0) <= 3e38:
-        # As float32 too, in which they may be served: confidence may have steps.
-        narrow = as_logits(values.astype(np.float32))
-        forms.append(replace(data, values=narrow.values, top=narrow.top))
-    predictions = [base.labels_and_confidence(rule, form) for form in forms]
-    odds = [scores.confidence_log_odds(confidence) for _, confidence in predictions]
-    wrong = np.any([predicted != labels for predicted, _ in predictions], axis=0)
-    level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
-    found = replace(
-        sets.Conformity.from_rows(rule, forms, labels), weights=weights, unit=unit
+    options = SetOptions(
+        coverage, delta, by, kind, allow_empty, penalty, free_ranks, pooled
     )
-    classes = None
-    if not isinstance(data, TopK) and data.n_classes <= _MOST_DENSE_CLASSES:
-        proba = base.predict_on_host(rule, "proba", data).astype(np.float64)
-        classes = scores.ScoreTable.by_class(proba, labels, weights if counts else None)
-    return found, level, wrong, classes, columns
-
-
-@remembered
-def _of_class(known: sets.Conformity, label: int, source: Evidence) -> sets.Conformity:
-    """The examples of one class, which count alike: class frequencies weight
-    classes.
-    """
-    found = known.take(known.labels == label)
-    return replace(found, weights=None, unit=1.0) if source == "fit" else found
+    return calibrator.with_predictor(calibrator.fitted.with_sets(options))

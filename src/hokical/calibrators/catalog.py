@@ -52,12 +52,8 @@ ALIASES = {
     "isotonic_ovr": "irova_ts",
     "stability_profile": "profile",
 }
-#: Methods and records of hokical-paper, which files up to 0.4 may hold, in words.
-IN_PAPER = {
-    **{name: f"the method {name!r}" for name in ("recal", "ms_odir", "dir_odir")},
-    **dict.fromkeys(("profile", "auto-profiled"), "a stability profile"),
-    **dict.fromkeys(("hoki_from_p0", "hoki-steps"), "the method 'hoki_from_p0'"),
-}
+#: Methods of hokical-paper.
+IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "hoki_from_p0")
 _PAPER = "hokical-paper: `pip install ./paper` in a clone"
 #: What to do about names that are not those of methods here.
 _HINTS = {
@@ -168,7 +164,7 @@ def new_calibrator(
     else:
         refuse_options(parameters)
         made = clone(method)
-    check_plain_logits(made.method, argument)
+    check_plain_logits(made.name, made.method.logits_kind, argument)
     return made
 
 
@@ -235,9 +231,6 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     document = read_document(path, find_rule)
     name = document.get("method")
-    core = getattr(document.get("rule"), "core", None)
-    if getattr(core, "name", "") == "hoki_from_p0":  # up to 0.4 a parameter of `hoki`
-        name = "hoki_from_p0"
     try:
         if str(name) in OTHER_SCORES:
             kind = getattr(
@@ -250,7 +243,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"the file is of another package or version: {error}"
         ) from error
     try:
-        return kind._from_document(document)
+        return kind.from_document(document)
     except (KeyError, AttributeError, TypeError, ValueError) as error:  # an edited file
         raise CalibratorFileError(
             f"{path} holds no usable {kind.__name__}: {error}"
@@ -266,7 +259,7 @@ def find_rule(record: str) -> None:
         import_module("hokical.calibrators.confidence")
     if not is_storable(record) and method in IN_PAPER:
         raise ValueError(
-            f"it holds {IN_PAPER[method]}, which is in the package {_PAPER}, or fit "
+            f"it holds the method {method!r}, which is in the package {_PAPER}, or fit "
             "again"
         )
 

@@ -15,22 +15,31 @@ import numpy as np
 from hokical._core import arrays, reading
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of
 from hokical._core.checks import check_choice, check_positive
-from hokical._core.groups import GroupCoding, GroupNames, tell_unknown
+from hokical._core.groups import GroupCoding, GroupNames, check_rows_of, tell_unknown
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import Rows, check_row_order, order_columns, refuse, to_numpy
+from hokical._core.reading import Rows, check_row_order, refuse, to_numpy
 from hokical._core.runtime import ConvergenceWarning, FitDataWarning, warn_user
+from hokical._core.schema import ColumnSchema
 from hokical._core.storage import CalibratorFileError
-from hokical.calibrators.stored import (
-    Decisions,
-    MethodInfo,
-    StoredEstimator,
-    check_stored,
-    decide,
-)
-from hokical.guarantees import calibration_data, control, scores
+from hokical.calibrators.decisions import Decisions, decide
+from hokical.calibrators.stored import MethodInfo, StoredEstimator, check_stored
+from hokical.guarantees import control, scores
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.calibration_data import Reused, RowSketch
-from hokical.guarantees.scores import ScoreTable
+from hokical.guarantees.fingerprints import (
+    Reused,
+    RowSketch,
+    number_hashes,
+    number_words,
+    scatter,
+)
+from hokical.guarantees.scores import (
+    AbstentionOptions,
+    ScoreTable,
+    SelectivePrediction,
+    match_groups,
+    prove_abstention,
+    score_levels,
+)
 from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 
@@ -42,38 +51,80 @@ class OutcomeCalibrator(StoredEstimator):
     """The base of calibrators of yes-or-no outcomes: one confidence per row, or several
     labels.
 
-    A subclass has a `method`, and `fit` calls `_keep` with its rule and a report.
+    A subclass has a `method`, and `fit` calls `_store_fit` with its rule and a report.
     """
 
-    #: What `certify` notes.
+    #: The class of what `certify` notes.
     _held_out_kind: ClassVar[type[Any]]
 
+    rule_: Any
+    columns_: ColumnSchema
     reason_: str
     held_out_log_loss_: dict[str, float]
-    #: What `certify` noted, or None.
+    #: What `certify` noted, or None; and of predictions without groups, where these
+    #: differ.
     held_out_: Any
+    held_out_without_groups_: Any
     #: Fingerprints of the examples of the fit, which cannot certify it.
     fit_rows_: tuple[RowSketch, ...]
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a rule."""
+        return "rule_" in vars(self)
+
+    @property
+    def schema_(self) -> ColumnSchema:
+        """How new rows are read."""
+        return self.columns_ if "columns_" in vars(self) else ColumnSchema()
+
     def _stored_data(self) -> dict[str, Any]:
-        return {"held_out": self.held_out_, "fit_rows": list(self.fit_rows_)}
+        return {
+            "rule": self.rule_,
+            "schema": self.schema_,
+            "held_out": self.held_out_,
+            "held_out_without_groups": self.held_out_without_groups_,
+            "fit_rows": list(self.fit_rows_),
+        }
 
     def _restore(self, document: dict[str, Any]) -> None:
         rule = check_stored(document, "rule", self.method.rule)
-        held_out = check_stored(document, "held_out", self._held_out_kind | None)
-        sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
-        by_class = (
-            isinstance(held_out, ScoreTable)
-            and held_out.count.shape[-1] != scores.LEVELS
-        )
-        if by_class or not all(isinstance(sketch, RowSketch) for sketch in sketches):
-            name = "held_out" if by_class else "fit_rows"
-            raise CalibratorFileError(
-                f"the file of this {self.name} has no usable `{name}`."
-            )
-        self._keep(rule, document["report"])
-        self.held_out_ = held_out
+        schema = check_stored(document, "schema", ColumnSchema)
+        held_out = [
+            check_stored(document, name, self._held_out_kind | None)
+            for name in ("held_out", "held_out_without_groups")
+        ]
+        sketches = tuple(check_stored(document, "fit_rows", list))
+        unusable = {
+            "held_out": not all(map(self._is_usable, held_out)),
+            "fit_rows": not all(isinstance(sketch, RowSketch) for sketch in sketches),
+        }
+        for name, refused in unusable.items():
+            if refused:
+                raise CalibratorFileError(
+                    f"the file of this {self.name} has no usable `{name}`."
+                )
+        self.columns_ = schema
+        self._store_fit(rule, document["report"])
+        self.held_out_, self.held_out_without_groups_ = held_out
         self.fit_rows_ = sketches
+
+    def _is_usable(self, held_out: Any) -> bool:
+        """Whether what a file says of `certify` can be of this kind."""
+        by_level = isinstance(held_out, ScoreTable)
+        return not by_level or held_out.count.shape[-1] == scores.LEVELS
+
+    @property
+    def needed_groups(self) -> GroupCoding | None:
+        """The groups that the rule needs beside confidences."""
+        coding: GroupCoding | None = self.rule_.needed_groups
+        return coding
+
+    def set_columns(
+        self, columns: tuple[str, ...], class_names: tuple[str, ...] = ()
+    ) -> None:
+        """Note the columns of the fit."""
+        self.columns_ = ColumnSchema(columns)
 
     @abstractmethod
     def _check_rows(self, given: Rows) -> Rows:
@@ -84,13 +135,17 @@ class OutcomeCalibrator(StoredEstimator):
         """Numbers (n,) that tell checked rows apart, in one way or several."""
 
     @abstractmethod
-    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+    def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         """Probabilities on the host of checked scores."""
 
-    def _keep(
+    @abstractmethod
+    def uncalibrated(self, scores: Any) -> FloatArray:
+        """What the scores say by themselves, as probabilities."""
+
+    def _store_fit(
         self, rule: Any, report: dict[str, Any], rows: Rows | None = None
     ) -> None:
-        """Store the result of a fit on `rows`; what `certify` noted for an earlier one
+        """Keep the result of a fit on `rows`; what `certify` noted for an earlier one
         is dropped.
 
         Fingerprints of the rows are noted, of those that count.
@@ -98,32 +153,34 @@ class OutcomeCalibrator(StoredEstimator):
         self.rule_ = rule
         self._report = report
         self.metadata_ = {}
-        vars(self).update({f"{name}_": value for name, value in report.items()})
+        for name, value in report.items():
+            setattr(self, f"{name}_", value)
         hashes = [] if rows is None else self._hashes(_counting(rows))
         self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.held_out_ = None
+        self.held_out_without_groups_ = None
         if not report.get("converged", True):
             warn_user(
                 f"{type(self).__name__} did not converge: {self.reason_}",
                 ConvergenceWarning,
             )
 
-    def _are_of_fit(self, rows: Rows) -> bool:
+    def is_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are those of the fit, by their `_hashes`."""
         pairs = zip(self.fit_rows_, self._hashes(_counting(rows)), strict=False)
-        return any(known.holds_too_many(own) for known, own in pairs)
+        return any(sketch.holds_too_many(hashes) for sketch, hashes in pairs)
 
-    def _read(
-        self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    def read_labelled(
+        self, scores: Any, labels: Any, sample_weight: Any = None, groups: Any = None
     ) -> Rows:
         """Checked rows on the host: what is calibrated, its labels, and the rest."""
-        return self._check_rows(self._pair(x, y, sample_weight, groups))
+        return self._check_rows(self.read_pair(scores, labels, sample_weight, groups))
 
     def _control_risk(
         self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *given: Any
     ) -> control.RiskControl:
-        rows = self._read_held_out(reused, *given)
-        proba = self._predict_rows(
+        rows = self.read_held_out(reused, *given)
+        proba = self.predict_rows(
             rows.scores, None if by == "new group" else rows.groups
         )
         needless = (
@@ -136,11 +193,10 @@ class OutcomeCalibrator(StoredEstimator):
 
     def _noted(self, method: str) -> Any:
         """What `certify` noted, which a method needs."""
-        self._check_fitted()
+        self.check_fitted()
         if self.held_out_ is None:
             remedy = (
-                f"Call `certify({', '.join(self._row_names)})` first, with examples "
-                "that"
+                f"Call `certify({', '.join(self.row_names)})` first, with examples that"
             )
             raise ValueError(
                 f"`{method}` has no examples to go by. {remedy} nothing was fitted on."
@@ -207,7 +263,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     """
 
     method = MethodInfo(ConfidenceCurve, "Confidence curve", learns_groups=True)
-    _row_names = ("confidence", "right")
+    row_names = ("confidence", "right")
     _held_out_kind = ScoreTable
 
     rule_: ConfidenceCurve
@@ -235,7 +291,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         from hokical._fitting.outcomes import fit_confidence
 
         check_choice("monotone", self.monotone, Literal[True, False])
-        given = self._pair(confidence, right, sample_weight, groups)
+        given = self.read_pair(confidence, right, sample_weight, groups)
         third = to_numpy(
             () if given.weights is None else given.weights, "sample_weight"
         )
@@ -247,7 +303,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 FitDataWarning,
             )
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self._columns = given.columns
+        self.columns_ = ColumnSchema(given.columns)
         rows = self._check_rows(given)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
         seen = weights > 0.0
@@ -261,7 +317,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         found = fit_confidence(
             some.scores, some.labels, weights[seen], known, monotone=monotone
         )
-        self._keep(*found, some)
+        self._store_fit(*found, some)
         return self
 
     def predict(self, confidence: Any, *, groups: Any = None) -> Array:
@@ -289,7 +345,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             "`right` must be True or False (1 or 0)",
             remedy,
         )
-        return self._checked(given, stated, right.astype(np.bool_, copy=False), n)
+        return check_rows_of(given, stated, right.astype(np.bool_, copy=False), n)
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
         """Numbers of each answer, and others of all of them together, in their order.
@@ -298,11 +354,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         order.
         """
         table = np.stack([self._combine(rows.scores), rows.labels], axis=1)
-        words = calibration_data.number_words(table.ravel(), np.arange(table.size))
+        words = number_words(table.ravel(), np.arange(table.size))
         whole = np.arange(len(table), dtype=np.uint64) + words.sum()
-        return [calibration_data.number_hashes(table), calibration_data.scatter(whole)]
+        return [number_hashes(table), scatter(whole)]
 
-    def _uncalibrated(self, confidence: Any) -> FloatArray:
+    def uncalibrated(self, confidence: Any) -> FloatArray:
         """The confidences (n,) as they are stated, on a scale to 1; the mean of
         several signals.
         """
@@ -332,7 +388,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `Calibrator.certify`.
         """
         given = (confidence, right, sample_weight, groups)
-        rows = self._read_held_out(reused, *given, cluster=cluster)
+        rows = self.read_held_out(reused, *given, cluster=cluster)
         weights = rows.weights
         wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
@@ -351,14 +407,14 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         )
 
         def count(groups: Any) -> ScoreTable:
-            odds = scores.confidence_log_odds(self._predict_rows(rows.scores, groups))
+            odds = scores.confidence_log_odds(self.predict_rows(rows.scores, groups))
             level = scores.conservative_levels([odds], wrong, np.zeros(wrong.size))
             counted = ScoreTable.from_examples(level, wrong, weights, names)
             return replace(counted, clustered=cluster is not None)
 
         self.held_out_ = count(rows.groups)
-        if names is not None and self.rule_.coding is not None:
-            self.held_out_ = replace(self.held_out_, unseen=count(None))
+        grouped = names is not None and self.rule_.coding is not None
+        self.held_out_without_groups_ = count(None) if grouped else None
         return self
 
     def predict_or_abstain(
@@ -369,7 +425,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         risk: float = 0.05,
         delta: float = 0.1,
         by: ForWhom = "all",
-    ) -> scores.SelectivePrediction:
+    ) -> SelectivePrediction:
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate
@@ -380,13 +436,18 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `certify`, with probability 1 - delta over groups. The `labels` are 1
         throughout: the answers stand as they are.
         """
-        known = self._noted("predict_or_abstain")
-        found = self._predict(confidence, None if by == "new group" else groups)
-        level = scores.score_levels(scores.confidence_log_odds(found))
-        rows = scores.ScoredLabels(
-            np.ones(found.size, np.int64), found, level, known, "held-out"
+        options = AbstentionOptions(risk, delta, by)
+        table = self._noted("predict_or_abstain")
+        if by == "new group":
+            table = self.held_out_without_groups_ or table
+        proba = self._predict(confidence, None if by == "new group" else groups)
+        level = score_levels(scores.confidence_log_odds(proba))
+        cells = match_groups(table, by, groups, proba.size)
+        proven = prove_abstention(table, options, "held-out", True)
+        rows = (np.ones(proba.size, np.int64), proba, proven.accepts(level, cells))
+        return SelectivePrediction.of(
+            proven, *(arrays.to_input_library(array, confidence) for array in rows)
         )
-        return rows.accept(confidence, risk=risk, delta=delta, by=by, groups=groups)
 
     def predict_action(
         self, confidence: Any, costs: Any, *, groups: Any = None
@@ -438,11 +499,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         )
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
-        self._check_fitted()
+        self.check_fitted()
         check_row_order(confidence, groups, "groups", "confidence")
-        return self._predict_rows(self._stated(confidence), groups)
+        return self.predict_rows(self._stated(confidence), groups)
 
-    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+    def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         values = self._combine(scores)
         codes = self.rule_.codes(groups, values.size)
         if groups is not None and self.rule_.coding is not None:
@@ -465,9 +526,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     def _stated(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,), or signals (n, k), in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
-        array = to_numpy(
-            order_columns(confidence, "confidence", self._columns), "confidence"
-        )
+        array = to_numpy(self.schema_.order(confidence, "confidence"), "confidence")
         if (
             array.dtype.kind not in "fiub"
             or array.ndim not in (1, 2)
@@ -593,7 +652,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
     """
 
     method = MethodInfo(MultilabelCurves, "Curves of labels")
-    _row_names = ("scores", "labels")
+    row_names = ("scores", "labels")
     _held_out_kind = HeldOutLabels
 
     rule_: MultilabelCurves
@@ -613,9 +672,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         from hokical._fitting.outcomes import fit_multilabel
 
-        given = self._pair(scores, labels, sample_weight, None)
+        given = self.read_pair(scores, labels, sample_weight, None)
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self._columns = given.columns
+        self.columns_ = ColumnSchema(given.columns)
         rows = self._check_rows(given)
         highest = rows.scores.max() if rows.scores.min() >= 0.0 else np.inf
         if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
@@ -630,14 +689,14 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 FitDataWarning,
             )
         counts = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
-        self._keep(*fit_multilabel(rows.scores, rows.labels, counts), rows)
+        self._store_fit(*fit_multilabel(rows.scores, rows.labels, counts), rows)
         return self
 
     def predict_proba(self, scores: Any) -> Array:
         """The probability (n, labels) of each label, in the library of the scores."""
-        self._check_fitted()
+        self.check_fitted()
         with arrays.float64_scope(scores):
-            values, backend = _as_scores(order_columns(scores, "scores", self._columns))
+            values, backend = _as_scores(self.schema_.order(scores, "scores"))
             if values.shape[1] != self.n_labels_:
                 rule = (
                     "`scores` must have one column per label of the fit, "
@@ -646,7 +705,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 raise ValueError(f"{rule}; got {values.shape[1]}.")
             return arrays.to_input_library(self.rule_.proba(values, backend), scores)
 
-    def _uncalibrated(self, scores: Any) -> FloatArray:
+    def uncalibrated(self, scores: Any) -> FloatArray:
         """The classifier's own probabilities (n, labels): sigmoids of the scores."""
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * self._read_scores(scores)))
 
@@ -686,16 +745,17 @@ class MultilabelCalibrator(OutcomeCalibrator):
         `cluster` (n,), one example of each cluster counts, as in `Calibrator.certify`.
         """
         given = (scores, labels, sample_weight, groups)
-        rows = self._read_held_out(reused, *given, cluster=cluster)
-        proba = self._predict_rows(rows.scores, None)
+        rows = self.read_held_out(reused, *given, cluster=cluster)
+        proba = self.predict_rows(rows.scores, None)
         found = HeldOutLabels.from_rows(proba, rows.labels, rows.weights, rows.groups)
         self.held_out_ = replace(found, clustered=cluster is not None)
         return self
 
     def _check_rows(self, given: Rows) -> Rows:
         host = self._read_scores(given.scores)
-        alike = not {*reading.column_names(given.labels)}.isdisjoint(self._columns)
-        labels = order_columns(given.labels, "labels", self._columns, strict=alike)
+        columns = self.schema_.columns
+        alike = not {*reading.column_names(given.labels)}.isdisjoint(columns)
+        labels = self.schema_.order(given.labels, "labels", strict=alike)
         array = to_numpy(labels, "labels")
         if array.shape != host.shape or array.dtype.kind not in "fiub":
             got = (
@@ -707,16 +767,16 @@ class MultilabelCalibrator(OutcomeCalibrator):
         truth = array.astype(np.float64)  # NaN where it is not known
         known = np.isnan(truth) | (truth == 0.0) | (truth == 1.0)
         refuse(~known, array, "`labels` must be 0, 1 or NaN (not known)")
-        return self._checked(given, host, truth, len(host))
+        return check_rows_of(given, host, truth, len(host))
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
-        return [calibration_data.number_hashes(rows.scores)]
+        return [number_hashes(rows.scores)]
 
-    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+    def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         return arrays.to_host(self.predict_proba(scores))
 
     def _read_scores(self, scores: Any) -> FloatArray:
-        values, backend = _as_scores(order_columns(scores, "scores", self._columns))
+        values, backend = _as_scores(self.schema_.order(scores, "scores"))
         return backend.to_host(backend.without_gradient(values)).astype(np.float64)
 
     def predict_set(

@@ -34,13 +34,14 @@ from hokical._core.checks import bin_index, check_choice, check_count, sum_by
 from hokical._core.logits import as_logits, by_blocks, per_row
 from hokical._core.reading import as_labels, as_weights
 from hokical._core.runtime import ConvergenceWarning, warn_user
+from hokical._core.schema import InputSchema
 from hokical._core.special import uniform_draws
 from hokical._fitting import examples as fit_data
 from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
-from hokical.guarantees.calibration_data import CalibrationData
 from hokical.guarantees.control import can_be_counts
+from hokical.guarantees.evidence import FitRecord
 from hokical.guarantees.scores import (
     LEVELS,
     ScoreTable,
@@ -473,6 +474,7 @@ class Hoki(Calibrator):
         "Transformations, 2021, arXiv:2102.12680",
         "a dozen stability passes to choose the noise, then one",
         fits_floor=False,  # it looks at whether the label was right
+        accepts_top_k=True,
     )
 
     rule_: HokiRule
@@ -515,25 +517,26 @@ class Hoki(Calibrator):
         its examples alone, and later calls keep it. To choose on other data, pass
         `select_noise(...).noise`.
         """
-        if not hasattr(self, "rule_"):
+        if not self.is_fitted:
             return self.fit(logits, labels, sample_weight)
-        given = self._pair(logits, labels, sample_weight, None, fitted_by=self)
+        given = self.read_pair(logits, labels, sample_weight, None, fitted_by=self)
+        names = self.class_names
         with float64_scope(given.scores):
-            return self._partial_fit_partition(self._partition(given, self))
+            examples, _ = self._read_examples(given, names, self.schema_)
+            return self.partial_fit_partition(examples)
 
-    def _partial_fit_partition(self, examples: Partition) -> Self:
+    def partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""
         if examples.n_classes != self.n_classes_:
-            rule = (
+            raise ValueError(
                 f"`logits` must have one column per class, the {self.n_classes_} used "
-                "in `fit`"
+                f"in `fit`; got {examples.n_classes}."
             )
-            raise ValueError(f"{rule}; got {examples.n_classes}.")
         count = partial(count_stability, rule=self.rule_, n_starts=self.table_.n_starts)
         stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
         table = self.table_ + stats.found
-        kept = self.kept_ + stats.kept
-        return self._learn(self.rule_, (self.n_bins_, self.n_classes_), table, kept)
+        record = self.predictor_.fit_record + stats.record
+        return self._run_recursion(self.rule_, table, record, self.schema_)
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the
@@ -541,38 +544,49 @@ class Hoki(Calibrator):
 
         Equal to one fit on all the examples together.
         """
-        shared = list[dict[str, Any]]()
         fitted = (self, *others)
-        known = next(
-            filter(None, (getattr(each, "_columns", ()) for each in fitted)), ()
-        )
-        for each in fitted:
-            if not isinstance(each, Hoki):
-                raise TypeError(f"`merge` takes fitted Hoki calibrators; got {each!r}.")
-            each._check_fitted()
-            columns = each._columns or known  # arrays have no names
-            names = ("noise_", "draws_", "n_bins_", "n_classes_")
-            shared.append(
-                {name: getattr(each, name) for name in names} | {"columns": columns}
-            )
-            if shared[-1] != shared[0]:
-                raise ValueError(
-                    f"calibrators must agree to be merged; got {shared[0]} and "
-                    f"{shared[-1]}. Fit each with the same `noise`, `draws`, "
-                    "`random_state`, `n_bins` and columns."
+        for calibrator in fitted:
+            if not isinstance(calibrator, Hoki):
+                raise TypeError(
+                    f"`merge` takes fitted Hoki calibrators; got {calibrator!r}."
                 )
-        tables, kept = zip(*((each.table_, each.kept_) for each in fitted), strict=True)
-        sizes = (self.n_bins_, self.n_classes_)
-        twin = copy(self)
-        twin._columns = shared[0]["columns"]
-        return twin._learn(self.rule_, sizes, reduce(add, tables), reduce(add, kept))
+            calibrator.check_fitted()
+        columns = next((c.schema_.columns for c in fitted if c.schema_.columns), ())
+        for calibrator in others:
+            self._check_mergeable(calibrator, columns)
+        merged = copy(self)
+        return merged._run_recursion(
+            self.rule_,
+            reduce(add, (calibrator.table_ for calibrator in fitted)),
+            reduce(add, (calibrator.predictor_.fit_record for calibrator in fitted)),
+            replace(self.schema_, columns=columns),
+        )
+
+    def _check_mergeable(self, other: Self, columns: tuple[str, ...]) -> None:
+        """Raise unless another calibrator measured the same, of the same columns."""
+        first, second = (
+            {
+                "noise": calibrator.noise_,
+                "draws": calibrator.draws_,
+                "n_bins": calibrator.n_bins_,
+                "n_classes": calibrator.n_classes_,
+                "columns": calibrator.schema_.columns or columns,  # arrays have none
+            }
+            for calibrator in (self, other)
+        )
+        if first != second:
+            raise ValueError(
+                f"calibrators must agree to be merged; got {first} and {second}. Fit "
+                "each with the same `noise`, `draws`, `random_state`, `n_bins` and "
+                "columns."
+            )
 
     def stability(self, logits: Any) -> Array:
         """Label stability (n,) under the fitted noise, rounded to the levels of the
         rule.
         """
         with float64_scope(logits):
-            data = self._check_logits(logits)
+            data = self.fitted.read(logits)
             level = by_blocks(self.rule_.on_device_of(data).level, data)
             return arrays.to_input_library(level / float(self.rule_.levels), logits)
 
@@ -586,32 +600,27 @@ class Hoki(Calibrator):
             check_count("draws", self.draws, most=MOST_DRAWS, remedy=remedy)
         check_choice("unseen", self.unseen, Unseen)
 
-    def _fit_partition(self, examples: Partition) -> Self:
-        """Choose the noise on the sample that other methods are fitted on; then
-        count all rows.
+    def _learn(self, examples: Partition, schema: InputSchema) -> None:
+        """Choose the noise on the sample that other methods are fitted on; then count
+        all rows.
         """
-        self._begin_fit(examples)
         n_bins = int(self.n_bins)
-        n_classes = examples.n_classes
         n_starts = self._n_starts(n_bins)
         sample: Examples | None = None
-        draws: Draws | None = None
         if self.noise == "auto":
             refusal = None if examples.repeatable else _ONE_PASS
             sample, stats = fit_data.read_sample(examples, refusal=refusal)
             self.selection_ = choose_noise(sample)
-        noise = check_noise(
-            self.noise if self.selection_ is None else self.selection_.noise
-        )
+        chosen = self.noise if self.selection_ is None else self.selection_.noise
+        noise = check_noise(chosen)
+        draws: Draws | None = None
         if self.draws is not None:
-            draws = Draws(
-                noise, draw_seed(self.random_state), int(self.draws), n_classes
-            )
+            seed = draw_seed(self.random_state)
+            draws = Draws(noise, seed, int(self.draws), examples.n_classes)
         # It measures stability; of the link nothing is asked yet.
         link = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
-        rule = HokiRule(
-            noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link
-        )
+        levels = EXACT_LEVELS if draws is None else draws.n_draws
+        rule = HokiRule(noise, draws, levels, link)
         count = partial(count_stability, rule=rule, n_starts=n_starts)
         if sample is None:
             stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
@@ -619,57 +628,48 @@ class Hoki(Calibrator):
         else:
             counted = sample if sample.sampled_from is None else examples
             table = counted.reduce(count)
-        self._learn(rule, (n_bins, n_classes), table, stats.kept)
+        self.n_bins_ = n_bins
+        if stats.log_probabilities:
+            schema = schema.of_log_probabilities()
+        self._run_recursion(rule, table, stats.record, schema)
         fit_data.warn_about_examples(self.name, stats, self.rule_)
-        return self
 
     def _n_starts(self, n_bins: int) -> int:
         """How many bins examples start in."""
         return 1
 
-    def _learn(
+    def _run_recursion(
         self,
         rule: HokiRule,
-        sizes: tuple[int, int],
         table: StabilityTable,
-        kept: CalibrationData,
+        record: FitRecord,
+        schema: InputSchema,
     ) -> Self:
-        """Run the recursion on the table, and keep the rule with the learned link.
-
-        `sizes` are the numbers of bins and of classes.
-        """
-        (n_bins, n_classes), printed = sizes, self.unseen == "as_printed"
+        """Run the recursion on the table, and keep the rule with the learned link."""
+        n_bins = self.n_bins_
+        printed = self.unseen == "as_printed"
         schedule = learn_schedule(table, n_bins, self.max_iter, as_printed=printed)
         # A cycle that ends at a step where every bin fits needs no remedy.
         if not schedule.converged and (printed or schedule.validation_ece > _ROUNDING):
-            remedy = "raise `max_iter`, or use fewer `n_bins`"
-            if schedule.ending == "cycle":
-                remedy = "try another `n_bins` or `noise`"
-            warn_user(
-                f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} "
-                "iterations some validation examples still change their bins, and the "
-                f"validation ECE is {schedule.validation_ece:.1e}, not 0. If that "
-                f"matters, {remedy}.",
-                ConvergenceWarning,
-            )
-        shown = ("alpha", "beta", "occupied", "ending", "converged", "validation_ece")
-        report = {name: getattr(schedule, name) for name in shown}
-        report |= {"accuracy": table.accuracy, "n_iter": schedule.n_steps}
-        report |= {"n_bins": n_bins, "table": table}
-        link = self._link(schedule, table, 1.0 / n_classes)
+            _warn_not_converged(schedule)
+        report = {
+            "alpha": schedule.alpha,
+            "beta": schedule.beta,
+            "occupied": schedule.occupied,
+            "ending": schedule.ending,
+            "converged": schedule.converged,
+            "validation_ece": schedule.validation_ece,
+            "accuracy": table.accuracy,
+            "n_iter": schedule.n_steps,
+            "n_bins": n_bins,
+            "table": table,
+        }
+        link = self._link(schedule, table, 1.0 / schema.n_classes)
         learned = self.method.rule(rule.noise, rule.draws, rule.levels, link)
-        if kept.fit_scores is not None:  # right and wrong examples by their confidence
-            cells = table.occupied_cells()
-            confidence = learned.confidence_at(
-                cells.level, (cells.start + 0.5) / n_bins
-            )
-            level = score_levels(confidence_log_odds(confidence))
-            parts = (cells.weight, cells.weight - cells.correct)
-            count, wrong = (
-                sum_by(level, part, LEVELS).astype(np.int64) for part in parts
-            )
-            kept = replace(kept, fit_confidences=ScoreTable(count, wrong))
-        self._keep(Fit(learned, report), n_classes, kept)
+        if record.label_scores is not None:
+            confidences = _count_confidences(learned, table, n_bins)
+            record = replace(record, confidences=confidences)
+        self._store_fit(Fit(learned, report), schema, record)
         return self
 
     def _link(self, schedule: Schedule, table: StabilityTable, chance: float) -> Any:
@@ -690,3 +690,29 @@ class Hoki(Calibrator):
             raise ValueError(
                 "the stability table does not belong to the rule of this file."
             )
+
+
+def _warn_not_converged(schedule: Schedule) -> None:
+    remedy = "raise `max_iter`, or use fewer `n_bins`"
+    if schedule.ending == "cycle":
+        remedy = "try another `n_bins` or `noise`"
+    warn_user(
+        f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} "
+        "iterations some validation examples still change their bins, and the "
+        f"validation ECE is {schedule.validation_ece:.1e}, not 0. If that matters, "
+        f"{remedy}.",
+        ConvergenceWarning,
+    )
+
+
+def _count_confidences(
+    rule: HokiRule, table: StabilityTable, n_bins: int
+) -> ScoreTable:
+    """Right and wrong examples by their calibrated confidence."""
+    cells = table.occupied_cells()
+    starts = (cells.start + 0.5) / n_bins
+    confidence = rule.confidence_at(cells.level, starts)
+    level = score_levels(confidence_log_odds(confidence))
+    count = sum_by(level, cells.weight, LEVELS)
+    wrong = sum_by(level, cells.weight - cells.correct, LEVELS)
+    return ScoreTable(count.astype(np.int64), wrong.astype(np.int64))

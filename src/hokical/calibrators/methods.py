@@ -62,6 +62,7 @@ class Uncalibrated(Calibrator):
         "the classifier itself",
         "nothing",
         fits_floor=False,  # nothing is learned
+        accepts_top_k=True,
     )
 
     def _fit(self, examples: Examples) -> Fit:
@@ -95,7 +96,11 @@ class TemperatureScaling(Calibrator):
     """
 
     method = MethodInfo(
-        scaling.TemperatureRule, "Temperature scaling", GUO, "about four softmax passes"
+        scaling.TemperatureRule,
+        "Temperature scaling",
+        GUO,
+        "about four softmax passes",
+        accepts_top_k=True,
     )
 
     temperature_: float
@@ -158,6 +163,7 @@ class VectorScaling(Calibrator):
         GUO,
         "about ten Newton steps of n * classes^2 operations each",
         rows_per_class=25,  # 4 million logits of 1000 classes have 4
+        changes_labels=True,
     )
 
     scale_: FloatArray
@@ -262,6 +268,7 @@ class StructuredScaling(Calibrator):
         "about forty softmax passes for floor and temperature, then a few dozen "
         "products with M",
         fits_floor=False,  # the rule has one
+        changes_labels=True,
     )
 
     floor_: float
@@ -347,6 +354,7 @@ class EnsembleTemperatureScaling(Calibrator):
         "Ensemble temperature scaling",
         MIX_N_MATCH,
         "about twelve softmax passes, or forty where the temperature gets no weight",
+        accepts_top_k=True,
     )
 
     temperature_: float
@@ -395,6 +403,7 @@ class AdaptiveTemperatureScaling(Calibrator):
         "hokical: temperature scaling corrected by label stabilities under Gumbel "
         "noise",
         "temperature scaling, then some fifteen passes of the same cost",
+        accepts_top_k=True,
     )
 
     temperature_: float
@@ -467,6 +476,8 @@ class PlattScaling(_Logistic):
         "see also Lin, Lin, Weng, Machine Learning 68, 2007, "
         "doi:10.1007/s10994-007-5018-6",
         "a few Newton steps of two numbers",
+        changes_labels=True,
+        binary_only=True,
     )
 
     slope_: float
@@ -500,6 +511,8 @@ class BetaCalibration(_Logistic):
         "probabilities from binary classifiers with beta calibration, EJS 11, 2017, "
         "doi:10.1214/17-EJS1338SI",
         "a few Newton steps of three numbers",
+        changes_labels=True,
+        binary_only=True,
     )
 
     rise_: float
@@ -538,6 +551,8 @@ class VennAbers(Calibrator):
         "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without "
         "guarantees of validity, NeurIPS 2015, arXiv:1511.00213",
         "one sort of the scores",
+        changes_labels=True,
+        binary_only=True,
     )
 
     knots_: FloatArray
@@ -641,6 +656,7 @@ class IsotonicOneVsAllTS(Calibrator):
         "Temperature scaling, then isotonic regression per class",
         MIX_N_MATCH,
         "temperature scaling, then one sort per class of its column",
+        changes_labels=True,
     )
 
     temperature_: float
@@ -784,8 +800,9 @@ class AutoCalibrator(Calibrator):
         "of the other methods",
         "some ten fits of temperature scaling",
         fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
-        fits_top_k=True,
         learns_groups=True,
+        changes_labels=True,
+        accepts_top_k=True,
     )
 
     chosen_: str

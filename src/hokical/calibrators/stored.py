@@ -1,8 +1,6 @@
 """The base of every calibrator: parameters, the fitted rule with its report, and files.
 
 `MethodInfo` is what is known of a method before a fit, and `Fit` what its fit gives.
-Functions check what a calibrator is given: logits, and the contents of files. Actions
-of least expected cost follow from the probabilities of every calibrator.
 """
 
 from __future__ import annotations
@@ -10,42 +8,23 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from hokical._core import reading, runtime
-from hokical._core.arrays import (
-    NUMPY,
-    AnyArray,
-    Array,
-    FloatArray,
-    IntArray,
-    backend_of,
-    to_host,
-)
-from hokical._core.groups import GroupCoding, count_rows, read_columns
-from hokical._core.logits import Logits, TopK
+from hokical._core.arrays import IntArray
+from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.logits import Logits
 from hokical._core.reading import Rows
+from hokical._core.schema import ColumnSchema, InputSchema
 from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.version import VERSION
-from hokical._fitting.examples import Examples, probability_scale
-from hokical.guarantees import calibration_data, scores
-from hokical.guarantees.calibration_data import (
-    CalibrationData,
-    GroupScores,
-    Reused,
-    row_draws,
-)
-from hokical.rules.base import (
-    Rule,
-    labels_and_confidence,
-    predict_blocks,
-    predict_on_host,
-)
+from hokical.calibrators.predictor import describe_kind
+from hokical.guarantees.fingerprints import Reused, one_of_each, refuse_rows_of_fit
+from hokical.rules.base import Rule
 
 
 @dataclass(frozen=True)
@@ -56,18 +35,24 @@ class MethodInfo:
     Parameters
     ----------
     rule : type of Rule
-        Its name and its capabilities are those of the method.
+        Its name is that of the method.
     title, reference, cost : str
         The method's name in full words, where it was published, and what a fit costs.
     fits_floor : bool
         Whether a floor for probabilities of 0 is fitted first, see
         `hokical.from_probabilities`.
-    fits_top_k : bool
-        Whether a fit accepts a `TopK` although the rule may need every class.
     learns_groups : bool
         Whether a fit makes use of groups.
     rows_per_class : int
         How many rows for each class a sample should have, even beyond 4 million logits.
+    changes_labels : bool
+        Whether the predicted label can differ from the classifier's own.
+    accepts_top_k : bool
+        Whether a fit takes a `TopK`, the best logits of each row.
+    binary_only : bool
+        Whether it takes two classes and no more.
+    logits_kind : type of Logits
+        `Logits`, or the subclass that it needs in their place.
     """
 
     rule: type[Any]
@@ -75,32 +60,32 @@ class MethodInfo:
     reference: str = ""
     cost: str = ""
     fits_floor: bool = True
-    fits_top_k: bool = False
     learns_groups: bool = False
     rows_per_class: int = 0
-
-    #: The method's name in `make`, in files and on the command line.
-    name: str = field(init=False)
-    #: Whether the predicted label can differ from the classifier's own.
-    changes_labels: bool = field(init=False)
-    #: Whether the best logits of each row are enough.
-    accepts_top_k: bool = field(init=False)
-    #: Whether it takes two classes and no more.
-    binary_only: bool = field(init=False)
-    #: `Logits`, or the subclass that it needs in their place.
-    logits_kind: type[Logits] = field(init=False)
+    changes_labels: bool = False
+    accepts_top_k: bool = False
+    binary_only: bool = False
+    logits_kind: type[Logits] = Logits
 
     def __post_init__(self) -> None:
-        def says(fact: str) -> bool:
-            return getattr(self.rule, fact, None) is True
+        """Raise if the class of the rule says something else."""
+        facts = {
+            "preserves_labels": not self.changes_labels,
+            "binary_only": self.binary_only,
+            "logits_kind": self.logits_kind,
+        }
+        for name, value in facts.items():
+            of_rule = vars(self.rule).get(name, value)
+            if isinstance(of_rule, (bool, type)) and of_rule != value:
+                raise ValueError(
+                    f"the method {self.rule.name!r} must agree with its rule, whose "
+                    f"`{name}` is {of_rule!r}."
+                )
 
-        vars(self).update(
-            name=str(self.rule.name),
-            changes_labels=not says("preserves_labels"),
-            accepts_top_k=self.fits_top_k or says("accepts_top_k"),
-            binary_only=says("binary_only"),
-            logits_kind=getattr(self.rule, "logits_kind", Logits),
-        )
+    @property
+    def name(self) -> str:
+        """The method's name in `make`, in files and on the command line."""
+        return str(self.rule.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,56 +100,45 @@ class Fit:
     report: dict[str, Any] = field(default_factory=dict)
 
 
-def acceptable(method: Any, logits: Logits) -> Logits:
-    """Return the logits if the method (a rule or a `MethodInfo`) accepts them, else
-    raise.
-    """
-    needed = getattr(method, "needed_groups", None)
-    if type(logits) is Logits and needed is not None and logits.codes is None:
-        rule = f"`groups` must be given, as in the fit: {', '.join(needed.columns)}"
+def check_plain_logits(name: str, kind: type[Logits], argument: str) -> None:
+    """Raise if a method or a rule needs more than logits and groups."""
+    if kind is not Logits:
         raise ValueError(
-            f"{rule}. Pass None where one is not known, to predict for all groups."
-        )
-    if type(logits) not in (method.logits_kind, TopK):
-        rule = f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}"
-        raise TypeError(f"{rule}; got {_in_words(type(logits))}.")
-    if isinstance(logits, TopK) and not method.accepts_top_k:
-        logits.with_every_class(method.name, "Use auto, adaptive, temps, ets or hoki")
-    return logits
-
-
-def check_plain_logits(method: Any, argument: str) -> None:
-    """Raise if a method (a rule or a `MethodInfo`) needs more than logits and
-    groups.
-    """
-    if method.logits_kind is not Logits:
-        rule = (
-            f"`{argument}` cannot be {method.name!r} here, where there are logits "
-            "alone: it"
-        )
-        kind = _in_words(method.logits_kind)
-        raise ValueError(
-            f"{rule} needs {kind}. Call its `fit` and `predict` with that."
+            f"`{argument}` cannot be {name!r} here, where there are logits alone: it "
+            f"needs {describe_kind(kind)}. Call its `fit` and `predict` with that."
         )
 
 
-def refuse_groups(rule: Rule) -> None:
-    """Raise if a fitted rule needs groups, where nobody can pass them."""
-    if rule.needed_groups is not None:
+def refuse_groups(schema: InputSchema) -> None:
+    """Raise if a calibrator needs groups, where nobody can pass them."""
+    if schema.groups is not None:
         raise ValueError(
             "`calibrator` must not have learned from groups here, where there are "
             "logits alone; got one that needs "
-            f"{', '.join(rule.needed_groups.columns)}. Call its `predict(logits, "
+            f"{', '.join(schema.groups.columns)}. Call its `predict(logits, "
             "groups=...)`, or fit one without groups."
         )
 
 
-def _in_words(kind: type[Logits]) -> str:
-    return (
-        "logits (n, classes)"
-        if kind is Logits
-        else f"a `{kind.__module__}.{kind.__name__}`"
-    )
+#: Rows from which a column that counts them is reported.
+_MIN_ROWS_OF_INDEX = 10
+
+
+def warn_of_row_index(logits: Logits) -> None:
+    """Warn if a column counts the rows, as an id does."""
+    top_k = logits.tail is not None
+    if not logits.is_numpy or top_k or logits.n_rows < _MIN_ROWS_OF_INDEX:
+        return
+    values = logits.values
+    first_steps = (values[1:4] == values[:3] + 1.0) & np.isfinite(values[:3])
+    for column in np.flatnonzero(first_steps.all(axis=0)):
+        if (values[1:, column] == values[:-1, column] + 1.0).all():
+            runtime.warn_user(
+                f"`logits` have a column, {column}, that counts the rows from "
+                f"{values[0, column]:g}, as an id does. Drop it: each column is a "
+                "class.",
+                runtime.FitDataWarning,
+            )
 
 
 class Estimator:
@@ -220,14 +194,10 @@ class StoredEstimator(Estimator, ABC):
     #: The method's name.
     name: ClassVar[str]
     #: What the methods call the scores and their labels.
-    _row_names: ClassVar[tuple[str, str]] = ("logits", "labels")
-    #: The fitted rule.
-    rule_: Any
+    row_names: ClassVar[tuple[str, str]] = ("logits", "labels")
     #: Plain values from the file that it was loaded from, or about the table that it
     #: was fitted on.
     metadata_: dict[str, Any]
-    #: Names of the columns of the scores in the fit, if they were a frame's.
-    _columns: tuple[str, ...] = ()
     #: The version that wrote the file, or this one.
     _library_version: str = VERSION
     #: What the fit reports besides the rule; its entries are attributes with an
@@ -253,15 +223,13 @@ class StoredEstimator(Estimator, ABC):
 
         `metadata` holds plain values to store in the file for the caller's own use.
         """
-        self._check_fitted()
+        self.check_fitted()
         body = {
             "library_version": VERSION,
             "method": self.name,
             "parameters": self._storable_parameters(),
-            "rule": self.rule_,
             "report": self._report,
             "beside": self.metadata_ if metadata is None else metadata,
-            "columns": list(self._columns),
             **self._stored_data(),
         }
         write_document(path, body)
@@ -277,28 +245,42 @@ class StoredEstimator(Estimator, ABC):
 
     @abstractmethod
     def _stored_data(self) -> dict[str, Any]:
-        """What a file holds besides parameters, rule and report."""
+        """What a file holds besides parameters and report."""
 
     @classmethod
-    def _from_document(cls, document: dict[str, Any]) -> Self:
+    def from_document(cls, document: dict[str, Any]) -> Self:
         """The calibrator of a file's contents, fitted as the one that was saved.
 
         Parameters that the method had in an earlier version are left out.
         """
         for name in ("parameters", "report", "beside"):
             check_stored(document, name, dict)
-        known = inspect.signature(cls).parameters
-        given = document["parameters"]
-        found = cls(**{name: value for name, value in given.items() if name in known})
-        found._restore(document)
-        found.metadata_ = document["beside"]
-        found._columns = tuple(map(str, document.get("columns", ())))
-        found._library_version = str(document.get("library_version", "unknown"))
-        return found
+        names = inspect.signature(cls).parameters
+        stored = document["parameters"]
+        loaded = cls(**{name: stored[name] for name in stored if name in names})
+        loaded._restore(document)
+        loaded.metadata_ = document["beside"]
+        loaded._library_version = str(document.get("library_version", "unknown"))
+        return loaded
 
     @abstractmethod
     def _restore(self, document: dict[str, Any]) -> None:
         """Take up a file's rule, report and data."""
+
+    @property
+    @abstractmethod
+    def is_fitted(self) -> bool:
+        """Whether there is a rule."""
+
+    @property
+    @abstractmethod
+    def schema_(self) -> ColumnSchema:
+        """How new rows are read."""
+
+    @property
+    @abstractmethod
+    def needed_groups(self) -> GroupCoding | None:
+        """The groups that the rule needs beside scores."""
 
     def group_codes(self, groups: Any) -> IntArray:
         """Integers (n, columns), which torch modules and ONNX graphs take in place of
@@ -307,15 +289,15 @@ class StoredEstimator(Estimator, ABC):
         The last code of each column stands for a group that is missing or was not in
         the fit.
         """
-        self._check_fitted()
-        coding: GroupCoding | None = getattr(self.rule_, "needed_groups", None)
+        self.check_fitted()
+        coding = self.needed_groups
         if coding is None:
             raise ValueError(
                 "`groups` have no codes: this calibrator did not learn from groups."
             )
         return coding.codes(groups, count_rows(groups))
 
-    def _pair(
+    def read_pair(
         self, scores: Any, labels: Any, sample_weight: Any, groups: Any, **options: Any
     ) -> Rows:
         """Rows as they are given, in one order; of a table, if `labels` is the name of
@@ -331,39 +313,33 @@ class StoredEstimator(Estimator, ABC):
             return read_table(
                 scores, labels, sample_weight, groups, kind=kind, **options
             )
-        return reading.pair_rows(scores, labels, sample_weight, groups, self._row_names)
-
-    @staticmethod
-    def _checked(given: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
-        """Rows with checked scores and labels, and one weight and group for each."""
-        weights = reading.as_weights(given.weights, n_rows)
-        if given.groups is not None:
-            read_columns(given.groups, n_rows)
-        return given._replace(scores=scores, labels=labels, weights=weights)
+        return reading.pair_rows(scores, labels, sample_weight, groups, self.row_names)
 
     @abstractmethod
-    def _read(
-        self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    def read_labelled(
+        self, scores: Any, labels: Any, sample_weight: Any = None, groups: Any = None
     ) -> Rows:
         """Checked rows: what is calibrated, its labels, and the rest."""
 
     @abstractmethod
-    def _are_of_fit(self, rows: Rows) -> bool:
+    def is_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are among those that it learned from."""
 
-    def _read_held_out(self, reused: Reused, *given: Any, cluster: Any = None) -> Rows:
+    def read_held_out(self, reused: Reused, *rows: Any, cluster: Any = None) -> Rows:
         """Checked rows that are not of the fit; with `cluster` (n,) one of each."""
-        self._check_fitted()
-        rows = self._read(*given)
+        self.check_fitted()
+        checked = self.read_labelled(*rows)
         if cluster is not None:
-            rows = calibration_data.one_of_each(rows, cluster)
-        calibration_data.refuse_rows_of_fit(
-            self._are_of_fit(rows), self._row_names[0], reused
-        )
-        return rows
+            checked = one_of_each(checked, cluster)
+        refuse_rows_of_fit(self.is_of_fit(checked), self.row_names[0], reused)
+        return checked
 
-    def _check_fitted(self) -> None:
-        if "rule_" not in self.__dict__:
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.is_fitted
+
+    def check_fitted(self) -> None:
+        """Raise scikit-learn's `NotFittedError` before the fit."""
+        if not self.is_fitted:
             raise runtime.sklearn_class(runtime.NotFittedError)(
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` "
                 "first."
@@ -398,157 +374,3 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
     """The parameters of `__init__`, sorted by name, with their defaults."""
     parameters = inspect.signature(kind).parameters
     return {name: parameters[name].default for name in sorted(parameters)}
-
-
-#: Rows from which on they are checked for looking like probabilities: fewer can sum to
-#: 1 by coincidence.
-_FEWEST_TO_SUM = 4
-#: Calibration examples whose calibrated confidence is counted.
-_MOST_COUNTED = 5000
-#: Probabilities that a mean over calibration examples is taken of, at most.
-_MOST_PROBABILITIES = 1 << 20
-
-
-def warn_of_probabilities(data: Logits, support: scores.Support | None) -> None:
-    """Warn if rows look like probabilities, and those of the fit, by its support,
-    did not.
-    """
-    if support is None or type(data) is not Logits or not data.is_numpy:
-        return
-    highest = data.top.max() if data.n_rows >= _FEWEST_TO_SUM else np.inf
-    if highest > 100.0 or data.top.min() <= 0.0:
-        return
-    scale = probability_scale(data, data.top)
-    before = support.top[1]  # of logarithms of probabilities at most 0
-    if (scale == 1.0 and not 0.0 < before <= 1.0) or (
-        scale == 100.0 and before < highest
-    ):
-        kind = "probabilities" if scale == 1.0 else "percentages"
-        runtime.warn_user(
-            f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the "
-            "fit did not. Pass logits, as in the fit."
-        )
-
-
-def count_examples(
-    kept: CalibrationData, rule: Rule, block: Examples
-) -> CalibrationData:
-    """With counts of calibration examples by confidence, and the frequencies that it
-    implies.
-    """
-    n = block.n_rows
-    needed = rule.needed_groups
-    if (
-        needed is not None and block.coding is not None
-    ):  # of all columns, those that it uses
-        used = [block.coding.columns.index(name) for name in needed.columns]
-        codes = np.asarray(block.logits.codes)[:, used]
-        block = replace(block, logits=replace(block.logits, codes=codes))
-    rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
-    data = block.logits.take(rows) if rows.size < n else block.logits
-    if kept.fit_scores is not None:
-        labels, confidence = labels_and_confidence(rule, data)
-        level = scores.score_levels(
-            scores.confidence_log_odds(confidence.astype(np.float64))
-        )
-        counted = block.counting[rows].astype(np.float64)
-        table = scores.ScoreTable.from_examples(
-            level, labels != block.labels[rows], counted
-        )
-        kept = replace(kept, fit_confidences=table)
-    most = max(_MOST_PROBABILITIES // data.n_classes, 1)
-    weights = block.counts[rows][:most]
-    if isinstance(data, TopK) or kept.class_scores is None or not weights.any():
-        return kept
-    some = data.take(slice(0, min(most, data.n_rows)))
-    with some.backend.in_float64():  # and on the device of the logits
-        proba = predict_blocks(rule, "proba", some)
-        known = kept.class_scores.with_implied(
-            proba, block.labels[rows][:most], weights, some
-        )
-    by_group = needed is not None and known.cells.size
-    found = _count_groups(rule, block, most) if by_group else kept.group_scores
-    return replace(kept, class_scores=known, group_scores=found)
-
-
-def _count_groups(rule: Rule, block: Examples, most: int) -> GroupScores:
-    """The same for each group, of a sample of about `most` rows."""
-    rows = np.flatnonzero(row_draws(0, block.n_rows) * block.n_rows < most)
-    data = block.logits.take(rows)
-    proba = predict_on_host(rule, "proba", data).astype(np.float64)
-    return GroupScores.from_rows(data, proba, block.labels[rows], block.counts[rows])
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """`actions` (n,), and the `costs` (n,) that are expected of them.
-
-    Actions are numbers; with `names`, where the costs had some, `named` (n,) are their
-    names.
-    """
-
-    actions: Array
-    costs: Array
-    names: tuple[str, ...] = ()
-
-    @property
-    def named(self) -> AnyArray:
-        """The names of the actions, or their numbers where they have none."""
-        actions = to_host(self.actions)
-        return np.array(self.names)[actions] if self.names else actions
-
-    def __str__(self) -> str:
-        kinds, counts = np.unique(self.named, return_counts=True)
-        listed = f"{kinds.size} different actions"
-        if self.names:
-            shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
-            listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)
-        cost = float(self.costs.mean())
-        return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
-
-
-def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
-    """The action of least expected cost under probabilities (n, classes); the first
-    of equals.
-    """
-    table, names = cost_table(costs, n_classes)
-    backend = backend_of(proba) or NUMPY
-    xp = backend.namespace(proba)
-    expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
-    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
-
-
-def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
-    """Costs (classes, actions), of two classes also from those of its two errors; and
-    names.
-
-    From a mapping of actions to costs (classes,), or to one number for all classes.
-    """
-    names: tuple[str, ...] = ()
-    if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:
-        costs = (costs["fp"], costs["fn"])
-    elif isinstance(costs, Mapping):
-        names = tuple(map(str, costs))
-        columns = [reading.to_floats(cost, "costs") for cost in costs.values()]
-        shapes = {column.shape for column in columns}
-        if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
-            raise ValueError(
-                "`costs` by name must be those of the errors of two classes, {'fp': "
-                f"1, 'fn': 10}}, or of each action: {n_classes} numbers, by true "
-                "class, or one number where it does not matter, but not for all; got "
-                f"{dict(costs)!r}."
-            )
-        costs = np.stack(
-            [np.broadcast_to(column, n_classes) for column in columns], axis=1
-        )
-    table = reading.to_floats(costs, "costs")
-    reading.refuse(~np.isfinite(table), table, "`costs` must be finite")
-    if table.shape == (2,) and n_classes == 2:
-        table = np.array([[0.0, table[0]], [table[1], 0.0]])
-    if table.ndim != 2 or table.shape[0] != n_classes:
-        raise ValueError(
-            f"`costs` must be finite numbers of shape ({n_classes}, actions), a row "
-            f"for each true class; got shape {table.shape}. Of two classes "
-            "(false_positive, false_negative) is enough, or {'fp': 1, 'fn': 10}."
-        )
-    return table, names

@@ -331,7 +331,7 @@ def shift(
         raise typer.BadParameter(
             "`shift` needs a calibrator of logits, not of confidences."
         )
-    rows = given.at(data).read(fitted._without_groups(), "none")
+    rows = given.at(data).read(fitted.without_groups(), "none")
     with ui.spinner("Estimating class frequencies"), ui.check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))

@@ -46,7 +46,8 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     """What is inside a loaded calibrator as values, and in words."""
     known = dict(fitted.metadata_)
     n_classes = getattr(fitted, "n_classes_", None)
-    counts = getattr(getattr(fitted, "kept_", None), "fit_scores", None)
+    of_logits = isinstance(fitted, hokical.Calibrator)
+    counts = fitted.predictor_.fit_record.label_scores if of_logits else None
     if counts is not None:
         n = counts.total
         wrong = int(counts.wrong.sum())
@@ -67,14 +68,11 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         certified = {"certified": "no" if fitted.held_out_ is None else "yes"}
         return values | certified, lines | certified
     rule = fitted.rule_
-    groups = None
-    if (needed := rule.needed_groups) is not None:  # of one row
-        first = (levels[0] for levels in needed.levels)
-        groups = dict(zip(needed.columns, first, strict=True))
     try:  # that of `apply --risk` at its default values, or why there is none
-        found = fitted.predict_or_abstain(
-            np.zeros((1, fitted.n_classes_)), groups=groups
-        )
+        options = hokical.guarantees.scores.AbstentionOptions(risk=0.05, delta=0.1)
+        proven = fitted.predictor_.abstention_thresholds(options)
+        none = np.zeros(0)
+        found = hokical.guarantees.SelectivePrediction.of(proven, none, none, none)
         facts = ("risk", "delta", "threshold", "coverage", "certified_on")
         guarantee = {name: getattr(found, name) for name in facts} | {
             "text": found.guarantee
@@ -189,9 +187,7 @@ def fit(
         else:
             with ui.spinner(f"Fitting {calibrator.name}"):
                 calibrator.fit(data.scores, data.labels, data.weights, groups=groups)
-            calibrator._columns = data.columns
-            if not alone:
-                calibrator.class_names = data.classes
+            calibrator.set_columns(data.columns, data.classes)
             right = data.labels if alone else data.scores.labels == data.labels
             accuracy["accuracy"] = float(right.mean())
     seconds = time.perf_counter() - start
@@ -241,9 +237,13 @@ def certify(
         else:
             certified = hokical.streams.certify(fitted, found, **own)
     certified.save(target, metadata=fitted.metadata_)
-    noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
-    n = certified.held_out_.total if noted is None else noted.n
-    groups_of = getattr(noted, "group_names", None)
+    if isinstance(certified, hokical.Calibrator):
+        evidence = certified.predictor_.evidence.conformity
+        n = 0 if evidence is None else evidence.n
+        groups_of = None if evidence is None else evidence.group_names
+    else:
+        n = certified.held_out_.total
+        groups_of = None
     n_groups = groups_of and len(groups_of.names)
     one = "" if belongs is None else ", one of each cluster"
     values = {

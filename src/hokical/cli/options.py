@@ -254,10 +254,8 @@ class Source:
     def check_new(self, fitted: Any, rows: Rows) -> None:
         """Warn if its rows are those that the calibrator was fitted on."""
         if isinstance(rows.scores, Logits):
-            found = fitted._are_of_fit(rows)
-            hokical.guarantees.calibration_data.warn_of_rows_of_fit(
-                found, self.path.name
-            )
+            found = fitted.is_of_fit(rows)
+            hokical.guarantees.fingerprints.warn_of_rows_of_fit(found, self.path.name)
 
     def clusters(self, rows: Rows) -> Any:
         """What each of its rows belongs to, None if no column says it."""
@@ -359,8 +357,8 @@ def takes_confidences(fitted: Any) -> bool:
 
 def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
     """The columns with groups that a calibrator learned from."""
-    needed = getattr(getattr(fitted, "rule_", None), "needed_groups", None)
-    return () if needed is None else tuple(needed.columns)
+    coding = None if fitted is None else fitted.rule_.needed_groups
+    return () if coding is None else tuple(coding.columns)
 
 
 def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
@@ -393,7 +391,9 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         )
     if for_rows and found.name != "confidence":
         with ui.check_options("CALIBRATOR"):
-            hokical.calibrators.stored.check_plain_logits(found.rule_, "method")
+            hokical.calibrators.stored.check_plain_logits(
+                found.rule_.name, found.rule_.logits_kind, "method"
+            )
     return found
 
 

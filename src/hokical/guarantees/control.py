@@ -26,8 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,37 +35,10 @@ from hokical._core.groups import GroupNames
 from hokical._core.reading import refuse
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
 
-Work = TypeVar("Work", bound=Callable[..., Any])
 #: What rounding may take from the number of examples that must be covered.
 _ROUNDING = 1e-9
 #: What rounding may take from a loss that only grows.
 _LOSS_ROUNDING = 1e-12
-
-
-class _Memory(dict[Any, Any]):
-    """What is remembered, which neither a pickle nor a deep copy takes along."""
-
-    def __reduce__(self) -> Any:
-        return _Memory, ()
-
-
-def remembered(work: Work) -> Work:
-    """Decorator: what is asked about immutable examples is worked out once, and kept
-    with them.
-    """
-
-    @wraps(work)
-    def ask(examples: Any, /, *asked: Any, **named: Any) -> Any:
-        known = examples.__dict__.setdefault("_remembered", _Memory())
-        question = (work.__qualname__, asked, *named.items())
-        found = known.get(question)  # another thread may clear what is known
-        if found is None:
-            if len(known) >= 64:
-                known.clear()
-            found = known[question] = work(examples, *asked, **named)
-        return found
-
-    return cast(Work, ask)
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:

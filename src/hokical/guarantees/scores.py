@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -27,18 +27,18 @@ from hokical._core.arrays import (
     BoolArray,
     FloatArray,
     IntArray,
-    to_input_library,
 )
 from hokical._core.checks import ArrayOf, check_choice, sum_by
 from hokical._core.groups import GroupNames
 from hokical._core.logits import Logits, by_blocks
+from hokical._core.memo import Memo, remembered
 from hokical._core.special import expit, exponential, safe_log
 from hokical._core.storage import storable
 from hokical.guarantees import control
 from hokical.guarantees.bounds import check_chance, clopper_pearson
 
 #: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
-Evidence = Literal["fit", "held-out"]
+Source = Literal["fit", "held-out"]
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
@@ -193,16 +193,15 @@ class ScoreTable:
     """`count` and `wrong`, int64, (LEVELS,) from the lowest level of the score up.
 
     Or (cells, levels): of each group, with their `groups`; or of all examples by the
-    probability of each class, `wrong` those of another one. `unseen` is the table of
-    predictions that a group gets which the fit does not know, where those of these
-    groups differ. Examples may be `clustered`: one of each cluster was counted.
+    probability of each class, `wrong` those of another one. Examples may be
+    `clustered`: one of each cluster was counted.
     """
 
     count: IntArray
     wrong: IntArray
     groups: GroupNames | None = None
-    unseen: ScoreTable | None = None
     clustered: bool = False
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     @classmethod
     def from_examples(
@@ -244,13 +243,13 @@ class ScoreTable:
         wrong = (labels[:, None] != columns).ravel()
         return cls.from_examples(level.ravel(), wrong, counts, shape=shape)
 
-    @cached_property
-    def rows(self) -> tuple[Self, ...]:
+    @remembered
+    def cells(self) -> tuple[Self, ...]:
         """The table of each cell."""
         return tuple(map(type(self), self.count, self.wrong))
 
-    @cached_property
-    def whole(self) -> Self:
+    @remembered
+    def pooled(self) -> Self:
         """The table of all groups together."""
         if self.groups is None:
             return self
@@ -270,10 +269,9 @@ class ScoreTable:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)
         held = {name: getattr(self, name).ravel()[level] for name in ("count", "wrong")}
-        beside = {
-            name: getattr(self, name) for name in ("groups", "unseen", "clustered")
-        }
-        return {"level": level, "shape": list(self.count.shape), **held, **beside}
+        shape = list(self.count.shape)
+        names = {"groups": self.groups, "clustered": self.clustered}
+        return {"level": level, "shape": shape, **held, **names}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -298,9 +296,7 @@ class ScoreTable:
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(
-            counts, wrongs, groups, stored.get("unseen"), stored.get("clustered", False)
-        )
+        return cls(counts, wrongs, groups, bool(stored.get("clustered", False)))
 
     def intervals(
         self, wanted: IntArray, values: FloatArray, delta: float
@@ -320,7 +316,7 @@ class ScoreTable:
         high = np.maximum(below[1], above[1])
         return np.stack([np.minimum(low, values), np.maximum(high, values)], axis=1)
 
-    @control.remembered
+    @remembered
     def _by_part(self, delta: float) -> tuple[IntArray, FloatArray]:
         """The part of each level, (levels,), and the interval of each part, (parts, 2).
 
@@ -348,15 +344,6 @@ class ScoreTable:
         return part, clopper_pearson(*sums, delta=delta)
 
 
-@storable("neighbours")
-class RetiredTable:
-    """Counts in files of 0.3 that are not used any more."""
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> None:
-        return None
-
-
 def class_levels(proba: FloatArray) -> IntArray:
     """The levels (...) of probabilities of classes in a table of them."""
     return score_levels(confidence_log_odds(proba), _PER_CLASS_LEVEL)
@@ -379,7 +366,7 @@ def _from_top(count: IntArray, wrong: IntArray, risk: float) -> control.Losses:
     return control.Losses(errors, accepted, risk, accepted[..., -1])
 
 
-def starting_levels(risk: float, source: Evidence) -> IntArray:
+def starting_levels(risk: float, source: Source) -> IntArray:
     """Where testing may start: near the log-odds of 1 - risk.
 
     They depend on the risk alone. A calibrated confidence should be close to its true
@@ -391,6 +378,54 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
     smoothed = min(risk, 0.5)
     temperatures = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     return score_levels(temperatures * math.log((1.0 - smoothed) / smoothed))
+
+
+@dataclass(frozen=True)
+class AbstentionOptions:
+    """What is asked of abstention; see `Calibrator.predict_or_abstain`."""
+
+    risk: float
+    delta: float
+    by: Literal["all", "group", "new group"] = "all"
+
+    def __post_init__(self) -> None:
+        check_chance("risk", self.risk)
+        check_chance("delta", self.delta)
+        check_choice("by", self.by, Literal["all", "group", "new group"])
+
+
+@dataclass(frozen=True, eq=False)
+class AbstentionThresholds:
+    """From which score on labels are accepted, and what that guarantees.
+
+    Attributes
+    ----------
+    levels : the least accepted level (cells,) of each group, or of all together;
+        `LEVELS` where nothing is accepted
+    coverage : the share of the examples behind the guarantee that is accepted
+    certified_on : which examples these are
+    guarantee : the guarantee in words
+    """
+
+    options: AbstentionOptions
+    levels: IntArray
+    coverage: float
+    certified_on: Source
+    guarantee: str
+
+    @property
+    def log_odds(self) -> Any:
+        """The smallest accepted log-odds: a number, or one for each group."""
+        ends = level_log_odds(self.levels)
+        return ends if self.options.by == "group" else float(ends[0])
+
+    def accepts(self, level: IntArray, cells: IntArray | None = None) -> BoolArray:
+        """Which rows (n,) are accepted, by their levels and the cells of their groups.
+
+        A cell beyond the last is that of a group without examples.
+        """
+        least = np.append(self.levels, LEVELS)
+        return level >= (least[0] if cells is None else least[cells])
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,8 +449,25 @@ class SelectivePrediction:
     delta: float
     threshold_log_odds: Any
     coverage: float
-    certified_on: Evidence
+    certified_on: Source
     guarantee: str
+
+    @classmethod
+    def of(
+        cls, proven: AbstentionThresholds, labels: Any, confidence: Any, accepted: Any
+    ) -> Self:
+        """Rows with the thresholds that they were accepted by."""
+        return cls(
+            labels,
+            confidence,
+            accepted,
+            risk=proven.options.risk,
+            delta=proven.options.delta,
+            threshold_log_odds=proven.log_odds,
+            coverage=proven.coverage,
+            certified_on=proven.certified_on,
+            guarantee=proven.guarantee,
+        )
 
     @property
     def threshold(self) -> Any:
@@ -433,156 +485,135 @@ class SelectivePrediction:
         return self.labels * self.accepted + abstained * ~self.accepted
 
     def __str__(self) -> str:
-        kept = int(self.accepted.sum())
-        return (
-            f"{kept:,} of {math.prod(self.accepted.shape):,} accepted. {self.guarantee}"
+        n_accepted = int(self.accepted.sum())
+        n_rows = math.prod(self.accepted.shape)
+        return f"{n_accepted:,} of {n_rows:,} accepted. {self.guarantee}"
+
+
+def match_groups(
+    table: ScoreTable, by: str, groups: Any, n_rows: int
+) -> IntArray | None:
+    """The cell (n,) of each row's group with `by="group"`; warn of unknown groups."""
+    if by == "group" and groups is None:
+        raise ValueError(
+            '`groups` must be given with `by="group"`, as in `certify`; got None.'
         )
+    names = table.groups
+    if by != "all":
+        names = control.known_groups(names, by, alike=True)
+    if by == "new group" or groups is None or names is None:
+        return None
+    if by == "group":
+        return names.match(groups, n_rows, "are not accepted")[0]
+    names.match(groups, n_rows, "may have another error rate than the guarantee's")
+    return None
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredLabels:
-    """Labels and confidences (n,), and the examples that test them: counts by score,
-    `level` (n,) that of each row.
+@remembered
+def prove_abstention(
+    table: ScoreTable, options: AbstentionOptions, source: Source, tested: bool
+) -> AbstentionThresholds:
+    """The lowest thresholds whose error rate the examples of a table prove.
 
-    `untested` labels (n,) are others than those that the table counts, and are not
-    accepted: then the risk is that of a wrong label among rows that reach the
+    Unless `tested`, the table counts the classifier's own labels where others may be
+    predicted: the risk is then that of a wrong label among rows that reach the
     threshold, accepted or not.
     """
-
-    labels: IntArray
-    confidence: FloatArray
-    level: IntArray
-    table: ScoreTable
-    certified_on: Evidence
-    untested: BoolArray | None = None
-
-    def accept(
-        self, like: Any, *, risk: float, delta: float, by: str, groups: Any
-    ) -> SelectivePrediction:
-        """Apply the thresholds that the table proves; arrays are of the library of
-        those `like`.
-
-        With `by="group"` the risk is that of each of the table's groups; of rows of
-        other `groups` nothing is accepted. With `by="new group"` it is that of a
-        further group like the table's.
-        """
-        risk = check_chance("risk", risk)
-        delta = check_chance("delta", delta)
-        check_choice("by", by, Literal["all", "group", "new group"])
-        if by == "group" and groups is None:
-            raise ValueError(
-                '`groups` must be given with `by="group"`, as in `certify`; got None.'
-            )
-        table = self.table
-        names = self.table.groups
-        cell = np.zeros(1, np.int64)
-        if by != "all":
-            names = control.known_groups(names, by, alike=True)
-        if by == "new group":
-            table = table.unseen or table
-        elif by == "group" and names is not None:
-            cell, _ = names.match(groups, self.level.size, "are not accepted")
-        elif groups is not None and names is not None:  # for the warning
-            fate = "may have another error rate than the guarantee's"
-            names.match(groups, self.level.size, fate)
-        tested = self.untested is None
-        least, coverage, words = _prove(
-            table, risk, delta, self.certified_on, by, tested
-        )
-        log_odds = level_log_odds(least[:-1])
-        accepted = self.level >= least[cell]
-        if self.untested is not None:
-            accepted &= ~self.untested
-        rows = (self.labels, self.confidence, accepted)
-        labels, confidence, accepted = (to_input_library(array, like) for array in rows)
-        threshold = log_odds if by == "group" else float(log_odds[0])
-        proven = (risk, delta, threshold, coverage, self.certified_on, words)
-        return SelectivePrediction(labels, confidence, accepted, *proven)
-
-
-@control.remembered
-def _prove(
-    table: ScoreTable,
-    risk: float,
-    delta: float,
-    source: Evidence,
-    by: str,
-    tested: bool,
-) -> tuple[IntArray, float, str]:
-    """The least accepted level of each group and of unknown ones, or of all together or
-    of a new one, LEVELS where nothing is; the share of examples that they accept, and
-    the guarantee.
-    """
-    tables = table.rows if by == "group" else (table.whole,)
-    whom = "accepted labels" if tested else "rows that reach the threshold"
-    whom += " of each group" * (by == "group" and tested)
-    if by == "new group":
-        shown = table.count.any(axis=1)  # of weight 0 alone, a group shows nothing
-        losses = [_from_top(table.count[shown], table.wrong[shown], risk)]
-        least = [LEVELS - 1 - control.last_for_new_group(losses, delta)]
-        whom += (
-            f" of a new group, drawn like the {shown.sum():,} of `certify`, if "
-            f"{control.least_shown(risk):,} of its labels (or half of them) are "
-            "accepted"
-        )
-    else:
-        starts = starting_levels(risk, source)
-        least = [lowest_level(each, risk, delta, starts) for each in tables]
-    reached = sum(
-        int(each.count[k:].sum()) for each, k in zip(tables, least, strict=True)
+    if options.by != "all":
+        control.known_groups(table.groups, options.by, alike=True)
+    if options.by == "new group":
+        return _prove_new_group(table, options, source)
+    tables = table.cells() if options.by == "group" else (table.pooled(),)
+    starts = starting_levels(options.risk, source)
+    levels = [
+        lowest_level(cell, options.risk, options.delta, starts) for cell in tables
+    ]
+    subject = "accepted labels" if tested else "rows that reach the threshold"
+    if options.by == "group" and tested:
+        subject += " of each group"
+    coverage, message = _state_abstention(
+        table, tables, levels, options, source, subject
     )
-    wrong = sum(
-        int(each.wrong[k:].sum()) for each, k in zip(tables, least, strict=True)
-    )
-    place = "examples of the fit" if source == "fit" else "held-out examples"
-    words = control.state_guarantee(
-        f"At most {control.percent(risk)} errors among the {whom}",
-        f"of {table.total:,} {place}{control.ONE_OF_EACH * table.clustered} the same "
-        f"rule accepts {reached:,}, with {wrong:,} errors",
-        delta=delta,
-        by=by,
-    )
-    if none := least.count(LEVELS):
-        words += f" Of {none} of {len(least)} groups nothing is accepted."
+    n_empty = levels.count(LEVELS)
+    if n_empty:
+        message += f" Of {n_empty} of {len(levels)} groups nothing is accepted."
     if not tested:
-        words += (
+        message += (
             " A label that calibration has changed is not accepted; call `certify` to "
-            "include "
+            "include such labels."
         )
-        words += "such labels."
-    if none == len(least) and by == "new group":
-        words = control.why_no_new_group(losses, delta, "Nothing is accepted")
-    elif none == len(least):
-        words = _why_nothing(
-            max(tables, key=lambda each: each.total), risk, delta, source
-        )
-    return np.array([*least, LEVELS]), reached / max(table.total, 1), words
+    if n_empty == len(levels):
+        largest = max(tables, key=lambda cell: cell.total)
+        message = _why_nothing(largest, options.risk, options.delta, source)
+    return AbstentionThresholds(options, np.array(levels), coverage, source, message)
 
 
-def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Evidence) -> str:
-    """What can be guaranteed instead, and how many examples the wanted guarantee
-    needs.
-    """
+def _prove_new_group(
+    table: ScoreTable, options: AbstentionOptions, source: Source
+) -> AbstentionThresholds:
+    """The threshold for a further group, drawn like those of the table."""
+    risk = options.risk
+    shown = table.count.any(axis=1)  # of weight 0 alone, a group shows nothing
+    losses = [_from_top(table.count[shown], table.wrong[shown], risk)]
+    levels = [LEVELS - 1 - control.last_for_new_group(losses, options.delta)]
+    subject = (
+        f"accepted labels of a new group, drawn like the {shown.sum():,} of "
+        f"`certify`, if {control.least_shown(risk):,} of its labels (or half of them) "
+        "are accepted"
+    )
+    coverage, message = _state_abstention(
+        table, (table.pooled(),), levels, options, source, subject
+    )
+    if levels[0] == LEVELS:
+        message = control.why_no_new_group(losses, options.delta, "Nothing is accepted")
+    return AbstentionThresholds(options, np.array(levels), coverage, source, message)
+
+
+def _state_abstention(
+    table: ScoreTable,
+    tables: Sequence[ScoreTable],
+    levels: Sequence[int],
+    options: AbstentionOptions,
+    source: Source,
+    subject: str,
+) -> tuple[float, str]:
+    """The share of examples that is accepted, and the guarantee in words."""
+    pairs = list(zip(tables, levels, strict=True))
+    n_accepted = sum(int(cell.count[level:].sum()) for cell, level in pairs)
+    n_wrong = sum(int(cell.wrong[level:].sum()) for cell, level in pairs)
+    kind = "examples of the fit" if source == "fit" else "held-out examples"
+    clustered = control.ONE_OF_EACH * table.clustered
+    message = control.state_guarantee(
+        f"At most {control.percent(options.risk)} errors among the {subject}",
+        f"of {table.total:,} {kind}{clustered} the same rule accepts {n_accepted:,}, "
+        f"with {n_wrong:,} errors",
+        delta=options.delta,
+        by=options.by,
+    )
+    return n_accepted / max(table.total, 1), message
+
+
+def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Source) -> str:
+    """What can be guaranteed instead, and how many examples the risk needs."""
     share = delta / starting_levels(risk, source).size
     held = np.flatnonzero(table.count)
     losses = _from_top(table.count[held], table.wrong[held], risk)
 
-    def proves(other: float) -> bool:
+    def proves(tried_risk: float) -> bool:
         # Where tests start depends on the risk, so a smaller one than the best of these
         # may have been proven, if it had been asked for at first.
-        return (
-            lowest_level(table, other, delta, starting_levels(other, source)) < LEVELS
-        )
+        starts = starting_levels(tried_risk, source)
+        return lowest_level(table, tried_risk, delta, starts) < LEVELS
 
     def would_prove(times: float) -> bool:
         return bool((losses.repeated(times).p_values() <= share).any())
 
-    best = f"{control.smallest_risk(proves, risk):.3g}"
-    known: Any = {
-        "fewest": control.fewest_examples(risk, share),
-        "would_prove": would_prove,
-    }
-    wanted = f"a risk of {risk:.4g}"
     return control.why_none(
-        "Nothing is accepted", table.total, wanted, delta, best=best, **known
+        "Nothing is accepted",
+        table.total,
+        f"a risk of {risk:.4g}",
+        delta,
+        best=f"{control.smallest_risk(proves, risk):.3g}",
+        fewest=control.fewest_examples(risk, share),
+        would_prove=would_prove,
     )

@@ -6,8 +6,8 @@ guarantee in words.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -17,10 +17,19 @@ from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, 
 from hokical._core.checks import ArrayOf, check_choice, check_count
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
+from hokical._core.memo import Memo, remembered
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees import control
-from hokical.guarantees.scores import Evidence
-from hokical.rules.base import THRESHOLD_SLACK, Rule, SetKind, SetRule, probabilities
+from hokical.guarantees.scores import Source
+from hokical.rules.base import Rule, probabilities
+from hokical.rules.sets import (
+    THRESHOLD_SLACK,
+    SetKind,
+    SetRule,
+    SetScore,
+    Standing,
+    set_score,
+)
 
 BySet = Literal["all", "class", "group", "new group"]
 #: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or
@@ -29,13 +38,14 @@ ByLabel = Literal["row", "label", "group", "new group"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
-    """Base of records of examples, whose arrays are stored in as few bytes as hold
-    the numbers.
+class _Examples:
+    """Base of records of examples, whose arrays are stored in as few bytes as hold the
+    numbers.
     """
 
     def to_stored(self) -> dict[str, Any]:
-        return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
+        stored = (entry.name for entry in fields(self) if entry.init)
+        return {name: _pack(getattr(self, name)) for name in stored}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -44,7 +54,7 @@ class _Held:
 
 def _pack(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_pack(each) for each in value]
+        return [_pack(entry) for entry in value]
     if isinstance(value, np.ndarray):
         return pack_array(value.astype(np.int32) if value.dtype.kind == "i" else value)
     return value
@@ -52,7 +62,7 @@ def _pack(value: Any) -> Any:
 
 def _unpack(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_unpack(each) for each in value)
+        return tuple(_unpack(entry) for entry in value)
     if isinstance(value, np.ndarray):
         return value.astype({"i": np.int64, "f": np.float64}[value.dtype.kind])
     return value
@@ -60,17 +70,17 @@ def _unpack(value: Any) -> Any:
 
 @storable("conformity")
 @dataclass(frozen=True, eq=False)
-class Conformity(_Held):
-    """The true class of each example, (n,) each.
+class Conformity(_Examples):
+    """Where predictions place the true class of each example, (n,) each.
 
-    `labels` are the classes, `proba` their probabilities, `above` the sum of those that
-    are likelier, `rank` their place (1: the likeliest), `weights` how much each counts,
-    `unit` how much a new one may. `group` is their place among the `group_names`. `run`
-    is the least probability from the likeliest class to the true one, in the order of
-    the columns. Examples of a sample are those of the smallest `key`, which is random.
-    `unseen` are the same examples with the predictions that a group gets which the fit
-    does not know, where those of their groups differ. Examples may be `clustered`: one
-    of each cluster was noted.
+    Attributes
+    ----------
+    labels : the true classes
+    proba, above, rank, run : their `Standing` among all classes
+    weights, unit : how much each counts, and how much a new one may
+    group, group_names : the index of each example's group among the names
+    key : random numbers; those of a sample are the smallest
+    clustered : whether they are one example of each cluster
     """
 
     labels: Annotated[IntArray, ArrayOf(("n",), 0, 1 << 31, np.int64)]
@@ -83,8 +93,8 @@ class Conformity(_Held):
     group_names: GroupNames | None = None
     run: FloatArray | None = None
     key: FloatArray | None = None
-    unseen: Conformity | None = None
     clustered: bool = False
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
@@ -93,29 +103,23 @@ class Conformity(_Held):
         """
         here = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
 
-        def place(rows: slice, block: Logits) -> AnyArray:
+        def stand(rows: slice, block: Logits) -> AnyArray:
             """Probability, sum above, rank and run of the true class, (4, n)."""
-            xp = block.xp
             proba = probabilities(here, block, hidden="most")
-            columns = block.from_host(np.arange(block.n_classes))[None, :]
-            truth = block.from_host(labels[rows])[:, None]
-            own = xp.take_along_axis(proba, truth, axis=1)
-            above = (proba > own) | ((proba == own) & (columns < truth))
-            sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
-            ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
-            best = xp.argmax(proba, axis=1)[:, None]
-            between = (columns >= xp.minimum(best, truth)) & (
-                columns <= xp.maximum(best, truth)
-            )
-            run = xp.min(xp.where(between, proba, 1.0), axis=1)
-            return block.to_host(xp.stack([own[:, 0], sums, ranks, run]))
+            truth = Standing.of_truth(proba, labels[rows], block)
+            numbers = [truth.proba, truth.above, truth.rank, truth.run]
+            return block.to_host(block.xp.stack(numbers))
 
         with forms[0].backend.in_float64():
-            parts = [map_blocks(place, form, form.n_classes) for form in forms]
-        found = [np.concatenate(part, axis=1) for part in parts]
-        proba, above, rank, run = np.stack(found, axis=1)
-        worst = proba.min(axis=0), above.max(axis=0), rank.max(axis=0).astype(np.int64)
-        return cls(labels, *worst, run=run.min(axis=0))
+            tables = [map_blocks(stand, form, form.n_classes) for form in forms]
+        by_form = np.stack([np.concatenate(blocks, axis=1) for blocks in tables])
+        return cls(
+            labels,
+            by_form[:, 0].min(axis=0),
+            by_form[:, 1].max(axis=0),
+            by_form[:, 2].max(axis=0).astype(np.int64),
+            run=by_form[:, 3].min(axis=0),
+        )
 
     @property
     def n(self) -> int:
@@ -126,36 +130,39 @@ class Conformity(_Held):
         """How much each example counts, (n,)."""
         return np.ones(self.n) if self.weights is None else self.weights
 
-    def scores(
-        self, kind: SetKind, penalty: float = 0.0, free_ranks: int = 0
-    ) -> FloatArray:
-        """How strange each true class is, (n,): the score of `SetRule`."""
-        if kind == "adaptive":
-            found = self.above + penalty * np.maximum(self.rank - free_ranks, 0)
-            return np.where(self.proba > 0.0, found, np.inf)
-        if kind == "smallest":
-            return -self.proba
-        if self.run is None:
-            remedy = (
-                "Call `certify(logits, labels)` first, with rows that nothing was "
-                "fitted on."
-            )
-            raise ValueError(
-                f"ordered sets need examples that were noted for them. {remedy}"
-            )
-        return -self.run
-
-    def take(self, rows: AnyArray | slice) -> Self:
-        """Some of the examples."""
-        some: dict[str, Any] = {
-            name: array[rows] for name, array in self._arrays().items()
-        }
-        return replace(self, **some)
+    @property
+    def standing(self) -> Standing:
+        """Where the true classes stand among all classes."""
+        return Standing(self.proba, self.above, self.rank, self.run)
 
     @property
     def counted(self) -> bool:
         """Whether every example counts as one, or as a number of them."""
         return self.unit == 1.0 and control.can_be_counts(self.weights)
+
+    @remembered
+    def of_class(self, label: int, *, alike: bool) -> Conformity:
+        """The examples of one class; `alike`, each counts as one."""
+        examples = self.take(self.labels == label)
+        return replace(examples, weights=None, unit=1.0) if alike else examples
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Some of the examples."""
+        taken: dict[str, Any] = {
+            name: array[rows] for name, array in self._arrays().items()
+        }
+        return replace(self, **taken)
+
+    def without_equal_weights(self) -> Self:
+        """Without weights that mean nothing.
+
+        Equal ones mean something where a new example may weigh more than each of
+        these, as an item of many positions does.
+        """
+        if self.weights is None or self.counted:
+            return self
+        equal = bool((self.weights == self.unit).all())
+        return replace(self, weights=None, unit=1.0) if equal else self
 
     def __add__(self, other: Self) -> Self:
         """Both lots of examples, without their groups."""
@@ -169,28 +176,27 @@ class Conformity(_Held):
         return type(self)(**joined, unit=max(self.unit, other.unit))
 
     def _arrays(self) -> dict[str, AnyArray]:
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: a for name, a in known.items() if isinstance(a, np.ndarray)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {
+            k: value for k, value in values.items() if isinstance(value, np.ndarray)
+        }
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        """Groups of 0.3, one text for all columns, are left out."""
-        grouped = isinstance(stored.get("group_names"), GroupNames)
-        old = {"draw"} if grouped else {"draw", "group", "group_names"}
-        found = super().from_stored(
-            {k: each for k, each in stored.items() if k not in old}
-        )
-        right = 0.0 < found.unit < np.inf and (found.group is not None) == grouped
-        right &= bool(((found.counts >= 1e-300) & (found.counts <= 1e300)).all())
-        if found.group is not None and found.group_names is not None:
-            right &= bool(
-                np.isin(found.group, np.arange(len(found.group_names.names))).all()
-            )
-        if not right or any(a.shape != (found.n,) for a in found._arrays().values()):
+        examples = super().from_stored(stored)
+        named = isinstance(examples.group_names, GroupNames)
+        sound = 0.0 < examples.unit < np.inf and (examples.group is not None) == named
+        counts = examples.counts
+        sound &= bool(((counts >= 1e-300) & (counts <= 1e300)).all())
+        if examples.group is not None and examples.group_names is not None:
+            indices = np.arange(len(examples.group_names.names))
+            sound &= bool(np.isin(examples.group, indices).all())
+        shapes = {array.shape for array in examples._arrays().values()}
+        if not sound or shapes != {(examples.n,)}:
             raise ValueError(
                 "`conformity` must hold a weight and a group for each label."
             )
-        return found
+        return examples
 
 
 @dataclass(frozen=True)
@@ -206,20 +212,6 @@ class SetOptions:
     free_ranks: int = 0
     pooled: bool = False
 
-    @classmethod
-    def read(cls, given: dict[str, Any], allowed: Collection[str] = ()) -> Self:
-        """Options of `predict_set` by name; only `allowed` ones beside `coverage`,
-        if given.
-        """
-        names = allowed or [field.name for field in fields(cls)[1:]]
-        if "coverage" not in given or not given.keys() <= {"coverage", *names}:
-            raise TypeError(
-                "`predict_set` must get `coverage` (for a miscoverage, `coverage=1 - "
-                f"alpha`), and may get {', '.join(names)}; got "
-                f"{', '.join(given) or 'none'}."
-            )
-        return cls(**given)
-
     def __post_init__(self) -> None:
         control.check_guarantee(self.coverage, self.delta, "coverage")
         check_choice("by", self.by, BySet)
@@ -231,157 +223,207 @@ class SetOptions:
                 f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".'
             )
         if self.pooled and not smallest:
-            rule = '`pooled=True` goes with kind="smallest", by="class" and no `delta`'
-            got = f'kind="{self.kind}", by="{self.by}", delta={self.delta!r}'
-            raise ValueError(f"{rule}; got {got}.")
+            raise ValueError(
+                '`pooled=True` goes with kind="smallest", by="class" and no `delta`; '
+                f'got kind="{self.kind}", by="{self.by}", delta={self.delta!r}.'
+            )
         if self.kind == "ordered" and self.by == "class":
-            reason = "with a threshold for each class, sets would have gaps"
-            raise ValueError(f'`by="class"` does not go with kind="ordered": {reason}.')
+            raise ValueError(
+                '`by="class"` does not go with kind="ordered": with a threshold for '
+                "each class, sets would have gaps."
+            )
+
+    @property
+    def score(self) -> SetScore:
+        """The score that its sets bound."""
+        return set_score(self.kind, self.penalty, self.free_ranks)
 
 
+@dataclass(frozen=True, eq=False)
 class CertifiedSets:
-    """Options, the examples that prove their `thresholds`, and the scores and cells
-    (n,) of these.
+    """The thresholds that examples prove for the sets that are asked for.
 
     A cell is all examples, a class or a group.
+
+    Attributes
+    ----------
+    options : what is asked for
+    examples, certified_on : the examples, of the fit or of `certify`
+    scores, cells : the score and the cell (n,) of each
+    thresholds : that of each cell
     """
 
-    def __init__(
-        self, known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
-    ) -> None:
-        cells = np.zeros(known.n, np.int64)
-        n_cells = 1
-        if asked.by == "class":
-            cells = known.labels
-            n_cells = n_classes
-        elif asked.by in ("group", "new group"):
-            names = control.known_groups(
-                known.group_names, asked.by, alike=known.counted
-            )
-            if asked.by == "group" and known.group is not None:
-                # the last: unknown
-                cells = known.group
-                n_cells = len(names.names) + 1
-        scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
-        given = (scores, cells, n_cells, asked.coverage)
-        weighed: dict[str, Any] = {"weights": known.counts, "unit": known.unit}
-        if asked.by == "new group" and known.group is not None:
-            limits = (asked.coverage, asked.delta, known.counts)
-            found = control.new_group_threshold(scores, known.group, *limits)
-        elif asked.pooled:
-            # In proportion to class frequencies, with coverage on average over all:
-            # rare classes are as easy to reach as others. Frequencies include the
-            # examples themselves, and not the new one, which can only add coverage
-            # (`docs/theory.md`).
-            frequency = (
-                np.bincount(cells, known.counts, n_classes) + known.unit
-            )  # none impossible
-            given = (scores / frequency[cells], np.zeros_like(cells), 1, asked.coverage)
-            found = control.find_thresholds(*given, **weighed)
-            found = found._replace(values=found.values * frequency)
-        else:
-            found = control.find_thresholds(*given, asked.delta, **weighed)
-        self.options = asked
-        self.examples = known
-        self.certified_on = source
-        self.scores = scores
-        self.cells = cells
-        self.thresholds = found
+    options: SetOptions
+    examples: Conformity
+    certified_on: Source
+    scores: FloatArray
+    cells: IntArray
+    thresholds: control.Thresholds
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
         """The rule with its sets: with the thresholds of all classes, or that of one
         cell.
-
-        Thresholds are moved outwards by what rounding may change.
         """
-        asked = self.options
-        values = self.thresholds.values
-        values = values if cell is None else values[cell : cell + 1]
-        # Where a true class was masked, nothing less than every class will do.
-        if asked.kind == "adaptive":
-            most = np.inf if (self.examples.proba == 0.0).any() else 1e300
-        else:  # the second is what every possible class reaches, and no impossible one
-            most = 0.0 if (self.scores == 0.0).any() else -5e-324
-        limits = np.minimum(values + THRESHOLD_SLACK * np.abs(values), most)
-        scoring = (self.certified_on == "fit", asked.penalty, asked.free_ranks)
-        return SetRule(rule, asked.kind, limits, *scoring, asked.allow_empty)
+        options = self.options
+        thresholds = self._outward_thresholds()
+        return SetRule(
+            rule,
+            options.kind,
+            thresholds if cell is None else thresholds[cell : cell + 1],
+            own_scores=self.certified_on == "fit",
+            penalty=options.penalty,
+            free_ranks=options.free_ranks,
+            allow_empty=options.allow_empty,
+        )
 
-    def least_and_most(self) -> FloatArray:
+    def probability_thresholds(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest
         sum.
         """
-        values = self.thresholds.values
-        return (
-            values
-            if self.options.kind == "adaptive"
-            else np.abs(np.minimum(values, 0.0))
-        )
+        return self.options.score.as_probability(self.thresholds.values)
 
-    @control.remembered
+    @remembered
+    def _outward_thresholds(self) -> FloatArray:
+        """The thresholds of all cells, moved outwards by what rounding may change."""
+        values = self.thresholds.values
+        outwards = values + THRESHOLD_SLACK * np.abs(values)
+        return self.options.score.limit(outwards, self.examples.standing)
+
+    @remembered
     def guarantee(
-        self, claim: str | None = None, what: str = "examples", true: str = "true class"
+        self, claim: str | None = None, unit: str = "examples", true: str = "true class"
     ) -> str:
-        """The guarantee in words, or another `claim` about `what` was counted, of
-        one class.
+        """The guarantee in words, or another `claim` about `unit` was counted.
+
+        `true` says what is covered.
         """
-        asked = self.options
-        known = self.examples
-        rows = what == "examples"
-        place = f"held-out {what}"
-        if self.certified_on == "fit":
-            place = "examples of the fit, by the classifier's own scores"
-        n = known.n if rows else round(float(known.counts.sum()))
-        behind = f"{n:,} {place}{control.ONE_OF_EACH * known.clustered}"
-        if known.n:
-            covered = self.scores <= self.thresholds.values[self.cells]
-            covered |= (known.rank == 1) & (not asked.allow_empty)
-            behind = (
-                f"observed {np.average(covered, weights=known.counts):.1%} on {behind}"
-            )
-        unseen = asked.by == "new group"
-        together = asked.by == "all" or asked.pooled
-        whom = "" if together else f" of each {asked.by}"
-        if unseen:
-            whom = (
-                f" in a new group, drawn like the {count_groups(known.group):,} of "
-                "`certify`"
-            )
-        least = (
-            f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
-        )
-        words = control.state_guarantee(
-            least if claim is None else f"{claim}{whom * unseen}",
-            behind,
-            delta=asked.delta,
-            by=asked.by,
+        options = self.options
+        new_group = options.by == "new group"
+        together = options.by == "all" or options.pooled
+        scope = "" if together else f" of each {options.by}"
+        if new_group:
+            n_groups = count_groups(self.examples.group)
+            scope = f" in a new group, drawn like the {n_groups:,} of `certify`"
+        if claim is not None:
+            claim += scope * new_group
+        else:
+            comma = "," * new_group
+            least = control.percent(options.coverage)
+            claim = f"Coverage{scope}{comma} at least {least}"
+        by_rows = unit == "examples"
+        examples = self.examples
+        message = control.state_guarantee(
+            claim,
+            self._state_evidence(unit),
+            delta=options.delta,
+            by=options.by,
             # Positions of an item share its weight, which is 1 if nobody gave one.
-            weighted=not known.counted if rows else known.unit != 1.0,
+            weighted=not examples.counted if by_rows else examples.unit != 1.0,
         )
-        found = self.thresholds
-        needed = f"{found.fewest:,} {'groups' if unseen else what}"
-        pooled = found.pooled[: found.values.size - (asked.by == "group")]
-        if (together or unseen) and not np.isfinite(found.values[0]):
-            words += (
+        return message + self._state_shortage(unit, true)
+
+    def _state_evidence(self, unit: str) -> str:
+        """How many examples there are, and how often these are covered."""
+        examples = self.examples
+        kind = f"held-out {unit}"
+        if self.certified_on == "fit":
+            kind = "examples of the fit, by the classifier's own scores"
+        counted = unit == "examples"
+        n = examples.n if counted else round(float(examples.counts.sum()))
+        message = f"{n:,} {kind}{control.ONE_OF_EACH * examples.clustered}"
+        if not examples.n:
+            return message
+        covered = self.scores <= self.thresholds.values[self.cells]
+        covered |= (examples.rank == 1) & (not self.options.allow_empty)
+        share = np.average(covered, weights=examples.counts)
+        return f"observed {share:.1%} on {message}"
+
+    def _state_shortage(self, unit: str, true: str) -> str:
+        """What the lack of examples means; "" where there is none."""
+        options = self.options
+        thresholds = self.thresholds
+        new_group = options.by == "new group"
+        needed = f"{thresholds.fewest:,} {'groups' if new_group else unit}"
+        single = options.by in ("all", "new group") or options.pooled
+        if single and not np.isfinite(thresholds.values[0]):
+            return (
                 f" Nothing is left out: it takes at least {needed} whose {true} is "
                 "possible."
             )
-        elif pooled.any():  # of classes or groups
-            end = "for these nothing is left out"
-            if np.isfinite(found.values[found.pooled]).any():
-                end = (
-                    "they share a threshold, and the guarantee is about all of them, "
-                    "on average"
-                )
-            kinds = "classes" if asked.by == "class" else "groups"
-            words += (
-                f" {pooled.sum()} of {pooled.size} {kinds} have fewer than {needed}; "
-                f"{end}."
+        unknown_cell = options.by == "group"
+        pooled = thresholds.pooled[: thresholds.values.size - unknown_cell]
+        if not pooled.any():  # of classes or groups
+            return ""
+        consequence = "for these nothing is left out"
+        if np.isfinite(thresholds.values[thresholds.pooled]).any():
+            consequence = (
+                "they share a threshold, and the guarantee is about all of them, on "
+                "average"
             )
-        return words
+        cells = "classes" if options.by == "class" else "groups"
+        return (
+            f" {pooled.sum()} of {pooled.size} {cells} have fewer than {needed}; "
+            f"{consequence}."
+        )
 
 
-#: The sets that examples prove for options.
-prove_sets = control.remembered(CertifiedSets)
+@remembered
+def prove_sets(
+    examples: Conformity, options: SetOptions, source: Source, n_classes: int
+) -> CertifiedSets:
+    """The thresholds that examples prove for the sets that are asked for."""
+    cells = np.zeros(examples.n, np.int64)
+    n_cells = 1
+    if options.by == "class":
+        cells = examples.labels
+        n_cells = n_classes
+    elif options.by in ("group", "new group"):
+        names = control.known_groups(
+            examples.group_names, options.by, alike=examples.counted
+        )
+        if options.by == "group" and examples.group is not None:
+            cells = examples.group
+            n_cells = len(names.names) + 1  # the last is for unknown groups
+    scores = options.score.of(examples.standing)
+    if options.by == "new group" and examples.group is not None:
+        thresholds = control.new_group_threshold(
+            scores, examples.group, options.coverage, options.delta, examples.counts
+        )
+    elif options.pooled:
+        thresholds = _pooled_thresholds(examples, scores, options, n_classes)
+    else:
+        thresholds = control.find_thresholds(
+            scores,
+            cells,
+            n_cells,
+            options.coverage,
+            options.delta,
+            weights=examples.counts,
+            unit=examples.unit,
+        )
+    return CertifiedSets(options, examples, source, scores, cells, thresholds)
+
+
+def _pooled_thresholds(
+    examples: Conformity, scores: FloatArray, options: SetOptions, n_classes: int
+) -> control.Thresholds:
+    """Thresholds in proportion to class frequencies, with coverage on average over all.
+
+    Rare classes are as easy to reach as others. Frequencies include the examples
+    themselves, and not the new one, which can only add coverage (`docs/theory.md`).
+    """
+    counts = np.bincount(examples.labels, examples.counts, n_classes)
+    frequency = counts + examples.unit  # none impossible
+    thresholds = control.find_thresholds(
+        scores / frequency[examples.labels],
+        np.zeros_like(examples.labels),
+        1,
+        options.coverage,
+        weights=examples.counts,
+        unit=examples.unit,
+    )
+    return thresholds._replace(values=thresholds.values * frequency)
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,7 +442,7 @@ class PredictionSets:
     members: BoolArray
     sizes: IntArray
     options: SetOptions
-    certified_on: Evidence
+    certified_on: Source
     guarantee: str
     thresholds: FloatArray
     other: BoolArray | None = None
@@ -463,7 +505,7 @@ class Detections:
 
 @storable("positives")
 @dataclass(frozen=True, eq=False)
-class HeldOutLabels(_Held):
+class HeldOutLabels(_Examples):
     """Calibrated probabilities of labels that nothing was fitted on.
 
     Of those that are there (m,) `proba` and which `label`; the same of those that are
@@ -484,6 +526,7 @@ class HeldOutLabels(_Held):
     weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
     unit: float = 1.0
     clustered: bool = False
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         values = (self.proba, self.absent, self.worst)
@@ -537,7 +580,7 @@ class HeldOutLabels(_Held):
         found = (proba[there], there[1], proba[absent], absent[1], worst)
         return cls(*found, place, names, shares, unit)
 
-    @control.remembered
+    @remembered
     def ends(
         self, n_labels: int, coverage: float, delta: float | None, by: str
     ) -> tuple[FloatArray, FloatArray]:

@@ -31,16 +31,17 @@ from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.runtime import warn_user
-from hokical.guarantees import calibration_data
 from hokical.guarantees.bounds import chi_square_tail, merge_cells
-from hokical.guarantees.calibration_data import (
+from hokical.guarantees.class_scores import (
+    FREQUENCY_TOLERANCE,
     MISFIT,
     N_LEVELS,
-    CalibrationData,
     ClassScores,
+    shift_features,
 )
+from hokical.guarantees.fingerprints import row_draws, row_hashes
 from hokical.guarantees.scores import middle_log_odds
-from hokical.rules.base import BalancedRule, GroupedRule, Rule, SetRule, predict_on_host
+from hokical.rules.base import BalancedRule, Rule, predict_on_host
 
 #: The probability of a false "not label shift", and of false label shift.
 _TEST_LEVEL = 0.01
@@ -104,7 +105,7 @@ class ClassFrequencies:
         self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
         own = None if isinstance(rule, BalancedRule) else data.to_host(data.labels)
         self.own_labels = own
-        self.cells = calibration_data.shift_features(data)[1]
+        self.cells = shift_features(data)[1]
         self.weights = weights
         self.n_rows = n_rows
         self.known = known
@@ -150,7 +151,7 @@ class ClassFrequencies:
             jump = share + 2.0 * length * move + length**2 * turn
             last = share
             share = step(jump) if (jump > 0.0).all() else second
-            if np.abs(share - last).mean() < calibration_data.FREQUENCY_TOLERANCE:
+            if np.abs(share - last).mean() < FREQUENCY_TOLERANCE:
                 break
         return np.asarray(share / share.sum())
 
@@ -480,7 +481,7 @@ class ShiftEstimate:
                 f"{self.verdict}."
             )
             warn_user(words)
-        return self._calibrator._reweight(self.weights)
+        return self._calibrator.reweighted(self.weights)
 
     @property
     def label_shares(self) -> FloatArray:
@@ -589,7 +590,7 @@ def estimate_shift(
     `rule` is that of the calibrator, or without groups. If it needs groups, rows of a
     group are compared with the examples of that group in the fit.
     """
-    every = calibrator.kept_.class_scores
+    every = calibrator.predictor_.fit_record.class_scores
     if (k := every.farthest_off) is not None:
         warn_user(
             "`estimate_shift` needs probabilities that are calibrated for each class: "
@@ -600,7 +601,7 @@ def estimate_shift(
         )
     coding = rule.needed_groups
     codes = data.codes
-    known = None if coding is None else calibrator.kept_.group_scores
+    known = None if coding is None else calibrator.predictor_.fit_record.group_scores
     if coding is None and groups is not None:
         coding, codes = GroupCoding.read(groups, data.n_rows)
     whole = _estimate(calibrator, rule, data, counts, delta, every)
@@ -646,8 +647,8 @@ def _estimate(
     there are. If the fit has too few examples of the group of the rows, it is `unknown`
     what its classes are like.
     """
-    sketch = calibrator.kept_.fit_rows
-    hashes = calibration_data.row_hashes(data)
+    sketch = calibrator.predictor_.fit_record.sketch
+    hashes = row_hashes(data)
     if sketch is not None and sketch.has_twins:
         order = np.argsort(hashes, kind="stable")
         total = counts[order]
@@ -796,52 +797,6 @@ def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
     return [frequencies[name] for name in names]
 
 
-def reweight(
-    rule: Rule, kept: CalibrationData, ratio: FloatArray
-) -> tuple[Rule, CalibrationData]:
-    """Rule and data for rows among which each class is `ratio` (classes,) times as
-    frequent.
-    """
-    known = kept.class_scores
-    sample = kept.fit_conformity
-    groups = kept.group_scores
-    assert known is not None
-    if isinstance(rule, SetRule):
-        raise ValueError(
-            "class frequencies must be set before sets: `with_sets` comes last."
-        )
-    total = ratio
-    if isinstance(rule, BalancedRule):
-        total = rule.weights * ratio
-        rule = rule.rule
-    own = None
-    if sample is not None and (held := ratio[sample.labels] > 0.0).any():
-        own = sample.take(held)
-        # At most 1, so that a weight of 2 is not taken for two examples.
-        counts = own.counts * ratio[own.labels]
-        unit = float(own.unit * ratio.max() / counts.max())
-        own = replace(own, weights=counts / counts.max(), unit=unit)
-    seen = ratio if (ratio * known.count).any() else np.ones_like(ratio)
-    if groups is not None:
-        groups = replace(
-            groups, scores=tuple(each.reweighted(ratio) for each in groups.scores)
-        )
-    left = replace(
-        kept.without_fit().without_held_out(),
-        fit_conformity=own,
-        class_scores=known.reweighted(seen),
-        group_scores=groups,
-    )
-    return BalancedRule(rule, total), left
-
-
-def drop_groups(rule: Any) -> Any:
-    """The rule without what it learned from groups."""
-    if isinstance(rule, GroupedRule):
-        return rule.rule
-    return replace(rule, rule=drop_groups(rule.rule))
-
-
 def sample_rows(
     logits: Any, weights: Any, n_rows: int
 ) -> tuple[Any, Any, IntArray | None]:
@@ -856,9 +811,7 @@ def sample_rows(
     )
     rows = None
     if total > n_rows:
-        rows = np.sort(
-            np.argpartition(calibration_data.row_draws(0, total), n_rows)[:n_rows]
-        )
+        rows = np.sort(np.argpartition(row_draws(0, total), n_rows)[:n_rows])
         logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
         weights = (
             None

@@ -15,7 +15,6 @@ from hokical._core.reading import order_names, to_column
 from hokical._core.runtime import import_optional
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.confidence import OutcomeCalibrator
-from hokical.guarantees.calibration_data import CalibrationData
 from hokical.io.examples import is_id
 from hokical.io.tables import to_scores
 
@@ -105,7 +104,7 @@ class BatchPredictor:
                 f"or a fitted `CalibratedClassifier`; got {type(calibrator).__name__}"
             )
             raise TypeError(f"{rule}, {found}.")
-        own._check_fitted()
+        own.check_fitted()
         #: What it predicts: one label of several "classes", "multilabel" any number,
         #: "confidence".
         self._of = own.name if isinstance(own, OutcomeCalibrator) else "classes"
@@ -132,15 +131,18 @@ class BatchPredictor:
         self.calibrator, own = deepcopy((calibrator, own))
         if _GUARANTEED.isdisjoint(outputs):  # drop what only guarantees need
             if self._of == "classes":
-                own.kept_ = CalibrationData()
+                own.predictor_ = own.predictor_.without_evidence()
             else:
                 own.held_out_ = None
+                own.held_out_without_groups_ = None
         names = (logits,) if isinstance(logits, str) else tuple(logits)
         if len(names) > 1:
-            columns = getattr(
-                calibrator, "feature_names_in_", getattr(calibrator, "_columns", ())
-            )
-            classes = getattr(calibrator, "class_names", ())
+            if self._of_features:
+                columns = getattr(calibrator, "feature_names_in_", ())
+                classes = ()
+            else:
+                columns = calibrator.schema_.columns
+                classes = getattr(calibrator, "class_names", ())
             names = tuple(
                 names[k] for k in order_names(names, [*map(str, columns)], classes)
             )
@@ -256,7 +258,8 @@ class BatchPredictor:
         if hasattr(self.calibrator, "feature_names_in_"):
             return rows.select(list(self.logits)).to_pandas()
         if isinstance(self.calibrator, Calibrator) and len(self.logits) > 1:
-            frame = self.calibrator._convert_frame(rows.select(list(self.logits)))
+            schema = self.calibrator.schema_
+            frame = schema.read_frame(rows.select(list(self.logits)))
             if isinstance(frame, np.ndarray):
                 return frame
         return to_scores(_TABLE, rows, self.logits)
@@ -304,7 +307,7 @@ class BatchPredictor:
         if self._of == "classes":
             return arrow.array(cal.class_names or range(cal.n_classes_))
         if self._of == "multilabel":
-            return arrow.array(cal._columns or range(cal.n_labels_))
+            return arrow.array(cal.schema_.columns or range(cal.n_labels_))
         return arrow.array([0])
 
 

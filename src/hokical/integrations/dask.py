@@ -12,7 +12,6 @@ the blocks.
 
 import operator
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial, reduce
 from typing import Any
 
@@ -22,7 +21,6 @@ from hokical._core.arrays import AnyArray, Array, NumpyBackend
 from hokical._core.reading import Rows
 from hokical._core.runtime import import_optional, threads
 from hokical._fitting.examples import Examples, Partition
-from hokical.calibrators.calibrator import Calibrator
 from hokical.streams import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
@@ -37,24 +35,18 @@ class DaskBackend(NumpyBackend):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
-    def predict(
-        self, calibrator: Any, what: str, array: Array, **options: Any
-    ) -> Array:
-        """A prediction as a Dask array, computed block by block when asked for."""
+    def map_rows(self, work: Callable[[Any], Any], array: Array) -> Array:
+        """What `work` makes of blocks of rows, as a Dask array."""
         _check_matrix(array)
-        # A later fit must not change what is computed later.
-        work = {"calibrator": deepcopy(calibrator), "what": what, "options": options}
-        empty = _predict(np.zeros((1, int(array.shape[1]))), **work)[
-            :0
-        ]  # or an error, at once
+        # Of a row, for the type of the results, or an error at once.
+        empty = _map_block(np.zeros((1, int(array.shape[1]))), work)[:0]
         rows = _whole_rows(array)
-        kept = (
-            {"chunks": (rows.chunks[0], empty.shape[1:])}
-            if empty.ndim > 1
-            else {"drop_axis": 1}
+        shape: dict[str, Any] = {"drop_axis": 1}
+        if empty.ndim > 1:
+            shape = {"chunks": (rows.chunks[0], empty.shape[1:])}
+        return rows.map_blocks(
+            _map_block, work, dtype=empty.dtype, meta=empty, empty=empty, **shape
         )
-        known = {"dtype": empty.dtype, "meta": empty, "empty": empty}
-        return rows.map_blocks(_predict, **work, **known, **kept)
 
     def reduce_rows(
         self,
@@ -162,18 +154,10 @@ def _work_on(
     return work(check_block(Rows(*part), first_row, n_classes))
 
 
-def _predict(
-    block: AnyArray,
-    calibrator: Calibrator,
-    what: Any,
-    options: dict[str, Any],
-    empty: Any = None,
-) -> Any:
+def _map_block(
+    block: AnyArray, work: Callable[[Any], Any], empty: Any = None
+) -> AnyArray:
     if not len(block):
-        return empty
+        return np.asarray(empty)
     with threads(1):
-        if what == "interval":
-            return calibrator.predict_interval(block, **options)
-        if what == "accepted":
-            return calibrator.predict_or_abstain(block, **options).accepted
-        return np.asarray(calibrator._output(what, block))
+        return np.asarray(work(block))

@@ -57,9 +57,9 @@ from hokical._core.runtime import warn_user
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
+from hokical.calibrators.decisions import Decisions, cost_table, decide
 from hokical.calibrators.methods import AutoCalibrator
-from hokical.calibrators.stored import Decisions, cost_table, decide
-from hokical.guarantees import calibration_data
+from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
@@ -245,7 +245,7 @@ class CalibratedClassifier(
         else:
             self.classes_ = np.unique(labels) if averages else classes_of(final)
         parts = self._hold_out(data, final, of_splits, counts)
-        self._fit_rows = calibration_data.RowSketch.from_hashes(example_hashes(X)[used])
+        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
         if averages:
             self.models_ = [
                 self._calibrate(one.model, calibrator, [one], data) for one in parts
@@ -316,7 +316,7 @@ class CalibratedClassifier(
         groups: Any = None,
         cluster: Any = None,
         counts: bool = False,
-        reused: calibration_data.Reused = "refuse",
+        reused: fingerprints.Reused = "refuse",
     ) -> Self:
         """Note rows that nothing was fitted on, for `predict_or_abstain` and
         `predict_set`.
@@ -334,7 +334,7 @@ class CalibratedClassifier(
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
         found = self._fit_rows.holds_too_many(example_hashes(X))
-        calibration_data.refuse_rows_of_fit(found, "X", reused)
+        fingerprints.refuse_rows_of_fit(found, "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
         self.calibrator_.certify(logits, truth, sample_weight, **options)
         return self
@@ -464,7 +464,7 @@ class CalibratedClassifier(
         on it, calibrate a `FrozenEstimator` on data that it has not seen.
         """
         self._check_has("estimate_shift")
-        learned = getattr(self.calibrator_, "groups_", None) is not None
+        learned = self.calibrator_.schema_.saw_groups
         logits = self._logits(X, groups if learned else None, of_one=True)
         judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
         found = judge.estimate_shift(
@@ -490,11 +490,11 @@ class CalibratedClassifier(
             frequencies = in_order(frequencies, self.classes_.tolist())
         return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
 
-    def _reweight(self, weights: FloatArray) -> Self:
+    def reweighted(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is `weights` (classes,) times as
         frequent.
         """
-        return self._change(lambda calibrator: calibrator._reweight(weights))
+        return self._change(lambda calibrator: calibrator.reweighted(weights))
 
     def _change(self, change: Callable[[Any], Any]) -> Self:
         """A copy with other calibrators of what is predicted."""
@@ -525,7 +525,7 @@ class CalibratedClassifier(
         if of_one:
             n = len(found[0])
             twins = self._fit_rows.has_twins
-            draws = calibration_data.row_draws(0, n) if twins else example_hashes(X)
+            draws = fingerprints.row_draws(0, n) if twins else example_hashes(X)
             found = [
                 np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]
             ]
@@ -696,7 +696,7 @@ class CalibratedClassifier(
         fitted.forget_examples()
         self._single_calibrator = make("temps").fit(logits, labels, weights)
         if data.groups is not None:
-            fitted.groups_ = []  # its models may have used them
+            fitted.note_groups()  # its models may have used them
         return fitted
 
     def __sklearn_tags__(self) -> Tags:
@@ -914,18 +914,18 @@ def example_hashes(X: Any) -> FloatArray:
         entries = X.tocoo()
         words = np.zeros(entries.shape[0], np.uint64)
         np.add.at(
-            words, entries.row, calibration_data.number_words(entries.data, entries.col)
+            words, entries.row, fingerprints.number_words(entries.data, entries.col)
         )
-        return calibration_data.scatter(words)
+        return fingerprints.scatter(words)
     try:
         table = np.asarray(X)
     except ValueError:  # rows of different lengths
         table = np.fromiter(X, object)
     if table.dtype.kind in "fiub":
-        return calibration_data.number_hashes(table.reshape(len(table), -1))
+        return fingerprints.number_hashes(table.reshape(len(table), -1))
     texts = (repr(row).encode(errors="replace") for row in table.tolist())
     digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
-    return calibration_data.scatter(np.frombuffer(digests, np.uint64))
+    return fingerprints.scatter(np.frombuffer(digests, np.uint64))
 
 
 def classes_of(estimator: Any) -> AnyArray:

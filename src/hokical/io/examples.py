@@ -82,6 +82,17 @@ class Columns:
     labelled: Labelled = "all"
     drop_missing: bool = False
     fitted_by: Any = None
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """The columns of the fit, if there is one."""
+        return () if self.fitted_by is None else self.fitted_by.schema_.columns
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The names of the classes of the fit, if there is one."""
+        return () if self.fitted_by is None else self.fitted_by.class_names
+
     weight_column: str | None = None
 
 
@@ -385,8 +396,8 @@ class Layout:
         wanted = self.wanted
         classes = [*found]
         columns = [*found.values()]
-        known = getattr(wanted.fitted_by, "_columns", ())
-        names = getattr(wanted.fitted_by, "class_names", ())
+        known = wanted.known_columns
+        names = wanted.known_classes
         if len(found) < 2:
             return found
         for own, theirs in ((classes, names), (classes, known), (columns, known)):
@@ -437,7 +448,7 @@ class Layout:
         for kind, found in by_kind.items():
             if wanted.kind in (None, kind):
                 return kind, found if len(found) == 1 else self._in_order(found)
-        known = getattr(wanted.fitted_by, "_columns", ())
+        known = wanted.known_columns
         of_other_kind = {name for found in by_kind.values() for name in found.values()}
         if known and all(
             table.first(name) not in {None, *of_other_kind} for name in known
@@ -712,7 +723,16 @@ class Layout:
             given = from_probabilities(given, zeros=self.wanted.zeros, name=name)
         elif given.ndim == 1:
             given = from_binary_scores(given, name=name)
-        logits = as_logits(given, name=name, fitted_by=self.wanted.fitted_by)
+        fitted = self.wanted.fitted_by
+        if fitted is None:
+            logits = as_logits(given, name=name)
+        else:
+            logits = as_logits(
+                given,
+                name=name,
+                n_classes=fitted.n_classes_,
+                owner=type(fitted).__name__,
+            )
         classes = self.classes
         if classes and not len(classes) == len(set(classes)) == logits.n_classes:
             rule = (

@@ -275,10 +275,11 @@ def binary_summary(
 
     Returns
     -------
-    BinarySummary `prevalence` and `mean_probability`; `oe_ratio`, observed to expected
-        events, above 1 where risks are too low; `intercept`, calibration in the large
-        (at a slope of 1), and `slope`, of the log-odds; `auroc`, `gini` (2 AUROC - 1,
-        Somers' Dxy) and `ks`; `brier`, `scaled_brier` (1 - Brier score / that of the
+    BinarySummary
+        `prevalence` and `mean_probability`; `oe_ratio`, observed to expected events,
+        above 1 where risks are too low; `intercept`, calibration in the large (at a
+        slope of 1), and `slope`, of the log-odds; `auroc`, `gini` (2 AUROC - 1, Somers'
+        Dxy) and `ks`; `brier`, `scaled_brier` (1 - Brier score / that of the
         prevalence) and `log_loss`; `ici`, `e50`, `e90` and `emax`, mean, median, 90 %
         quantile and largest distance of the smooth calibration curve from the
         predictions (Austin and Steyerberg, 2019, doi:10.1002/sim.8281); Spiegelhalter's

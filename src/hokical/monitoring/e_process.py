@@ -265,7 +265,7 @@ class CoverageMonitor:
         the Beta distribution: what they cannot exclude with 95 % is tolerated, if that
         is more.
         """
-        known = calibrator._certified_sets(SetOptions(coverage)).examples
+        known = calibrator.fitted.certified_sets(SetOptions(coverage)).examples
         n = max(1, int(known.counts.sum() / known.unit))
         low = plan(coverage=coverage, examples=(n,)).low[0]
         return cls(coverage, delta, max(tolerance, coverage - low))

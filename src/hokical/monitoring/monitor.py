@@ -20,12 +20,12 @@ import numpy as np
 from hokical._core import checks, reading, storage
 from hokical._core.arrays import BoolArray, FloatArray, to_host, to_input_library
 from hokical._core.groups import GroupCoding, count_rows
-from hokical._core.logits import as_logits
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator
+from hokical.calibrators.stored import StoredEstimator
 from hokical.guarantees.bounds import calibration_bound, check_chance
-from hokical.guarantees.calibration_data import row_hashes
+from hokical.guarantees.fingerprints import row_hashes
 from hokical.guarantees.scores import confidence_log_odds, middle_log_odds
 from hokical.guarantees.sets import PredictionSets, SetOptions
 from hokical.metrics.levels import as_confidence
@@ -277,7 +277,7 @@ class SavedStream:
     @classmethod
     def _read_state(cls, path: storage.StrPath, expected: type[Any]) -> Any:
         """The state in a file that `save` wrote."""
-        state = storage.read_document(path, _refuse_old_record, cls.kind).get("state")
+        state = storage.read_document(path, kind=cls.kind).get("state")
         if not isinstance(state, expected):
             text = f"{path} does not hold a usable {cls.kind}. Make a new one."
             raise storage.CalibratorFileError(text)
@@ -285,14 +285,6 @@ class SavedStream:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self._state.n})"
-
-
-def _refuse_old_record(name: str) -> None:
-    """Say why a record of a monitor's file cannot be read; for `read_document`."""
-    if name.startswith(("monitor-", "coverage-monitor")):
-        raise ValueError(
-            "monitors of hokical 0.3 cannot be continued. Make a new monitor"
-        )
 
 
 class CalibrationMonitor(SavedStream):
@@ -388,10 +380,11 @@ class CalibrationMonitor(SavedStream):
                 f"{rule}. For examples use `from_validation`; for a `Dense`, {dense}."
             )
         if n_classes is None and isinstance(reference, Calibrator):
-            reference._check_fitted()
+            reference.check_fitted()
             n_classes = reference.n_classes_
         if groups is None:  # those that the calibrator learned from
-            groups = getattr(getattr(reference, "rule_", None), "needed_groups", None)
+            if isinstance(reference, StoredEstimator) and reference.is_fitted:
+                groups = reference.needed_groups
         elif not isinstance(groups, GroupCoding):
             groups = GroupCoding.read(groups, count_rows(groups))[0]
         limits = (
@@ -408,13 +401,13 @@ class CalibrationMonitor(SavedStream):
             reference if isinstance(reference, Reference) else None
         )  # of `from_validation`
         if isinstance(reference, Calibrator):
-            table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
+            predictor = reference.predictor_
+            table = predictor.fit_record.confidences
+            if predictor.held_out is not None and predictor.held_out.label_scores:
+                table = predictor.held_out.label_scores
             if table is None:
                 rule = "`reference` must keep a histogram of its confidence"
-                why = (
-                    "weights that are not whole numbers, positions of maps, or a file "
-                    "before 0.4"
-                )
+                why = "weights that are not whole numbers, or positions of maps"
                 remedy = (
                     "Use `CalibrationMonitor.from_validation(calibrator, logits, "
                     "labels)`."
@@ -422,8 +415,9 @@ class CalibrationMonitor(SavedStream):
                 raise ValueError(
                     f"{rule}; this {reference.name!r} has none ({why}). {remedy}"
                 )
-            count = table.whole.count
-            right = table.whole.count - table.whole.wrong
+            pooled = table.pooled()
+            count = pooled.count
+            right = pooled.count - pooled.wrong
             levels = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(count.size)))
             histogram = Reference.from_counts(levels, count, right, options.n_bins)
         allowance = np.full((2, 1 + options.n_bins), options.tolerance)
@@ -464,7 +458,7 @@ class CalibrationMonitor(SavedStream):
         """
         groups = options.get("groups")
         if isinstance(calibrator, Calibrator):
-            rows = calibrator._read(x, y, None, groups)
+            rows = calibrator.read_labelled(x, y, None, groups)
             y = to_host(calibrator.predict(rows.scores)) == rows.labels
             x = calibrator.predict_confidence(rows.scores)
             groups = rows.groups
@@ -472,8 +466,8 @@ class CalibrationMonitor(SavedStream):
                 {"n_classes": calibrator.n_classes_} | options | {"groups": groups}
             )
         elif calibrator is not None:
-            rows = calibrator._read(x, y, None, groups)
-            x = calibrator._predict_rows(rows.scores, rows.groups)
+            rows = calibrator.read_labelled(x, y, None, groups)
+            x = calibrator.predict_rows(rows.scores, rows.groups)
             y = rows.labels
             options["groups"] = (
                 calibrator.rule_.coding if groups is None else rows.groups
@@ -558,16 +552,11 @@ class CalibrationMonitor(SavedStream):
         if _is_empty(logits) and (labels is None or _is_empty(labels)):
             return self
         reading.pair_rows(logits, labels, None, groups)
-        data = calibrator._attach_groups(
-            as_logits(logits, fitted_by=calibrator), groups
-        )
+        data = calibrator.schema_.read(logits, groups)
         shape = data.n_rows, data.n_classes
         truth = reading.as_partial_labels(labels, *shape, classes=self.class_names)
         predicted = to_host(calibrator.predict(data)).astype(np.int64)
-        left_out = (
-            self.options.groups is None
-            and getattr(calibrator, "groups_", None) is not None
-        )
+        left_out = self.options.groups is None and calibrator.schema_.saw_groups
         numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
         rows = kept.LabelledRows(confidence, predicted == truth, predicted, numbers)
@@ -760,7 +749,7 @@ class CalibrationMonitor(SavedStream):
             return
         if isinstance(calibrator, Calibrator):
             name = f"{calibrator.name} of {calibrator.n_classes_} classes"
-            digest = calibrator._stamp()
+            digest = calibrator.fitted.fingerprint()
         else:
             name = calibrator.name
             digest = storage.fingerprint({"rule": calibrator.rule_})
@@ -952,9 +941,8 @@ class OnlineSets(SavedStream):
             raise TypeError(
                 f"`calibrator` must be a fitted calibrator; got {calibrator!r}."
             )
-        asked = calibrator._certified_sets(
-            SetOptions(check_chance("coverage", coverage))
-        )
+        options = SetOptions(check_chance("coverage", coverage))
+        asked = calibrator.fitted.certified_sets(options)
         if asked.certified_on == "fit":
             remedy = (
                 "Call `certify(logits, labels)` first, with rows that nothing was "
@@ -965,7 +953,7 @@ class OnlineSets(SavedStream):
         start = _against(np.clip(-asked.thresholds.values, 0.0, 1.0))[0]
         thresholds = np.full(_STEPS.size, start)
         weights = np.full(_STEPS.size, 1.0 / _STEPS.size)
-        stamp = calibrator._stamp()
+        stamp = calibrator.fitted.fingerprint()
         self.calibrator = calibrator
         super().__init__(
             OnlineState(float(coverage), max_waiting, stamp, thresholds, weights)
@@ -1053,7 +1041,7 @@ class OnlineSets(SavedStream):
     def load(cls, path: storage.StrPath, calibrator: Calibrator) -> Self:
         """Sets as `save` left them; pass the calibrator that they were made with."""
         state = cls._read_state(path, OnlineState)
-        if state.stamp != calibrator._stamp():
+        if state.stamp != calibrator.fitted.fingerprint():
             rule = "must be the one that these sets were made with"
             raise ValueError(f"`calibrator` {rule}. Pass that one, or make new ones.")
         found = cls.__new__(cls)

@@ -22,7 +22,7 @@ from hokical._core.groups import GroupCoding
 from hokical._core.reading import check_length, to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees.bounds import check_chance, chi_square_tail, merge_cells
-from hokical.guarantees.calibration_data import number_hashes
+from hokical.guarantees.fingerprints import number_hashes
 from hokical.metrics.levels import as_examples
 from hokical.monitoring.e_process import Alarm, CoverageMonitor, EProcess
 
@@ -174,11 +174,7 @@ class SeenRows:
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        none = np.zeros(0)  # files of 0.4 do not have those with ids
-        pairs = [
-            tuple(stored.get(name, none).tolist() for name in names)
-            for names in _STORED
-        ]
+        pairs = [tuple(stored[name].tolist() for name in names) for names in _STORED]
         return cls(stored["limit"], *(dict(zip(*pair, strict=True)) for pair in pairs))
 
 

@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 from hokical._core import reading
 from hokical._core.arrays import IntArray, to_host
 from hokical._core.checks import bin_index, check_count, sum_by
-from hokical._core.groups import read_columns, take_rows
+from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar, track
@@ -34,7 +34,7 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names, new_calibrator
 from hokical.calibrators.stored import check_plain_logits, clone
 from hokical.dense import Dense
-from hokical.guarantees.calibration_data import warn_of_rows_of_fit
+from hokical.guarantees.fingerprints import warn_of_rows_of_fit
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
 from hokical.metrics.calibration import row_scores
@@ -67,7 +67,7 @@ class Predicted(Outcomes):
         groups: Any = None,
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
-        data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
+        data = calibrator.fitted.read(logits, groups)
         predicted, top, proba = predict_all(calibrator.rule_, data)
         return cls(
             top.astype(np.float64),
@@ -191,7 +191,8 @@ def evaluate(
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
         or `Dense`. None evaluates the uncalibrated softmax of logits (n, classes), or
         confidences (n,).
-    x, y Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
+    x, y
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
         (n,); confidences (n,) and whether each was right (n,); scores and labels, both
         (n, labels), where every known label counts as a prediction of its own; maps for
         `Dense`. Without `y`, `x` is a stream that need not fit into memory: a path, a
@@ -271,11 +272,11 @@ def evaluate(
             "`evaluate(None, hokical.from_probabilities(model.predict_proba(X)), y)`."
         )
     if isinstance(cal, Calibrator):
-        cal._check_fitted()
+        cal.check_fitted()
     if y is not None and not isinstance(cal, Dense):
         reader: Any = make("uncalibrated") if cal is None else cal
         fitted = cal if isinstance(cal, Calibrator) else None
-        rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
+        rows = reader.read_pair(x, y, sample_weight, groups, fitted_by=fitted)
         x = rows.scores
         y = rows.labels
         sample_weight = rows.weights
@@ -307,7 +308,7 @@ def evaluate(
     refuse(
         "logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds"
     )
-    test = reader._read(x, y, sample_weight, groups, plain=True)
+    test = _read_logits(fitted, rows, names)
     setting = _name_classes(setting, test.n_classes, positive)
     with progress_bar("Evaluating", None):
         if folds is None:
@@ -365,9 +366,9 @@ def _evaluate_logits(
     before = judge("uncalibrated", softmax, rows, setting, data, sets)
     if cal is None or cal.name == "uncalibrated":
         return before
-    warn_of_rows_of_fit(cal._are_of_fit(test), setting.data_name)
+    warn_of_rows_of_fit(cal.is_of_fit(test), setting.data_name)
     if coverage is not None:
-        logits = cal._attach_groups(test.scores, groups)
+        logits = cal.fitted.read(test.scores, groups)
         members = cal.predict_set(logits, coverage=coverage).members
         source = "Thresholds are those of the calibrator."
         sets = summaries.summarize_sets(
@@ -387,7 +388,7 @@ def measure_sets(
     """Sets whose threshold one half of the test set, or of its clusters, gives, on
     the other.
     """
-    logits = calibrator._attach_groups(test.scores, groups)
+    logits = calibrator.fitted.read(test.scores, groups)
     labels = test.labels
     half = (np.arange(labels.size) if cluster is None else cluster) % 2
     known = np.flatnonzero(half == 0)
@@ -463,7 +464,7 @@ def _evaluate_source(
     n_rows = 0
     for block in checked_blocks(chunks, n_classes, cal):
         if not n_rows:
-            warn_of_rows_of_fit(cal is not None and cal._are_of_fit(Rows(block.logits)))
+            warn_of_rows_of_fit(cal is not None and cal.is_of_fit(Rows(block.logits)))
         n_rows += block.n_rows
         if block.weights is not None and not block.weights.any():
             continue
@@ -504,11 +505,11 @@ def _evaluate_dense(
 
     Given are logits, labels, weights and mask, each as `cal` takes them.
     """
-    found = _evaluate_source(cal.fitted_calibrator(), cal._source(given), setting)
+    found = _evaluate_source(cal.fitted_calibrator(), cal.source(given), setting)
     judged: Any = None
     for each in found.both:
         # The items of an iterator cannot be looked at again.
-        items = () if isinstance(given[0], Iterator) else cal._read(given)
+        items = () if isinstance(given[0], Iterator) else cal.read_positions(given)
         judged = replace(_judge_items(each, items), before=judged, binary=None)
     return cast(Evaluation, judged)
 
@@ -567,14 +568,14 @@ def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
 def _evaluate_confidence(
     cal: Any, x: Any, right: Any, weight: Any, setting: Setting
 ) -> Evaluation:
-    stated = reading.to_numpy(x, "confidence") if cal is None else cal._uncalibrated(x)
+    stated = reading.to_numpy(x, "confidence") if cal is None else cal.uncalibrated(x)
     rows = as_examples(stated, right)
     data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
     own = Predicted(rows.confidence, rows.correct, weight)
     before = judge("uncalibrated", None, own, setting, data)
-    if cal is None or not hasattr(cal, "rule_"):
+    if cal is None or not cal.is_fitted:
         return before
-    warn_of_rows_of_fit(cal._are_of_fit(cal._read(x, right)), setting.data_name)
+    warn_of_rows_of_fit(cal.is_of_fit(cal.read_labelled(x, right)), setting.data_name)
     own = replace(own, confidence=to_host(cal.predict(x, groups=setting.groups)))
     return replace(judge(cal.name, cal, own, setting, data), before=before)
 
@@ -583,12 +584,12 @@ def _evaluate_labels(
     cal: Any, scores: Any, labels: Any, setting: Setting
 ) -> Evaluation:
     """Every known label as a prediction of its own."""
-    own = cal._uncalibrated(scores)
-    given = cal._read(scores, labels)
+    own = cal.uncalibrated(scores)
+    given = cal.read_labelled(scores, labels)
     marks = given.labels
     names = audits.check_names(setting.class_names, own.shape[1])
     called = np.array(
-        names or cal._columns or [f"label {k}" for k in range(own.shape[1])]
+        names or cal.schema_.columns or [f"label {k}" for k in range(own.shape[1])]
     )
     known = ~np.isnan(marks)
     there = marks[known] == 1.0
@@ -597,9 +598,9 @@ def _evaluate_labels(
     setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
     rows = Predicted(own[known], there)
     before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
-    if not hasattr(cal, "rule_"):
+    if not cal.is_fitted:
         return before
-    warn_of_rows_of_fit(cal._are_of_fit(given))
+    warn_of_rows_of_fit(cal.is_of_fit(given))
     rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
     after = _by_example(judge(cal.name, cal, rows, setting, data), example)
     return replace(after, before=before)
@@ -692,7 +693,8 @@ def compare(
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
-    columns = {tuple(getattr(each, "_columns", ())) for each in named} - {()}
+    fitted = [each for each in named if isinstance(each, Calibrator) and each.is_fitted]
+    columns = {each.schema_.columns for each in fitted} - {()}
     if len(columns) > 1:
         given = ", ".join(map(str, sorted(columns)))
         rule = "`methods` that are fitted must have the same columns in the same order"
@@ -723,7 +725,7 @@ def compare(
         method = entrants[name]
         seconds = None
         sets = None
-        if not hasattr(method, "rule_"):
+        if not method.is_fitted:
             learns = groups[0] is not None and method.method.learns_groups
             start = time.perf_counter()
             method.fit(
@@ -738,7 +740,7 @@ def compare(
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
     fitted_on = DataFacts(known.n_rows, known.n_classes, data_names[0])
-    same = any(method._are_of_fit(new) for method in entrants.values())
+    same = any(method.is_of_fit(new) for method in entrants.values())
     warn_of_rows_of_fit(same, data_names[1])
     return Comparison(tuple(linked), subject, fitted_on, same, skipped)
 
@@ -757,11 +759,25 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
         raise TypeError(
             f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}."
         )
-    reader = make("uncalibrated")
-    reader._columns = columns
-    reader.class_names = tuple(map(reading.class_of_column, columns))
     logits, labels = examples
-    return reader._read(logits, labels, None, groups, plain=True)
+    rows = make("uncalibrated").read_pair(logits, labels, None, groups)
+    scores = reading.order_columns(rows.scores, "logits", columns)
+    names = tuple(map(reading.class_of_column, columns))
+    return _read_logits(None, rows._replace(scores=scores), names)
+
+
+def _read_logits(cal: Any, rows: Rows, names: Sequence[str]) -> Rows:
+    """Checked rows of logits, in the order of a fitted calibrator if there is one."""
+    if cal is not None:
+        checked: Rows = cal.schema_.read_labelled(rows, grouped=False)
+        return checked
+    data = as_logits(rows.scores)
+    labels = reading.as_labels(
+        rows.labels, data.n_rows, data.n_classes, classes=tuple(names)
+    )
+    checked = check_rows_of(rows, data, labels, data.n_rows)
+    reading.warn_of_contradiction(data.to_host(data.labels), labels, checked.weights)
+    return checked
 
 
 def _choose_entrants(
@@ -793,7 +809,7 @@ def _choose_entrants(
             raise ValueError(
                 f"`methods` must have different names; got {name!r} twice. {remedy}"
             )
-        check_plain_logits(calibrator.method, "methods")
+        check_plain_logits(calibrator.name, calibrator.method.logits_kind, "methods")
         if n_classes > 2 and calibrator.method.binary_only:
             skipped[name] = f"for two classes, and there are {n_classes}"
         elif top_k and not calibrator.method.accepts_top_k:
@@ -821,5 +837,5 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
             "Use a name of `hokical.calibrators.method_names()`; for the "
             "probabilities of other models, `hokical.metrics.summary`."
         )
-    found: Calibrator = given if hasattr(given, "rule_") else clone(given)
+    found: Calibrator = given if given.is_fitted else clone(given)
     return found

@@ -11,10 +11,8 @@ predicts for checked logits: in blocks of rows, in their library and type. Funct
 what several rules need: log-probabilities, a softmax and its first maximum, shares of
 the rest.
 
-At the end are rules around another rule: a floor before it; groups, class frequencies
-or sets after it. A set has the classes that are likely enough, by thresholds that were
-proven. They are taken in the order of falling probability, equal ones in the order of
-their columns.
+At the end are rules around another rule: a floor before it; groups or class frequencies
+after it. Sets are in `rules.sets`.
 """
 
 from __future__ import annotations
@@ -30,9 +28,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core import checks
 from hokical._core.arrays import AnyArray, Array, FloatArray
-from hokical._core.checks import ArrayOf, Checked, Share, Within, check_array
+from hokical._core.checks import ArrayOf, Checked, Share, check_array
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits, TopK, by_blocks
 from hokical._core.special import clip, exponential, normalized_exponential, row_sums
@@ -108,11 +105,19 @@ class Rule(Checked):
         """
         return None
 
+    def describe(self) -> str:
+        """Its numbers in a few words, for the `repr` of a calibrator."""
+        numbers = self.own_fields().items()
+        return ", ".join(f"{k} {v:.4g}" for k, v in numbers if isinstance(v, float))
+
+    def without_groups(self) -> Rule:
+        """The rule without what it learned from groups."""
+        return self
+
     def own_fields(self) -> dict[str, Any]:
         """Its numbers as attributes of a calibrator, by name."""
-        return {
-            entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)
-        }  # type: ignore[arg-type]
+        entries = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {entry.name: getattr(self, entry.name) for entry in entries}
 
     def numbers(self) -> dict[str, Any]:
         """The arrays and floats it computes with, by field, those of nested records
@@ -565,6 +570,13 @@ class WrappedRule(Rule):
     cheap_proba = property(attrgetter("rule.cheap_proba"))
     core = property(attrgetter("rule.core"))
 
+    def describe(self) -> str:
+        return self.rule.describe()
+
+    def without_groups(self) -> Rule:
+        inner = self.rule.without_groups()
+        return dataclasses.replace(self, rule=inner)  # type: ignore[type-var]
+
     def own_fields(self) -> dict[str, Any]:
         return self.rule.own_fields()
 
@@ -587,6 +599,10 @@ class FlooredRule(WrappedRule):
         super().__post_init__()
         if isinstance(self.rule, FlooredRule):
             raise ValueError(f"`rule` must be without a floor; got {self.rule!r}.")
+
+    def describe(self) -> str:
+        inner = self.rule.describe()
+        return f"floor {self.floor:.4g}{', ' * bool(inner)}{inner}"
 
     def own_fields(self) -> dict[str, Any]:
         return {"floor": self.floor} | self.rule.own_fields()
@@ -646,6 +662,9 @@ class GroupedRule(WrappedRule):
 
     needed_groups = property(attrgetter("coding"))
     preserves_labels = property(attrgetter("keep_labels"))
+
+    def without_groups(self) -> Rule:
+        return self.rule
 
     @property
     def n_classes(self) -> int | None:
@@ -709,6 +728,10 @@ class BalancedRule(WrappedRule):
     def n_classes(self) -> int:
         return int(self.weights.shape[0])
 
+    def describe(self) -> str:
+        inner = self.rule.describe()
+        return f"{inner}, classes reweighted" if inner else "classes reweighted"
+
     def proba(self, logits: Logits) -> Array:
         xp = logits.xp
         old = self.rule.proba(logits)
@@ -716,89 +739,3 @@ class BalancedRule(WrappedRule):
         total = xp.sum(found, axis=1, keepdims=True)
         lost = total < _LEAST_TOTAL
         return xp.where(lost, old, found / xp.where(lost, xp.ones_like(total), total))
-
-
-#: Classes above a probability; the likeliest until they sum to a probability; or those
-#: above a probability that no other class cuts off from the likeliest, in the order of
-#: columns.
-SetKind = Literal["smallest", "adaptive", "ordered"]
-#: Share of a threshold by which float32, or another device, may change a probability.
-THRESHOLD_SLACK = 2.0**-20
-
-
-@dataclass(frozen=True, eq=False)
-class SetRule(WrappedRule):
-    """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
-
-    The score of a class is minus its probability ("smallest"), minus the least
-    probability from the likeliest class to it ("ordered"), or the probability of all
-    likelier classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`.
-    Probabilities are those of the rule or, if `own_scores`, of the classifier's
-    softmax. At least the likeliest class is taken, unless `allow_empty`.
-    """
-
-    name: ClassVar[str] = "sets"
-
-    rule: Rule
-    kind: SetKind
-    threshold: Annotated[FloatArray, ArrayOf((None,), -np.inf, np.inf)]
-    own_scores: bool = False
-    penalty: Annotated[float, Within(0.0, np.inf)] = 0.0
-    free_ranks: int = 0
-    allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_choice("kind", self.kind, SetKind)
-        checks.check_count("free_ranks", self.free_ranks, least=0)
-
-    accepts_top_k = property(attrgetter("rule.accepts_top_k"))
-
-    def labels(self, logits: Logits) -> Array:
-        return self.rule.labels(logits)
-
-    def confidence(self, logits: Logits) -> Array:
-        return self.rule.confidence(logits)
-
-    def proba(self, logits: Logits) -> Array:
-        return self.rule.proba(logits)
-
-    def members(self, logits: Logits) -> Array:
-        """Which classes are in the set of each row, (n, classes) bool."""
-        xp = logits.xp
-        rule = UncalibratedRule() if self.own_scores else self.rule
-        proba = probabilities(rule, logits, hidden="most")
-        if self.kind != "adaptive":
-            least = -self.threshold[None, :]
-            if not self.allow_empty:
-                least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
-            inside = proba >= least
-            return (
-                inside
-                if self.kind == "smallest"
-                else _run_around_best(inside, proba, logits)
-            )
-        order = xp.argsort(-proba, axis=1, stable=True)
-        rank = xp.argsort(order, axis=1, stable=True)
-        falling = xp.take_along_axis(proba, order, axis=1)
-        sums = xp.cumulative_sum(falling, axis=1) - falling
-        beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
-        scores = xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
-        # A masked class only where nothing is left out.
-        possible = (proba > 0.0) | (self.threshold == xp.inf)
-        inside = (scores <= self.threshold) & possible
-        return inside if self.allow_empty else inside | (rank == 0)
-
-
-def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
-    """Members (n, classes) without those behind a class that is none, seen from the
-    likeliest.
-    """
-    xp = logits.xp
-    outside = xp.astype(~inside, xp.float64)
-    before = xp.cumulative_sum(outside, axis=1)  # of classes up to and with each
-    best = xp.argmax(proba, axis=1)[:, None]
-    at_best = xp.take_along_axis(before, best, axis=1)
-    columns = logits.from_host(np.arange(proba.shape[1]))[None, :]
-    gaps = xp.where(columns < best, at_best - before, before - at_best)
-    return inside & (gaps == 0.0)

@@ -286,6 +286,8 @@ class MultilabelCurves(Checked):
     """
 
     name: ClassVar[str] = "multilabel"
+    #: Labels are calibrated without groups.
+    needed_groups: ClassVar[None] = None
 
     shift: PerLabel
     slope: PerLabel

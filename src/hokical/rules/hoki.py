@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from hokical._core import checks
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
 from hokical._core.checks import ArrayOf, Checked
 from hokical._core.logits import Logits
-from hokical._core.storage import record_class, storable
+from hokical._core.storage import storable
 from hokical.rules.base import Rule, distribute_remainder
 from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
@@ -172,16 +172,6 @@ class HokiRule(Rule):
     draws: Draws | None
     levels: int
     link: Curve
-
-    @classmethod
-    def from_stored(cls, given: dict[str, Any]) -> HokiRule:
-        """The rule of a file; those up to 0.4 may hold that of a method of
-        hokical-paper.
-        """
-        is_curve = isinstance(given["link"], Curve)
-        kind = cls if is_curve else record_class("rule:hoki_from_p0")
-        made: HokiRule = kind(**given)
-        return made
 
     def __post_init__(self) -> None:
         super().__post_init__()

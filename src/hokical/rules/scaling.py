@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from hokical._core.arrays import Array, FloatArray, Namespace
 from hokical._core.checks import ArrayOf, Checked, Share, Temperature, check_array
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.special import clip, exponential, plus, row_sums, times
-from hokical._core.storage import record_class, storable
+from hokical._core.storage import storable
 from hokical.rules import base
 from hokical.rules.base import Rule, SoftmaxRule, as_scores, floored_margins, softmax
 from hokical.stability import gumbel
@@ -363,88 +363,6 @@ def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) ->
     return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)
 
 
-#: The candidates whose probabilities are averaged, in the order of the weights, and
-#: their titles.
-CANDIDATES = {
-    "uncalibrated": "the uncalibrated probabilities",
-    "temps": "temperature scaling",
-    "structured": "structured scaling",
-}
-
-
-@storable("auto-average")
-@dataclass(frozen=True, eq=False)
-class Average(Checked):
-    """Probabilities averaged with `weights` (3,) over `CANDIDATES`, which no fit makes
-    any more.
-
-    The last two candidates share the floor and the temperature of `structured`.
-    """
-
-    weights: Annotated[FloatArray, ArrayOf((len(CANDIDATES),), 0.0, 1.0)]
-    structured: StructuredRule
-
-    #: As of structured scaling.
-    even: ClassVar[float] = 0.0
-    n_classes = property(attrgetter("structured.n_classes"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (
-            abs(self.weights.sum() - 1.0) > 0.01
-        ):  # stored as half precision, they may be off
-            raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
-
-    def __str__(self) -> str:
-        each = zip(CANDIDATES.values(), self.weights, strict=True)
-        shares = (f"{title} ({weight:.0%})" for title, weight in each if weight > 0.0)
-        rule = self.structured
-        return (
-            f"{' + '.join(shares)}; temperature {rule.temperature:.5g}, floor "
-            f"{rule.floor:.3g}"
-        )
-
-    def scores(self, logits: Logits) -> Array:
-        """Log-probabilities (n, classes) of the average."""
-        rule = self.structured
-        xp = logits.xp
-        # A graph is traced for all weights.
-        with_first, _, with_last = (
-            not logits.is_numpy or w > 0.0 for w in self.weights
-        )
-        plain = base.uncalibrated(logits) if with_first else None
-        below = floored_margins(logits, rule.floor, plain)
-        found = times(
-            softmax(below * (-1.0 / rule.temperature), logits), self.weights[1], xp
-        )
-        if with_last:
-            last = mix_evenly(
-                softmax(rule.scores(logits, plain), logits), rule.even, logits
-            )
-            found = plus(found, times(last, self.weights[2], xp), xp)
-        if plain is not None:
-            found = plus(found, times(plain, self.weights[0], xp), xp)
-        return base.as_log_proba(found, logits).values
-
-
-@storable("auto-class-scaling")
-class ClassScaling:
-    """Scores with a scale and a bias for each class: structured scaling without
-    other terms.
-    """
-
-    @classmethod
-    def from_stored(cls, given: dict[str, Any]) -> StructuredRule:
-        check_array("scale", given["scale"], (None,), 1e-6, 1e6)
-        none = np.zeros(0)
-        others: dict[str, Any] = {
-            "shape": none,
-            "cross": none.reshape(0, 0),
-            "even": 0.0,
-        }
-        return StructuredRule(floor=0.0, **others, **given)
-
-
 @dataclass(frozen=True, eq=False)
 class AutoRule(Rule):
     """The softmax of the scores of `base`, after the row `correction` where there is
@@ -455,27 +373,12 @@ class AutoRule(Rule):
 
     name: ClassVar[str] = "auto"
 
-    base: StructuredRule | Average
+    base: StructuredRule
     correction: RowCorrection | None
     keep_labels: bool
 
     preserves_labels = property(attrgetter("keep_labels"))
     n_classes = property(attrgetter("base.n_classes"))
-
-    @classmethod
-    def from_stored(cls, given: dict[str, Any]) -> Rule:
-        """The rule of a file; those of 0.2 and 0.3 with a profile need
-        hokical-paper.
-        """
-        if "structured" not in given:
-            return cls(**given)
-        average = cls(
-            Average(given["weights"], given["structured"]), None, given["keep_labels"]
-        )
-        if given.get("profile") is None:
-            return average
-        profiled: Rule = record_class("rule:auto-profiled")(average, given["profile"])
-        return profiled
 
     def proba(self, logits: Logits) -> Array:
         scores = self.base.scores(logits)

@@ -11,13 +11,13 @@ import onnxruntime
 from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
 from tests.conftest import quiet_fit, synthetic_logits
+from tests.fitted import with_rule
 
 
 def from_rule(rule: Any, n_classes: int) -> Calibrator:
     """A calibrator that predicts by a rule."""
-    return (
-        make("uncalibrated").fit(np.eye(n_classes), range(n_classes))._with_rule(rule)
-    )
+    fitted = make("uncalibrated").fit(np.eye(n_classes), range(n_classes))
+    return with_rule(fitted, rule)
 
 
 #: By a name of its own: the method, and its options.

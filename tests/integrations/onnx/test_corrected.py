@@ -29,14 +29,12 @@ from tests.integrations.onnx.helpers import differences, fitted, from_rule, run 
 from tests.integrations.onnx.test_attach import inputs, network  # noqa: E402
 from tests.integrations.onnx.test_export import ROUNDING, hard_rows  # noqa: E402
 from tests.rules.making import (  # noqa: E402
-    make_average,
     make_class_scaling,
     make_correction,
     make_structured,
 )
 
 BASES = {
-    "average": make_average,
     "structured": make_structured,
     "class_scaling": make_class_scaling,
 }
@@ -76,7 +74,7 @@ def test_the_default(base: str, corrected: bool, dtype: type) -> None:
 
 @pytest.mark.sample(0)
 @pytest.mark.parametrize(
-    ("base", "keep_labels"), [*zip(BASES, (True, False, True), strict=True)]
+    ("base", "keep_labels"), [*zip(BASES, (True, False), strict=True)]
 )
 def test_the_default_with_a_floor(base: str, keep_labels: bool) -> None:
     assert_same(make_auto(base, True, 1e-4, keep_labels), np.float32)

@@ -21,6 +21,7 @@ from hokical.integrations.onnx import check, export  # noqa: E402
 from hokical.rules.base import FlooredRule  # noqa: E402
 from hokical.rules.scaling import TemperatureRule  # noqa: E402
 from tests.conftest import max_examples, synthetic_logits  # noqa: E402
+from tests.fitted import with_rule  # noqa: E402
 from tests.integrations.onnx.helpers import (  # noqa: E402
     METHODS,
     differences,
@@ -214,7 +215,7 @@ def test_labels_are_the_first_of_equals_among_many():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_labels_stay_the_maximum_at_a_large_temperature(dtype):
     calibrator = TemperatureScaling().fit(*synthetic_logits(500, 4, seed=0))
-    calibrator.rule_ = TemperatureRule(1e16)
+    calibrator = with_rule(calibrator, TemperatureRule(1e16))
     rows = np.array([[0.0, 0.001, 0.002, 0.0005]], dtype)
     found = run(export(calibrator, input_dtype=dtype), logits=rows)
     assert found["probabilities"].argmax() == 2
@@ -263,7 +264,7 @@ def test_too_many_draws_are_refused(monkeypatch):
     monkeypatch.setattr("hokical.integrations.onnx.exporting.MOST_DRAWN", 1799)
     plain = fitted("hoki_sampled", 12)
     floored = copy(plain)
-    floored.rule_ = FlooredRule(0.01, plain.rule_)
+    floored = with_rule(floored, FlooredRule(0.01, plain.rule_))
     for calibrator in (plain, floored):
         with pytest.raises(
             ValueError, match=r"draws of 12 classes, 1,800 numbers. Fit with"

@@ -732,9 +732,9 @@ def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
         assert found.accepted.any()
         assert np.array_equal(found.labels, model.predict(X[new]))
         model.certify(X[new], y[new], np.arange(600) % 3, counts=True)
-        assert model.calibrator_.kept_.held_out_scores.total == 600
+        assert model.calibrator_.predictor_.held_out.label_scores.total == 600
         model.certify(X[new], y[new], cluster=np.arange(600) // 2)
-        assert model.calibrator_.kept_.held_out_scores.total == 300
+        assert model.calibrator_.predictor_.held_out.label_scores.total == 300
     fitted = LogisticRegression().fit(
         X[train], y[train]
     )  # decision scores, other data: sound
@@ -777,8 +777,11 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
         model.certify(held_out[some] if rows is None else rows, y[200:400][some])
     assert model.certify(
         held_out, y[200:400], reused="ignore"
-    ).calibrator_.kept_.held_out_scores
-    assert model.certify(fresh, y[400:]).calibrator_.kept_.held_out_scores.total == 200
+    ).calibrator_.predictor_.held_out.label_scores
+    assert (
+        model.certify(fresh, y[400:]).calibrator_.predictor_.held_out.label_scores.total
+        == 200
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -17,6 +17,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from hokical import CalibratedClassifier
 from hokical.monitoring import CalibrationMonitor
 from tests.conftest import repetitions
+from tests.fitted import class_scores
 from tests.integrations.sklearn.helpers import single
 
 NAMES = np.array(["cat", "dog", "owl"])
@@ -62,7 +63,7 @@ def test_a_known_balance_by_name(model) -> None:
     twin = model.reweight_classes(NEW)
     weights = (
         np.array([NEW[name] for name in model.classes_])
-        / model.calibrator_.kept_.class_scores.frequencies
+        / class_scores(model.calibrator_).frequencies
     )
     expected = model.predict_proba(X) * weights
     expected /= expected.sum(axis=1, keepdims=True)

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from hokical import CalibratorFileError  # noqa: E402
 from hokical.calibrators import make  # noqa: E402
 from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
+from tests.fitted import label_scores  # noqa: E402
 from tests.integrations.torch.examples import fitted  # noqa: E402
 
 
@@ -109,7 +110,7 @@ def test_positions_of_items_prove_nothing() -> None:
     tokens = (inputs.reshape(10, 10, 3), labels.reshape(10, 10))
     model = calibrate(trained_network(), [tokens], "temps")
     assert model.fitted is not None
-    assert model.fitted.kept_.fit_scores is None
+    assert label_scores(model.fitted) is None
     with pytest.raises(ValueError, match="pixels or tokens"):
         model.fitted.predict_set(tokens[0], coverage=0.9)
 

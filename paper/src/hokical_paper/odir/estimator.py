@@ -258,7 +258,9 @@ class MatrixScalingODIR(ODIRCalibrator):
     True
     """
 
-    method = MethodInfo(MatrixRule, "Matrix scaling with ODIR", *_ABOUT)
+    method = MethodInfo(
+        MatrixRule, "Matrix scaling with ODIR", *_ABOUT, changes_labels=True
+    )
 
 
 class DirichletODIR(ODIRCalibrator):
@@ -281,4 +283,6 @@ class DirichletODIR(ODIRCalibrator):
     True
     """
 
-    method = MethodInfo(DirichletRule, "Dirichlet calibration with ODIR", *_ABOUT)
+    method = MethodInfo(
+        DirichletRule, "Dirichlet calibration with ODIR", *_ABOUT, changes_labels=True
+    )

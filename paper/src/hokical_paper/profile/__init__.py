@@ -2,12 +2,10 @@
 widths.
 
 Where this distribution is installed, `hokical.make("profile")` makes it, and
-`hokical.load` reads its files and those of the default of hokical 0.3, which may hold
-one.
+`hokical.load` reads its files.
 """
 
-from hokical_paper.profile.average import ProfiledAverageRule
 from hokical_paper.profile.estimator import StabilityProfile
 from hokical_paper.profile.rule import ProfileRule
 
-__all__ = ["ProfileRule", "ProfiledAverageRule", "StabilityProfile"]
+__all__ = ["ProfileRule", "StabilityProfile"]

@@ -86,6 +86,7 @@ class StabilityProfile(Calibrator):
         "hokical: label stability at several widths over temperature scaling",
         "temperature scaling, then three stability passes and a regression on 7 "
         "features",
+        accepts_top_k=True,
     )
 
     def __init__(

@@ -90,6 +90,7 @@ class ReCal(Calibrator):
         "Label-Invariant Transformations, AISTATS 2021, arXiv:2011.04182",
         "the logits of all transformed inputs, then about ten softmax passes per step",
         fits_floor=False,  # the rule raises probabilities to 1e-16
+        logits_kind=Views,
     )
 
     n_transforms_: int

@@ -48,7 +48,7 @@ class Views(Logits):
         self.__post_init__()
 
     @property
-    def given(self) -> Any:
+    def like(self) -> Any:
         """The logits as passed: answers are in their library."""
         return self._given
 
@@ -65,7 +65,7 @@ class Views(Logits):
     def _each(self, method: str, *args: Any) -> Self:
         """Apply a method to the logits and to every view."""
         views = tuple(getattr(view, method)(*args) for view in self.views)
-        return self.of(getattr(self.original, method)(*args), views, self.given)
+        return self.of(getattr(self.original, method)(*args), views, self.like)
 
     @property
     def original(self) -> Logits:

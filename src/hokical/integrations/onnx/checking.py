@@ -82,7 +82,7 @@ def check(
     cpu = {"providers": ["CPUExecutionProvider"]}
     with _report_runtime("load it"):
         session = runtime.InferenceSession(proto.SerializeToString(), options, **cpu)
-    coding = getattr(calibrator.rule_, "needed_groups", None)
+    coding = calibrator.rule_.needed_groups
     codes = facts.get("hokical_groups", "groups")
     rng = np.random.default_rng(random_state)
     feed = {
@@ -143,7 +143,7 @@ def _expect_outcomes(
     stated = np.linspace(0.0, 1.0, n_rows) * calibrator.get_params()["scale"]
     feed[given] = stated.astype(kind)
     codes = np.zeros((n_rows, 0), np.int64) if groups is None else groups
-    return np.asarray(rule.proba(calibrator._uncalibrated(feed[given]), codes))
+    return np.asarray(rule.proba(calibrator.uncalibrated(feed[given]), codes))
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import Support, is_within
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
-from hokical.rules.base import Rule, SetRule, predict_unchecked
+from hokical.rules.base import Rule, predict_unchecked
+from hokical.rules.sets import SetRule
 
 Precision = Literal["float64", "float32"]
 InputType = Literal["float16", "float32", "float64"]
@@ -105,7 +106,7 @@ def _trace_outcomes(
     calibrator: OutcomeCalibrator, opset: int, input_dtype: str, precision: str
 ) -> Any:
     """The model of a fitted calibrator; see `export`."""
-    calibrator._check_fitted()
+    calibrator.check_fitted()
     rule = calibrator.rule_
     several = calibrator.name == "multilabel"
     if not several and rule.signals is not None:
@@ -161,8 +162,9 @@ def _count_classes(calibrator: Any) -> int:
             f"{type(calibrator).__name__}"
         )
         raise TypeError(f"{rule}. `hokical.load` reads a saved one.")
-    calibrator._check_fitted()
-    check_plain_logits(calibrator.rule_, "calibrator")
+    calibrator.check_fitted()
+    kind = calibrator.rule_.logits_kind
+    check_plain_logits(calibrator.rule_.name, kind, "calibrator")
     draws: Any = getattr(calibrator.rule_.core, "draws", None)
     size = 0 if draws is None else draws.n_draws * draws.n_classes
     if size > MOST_DRAWN:
@@ -211,7 +213,7 @@ def _trace_logits(
         outputs["probabilities"] = (lengths, number)
     if isinstance(rule, SetRule):
         outputs["members"] = (lengths, "bool")
-    known = calibrator._kept("support") if support else None
+    known = calibrator.predictor_.support if support else None
     if known is not None:
         outputs["support"] = (rows, "bool")
     types = {name: dtype for name, (_, dtype) in outputs.items()}

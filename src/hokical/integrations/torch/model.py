@@ -132,7 +132,7 @@ class CalibratedModel(nn.Module):
             calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
         )
         if isinstance(module, CalibratorModule):
-            refuse_groups(module._spec.rule)
+            refuse_groups(module.fitted.schema_)
         self.model = model
         self.class_axis = class_axis
         self.as_tuple = as_tuple

@@ -7,7 +7,6 @@ the rules and records the tensor operations alone, as `torch.export` does.
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -30,11 +29,11 @@ from hokical.rules.base import (
     OF_CLASSES,
     Output,
     Rule,
-    SetRule,
     predict_unchecked,
     to_float32,
 )
 from hokical.rules.confidence import curve_proba
+from hokical.rules.sets import SetRule
 
 Wanted = Output | Literal["support"]
 
@@ -207,9 +206,7 @@ class _FittedModule(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """The calibrator's file, with the rule that this was made with."""
-        twin = copy(self.fitted)
-        twin.rule_ = self._rule
-        text = calibrator_text(twin)
+        text = calibrator_text(self.fitted)
         device = next(self.buffers()).device
         found = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
         return found if device.type == "meta" else found.to(device)
@@ -275,7 +272,7 @@ class CalibratorModule(_FittedModule):
 
     def _numbers(self) -> dict[str, Any]:
         held = self._rule.numbers()
-        support = self.fitted.kept_.support
+        support = self.fitted.predictor_.fit_record.support
         edges = [-np.inf, np.inf] * 2 if support is None else support.edges
         found = {
             buffer: np.atleast_1d(held[name])
@@ -400,9 +397,10 @@ def as_module(calibrator: Any) -> Any:
 
     Returns
     -------
-    CalibratorModule Its results are those of the calibrator's `predict`,
-        `predict_confidence` and `predict_proba`. It holds a copy: fitting the
-        calibrator again does not change it.
+    CalibratorModule
+        Its results are those of the calibrator's `predict`, `predict_confidence` and
+        `predict_proba`. It holds a copy: fitting the calibrator again does not change
+        it.
 
     Examples
     --------
@@ -426,6 +424,7 @@ def as_module(calibrator: Any) -> Any:
         raise TypeError(
             f'{rule}. Make one with `hokical.make("hoki").fit(logits, labels)`.'
         )
-    calibrator._check_fitted()
-    check_plain_logits(calibrator.rule_, "calibrator")
+    calibrator.check_fitted()
+    fitted_rule = calibrator.rule_
+    check_plain_logits(fitted_rule.name, fitted_rule.logits_kind, "calibrator")
     return CalibratorModule(calibrator)

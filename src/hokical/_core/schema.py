@@ -1,0 +1,220 @@
+"""What a fitted calibrator knows of its inputs, and the only way in for new ones.
+
+A schema is learned with the rule, travels with it and is stored beside it: columns,
+names of the classes, what the scores were, how a probability of 0 was read, and the
+groups. `InputSchema.read` turns whatever holds scores of new rows into checked
+`Logits`, once; whatever follows takes these as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from hokical._core import arrays, reading
+from hokical._core.arrays import IntArray
+from hokical._core.conversion import (
+    SUM_SLACK,
+    Zeros,
+    as_two_columns,
+    from_probabilities,
+)
+from hokical._core.groups import GroupCoding, check_rows_of, tell_unknown
+from hokical._core.logits import Logits, as_logits
+from hokical._core.reading import Rows
+from hokical._core.storage import storable
+
+#: What the scores of the fit were. Log-probabilities are logits whose exponentials sum
+#: to 1; "probabilities" stood in columns of a table, and became logits when it was read.
+ScoreKind = Literal["logits", "log-probabilities", "probabilities"]
+#: More classes than this mean a damaged file.
+_MAX_CLASSES = 1 << 31
+#: Rows that are looked at to tell log-probabilities from logits.
+_ROWS_TO_TELL = 256
+#: By how much the logarithm of a sum of probabilities may differ from 0: float16 keeps
+#: three digits.
+_LOG_SUM_SLACK = 1e-2
+
+
+@storable("columns")
+@dataclass(frozen=True)
+class ColumnSchema:
+    """The names of the columns of a fit, () if they had none."""
+
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_texts("columns", self.columns)
+
+    def order(self, data: Any, name: str, *, strict: bool = True) -> Any:
+        """A frame with its columns in the order of the fit; other data as they are."""
+        return reading.order_columns(data, name, self.columns, strict=strict)
+
+
+@storable("schema")
+@dataclass(frozen=True)
+class InputSchema(ColumnSchema):
+    """What is known of the logits (n, classes) of a fit.
+
+    Attributes
+    ----------
+    columns : names of the columns, where the fit was on a frame or a file
+    n_classes : number of classes
+    class_names : their names in the order of the columns, where they are known
+    scores, zeros : what the scores were, and what a probability of 0 meant
+    groups : the groups that the rule needs beside logits
+    saw_groups : whether the fit was given groups, used or not
+    binary : whether 1-D scores of class 1 are taken as well
+    owner : the estimator, as errors call it
+    """
+
+    n_classes: int = 0
+    class_names: tuple[str, ...] = ()
+    scores: ScoreKind = "logits"
+    zeros: Zeros = "unlikely"
+    groups: GroupCoding | None = None
+    saw_groups: bool = False
+    binary: bool = False
+    owner: str = "Calibrator"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_texts("class_names", self.class_names)
+        whole = isinstance(self.n_classes, int) and not isinstance(self.n_classes, bool)
+        if not whole or not 2 <= self.n_classes < _MAX_CLASSES:
+            raise ValueError(
+                f"`n_classes` must be at least 2 classes; got {self.n_classes!r}."
+            )
+        if self.class_names and len(self.class_names) != self.n_classes:
+            raise ValueError(
+                f"`class_names` must name each of the {self.n_classes} classes; got "
+                f"{len(self.class_names)} names."
+            )
+        reads = self.scores in get_args(ScoreKind) and self.zeros in get_args(Zeros)
+        grouped = self.groups is None or isinstance(self.groups, GroupCoding)
+        flags = (self.binary, self.saw_groups)
+        plain = isinstance(self.owner, str) and all(type(f) is bool for f in flags)
+        if not (reads and grouped and plain):
+            raise ValueError("`schema` must say what scores and groups were.")
+
+    def read(self, logits: Any, groups: Any = None, *, late: bool = False) -> Logits:
+        """Checked logits of new rows, with the codes of their groups.
+
+        `logits` are an array of any library, a frame, a `TopK`, or checked already.
+        Groups that the rule does not need are not looked at. With `late`, the caller
+        calls `check_rows` when the work on them is under way.
+        """
+        if groups is not None and self.groups is not None:
+            return self._with_groups(logits, groups, self.groups)
+        scores = logits if isinstance(logits, Logits) else self._to_logits(logits)
+        return as_logits(scores, n_classes=self.n_classes, owner=self.owner, late=late)
+
+    def read_labelled(self, rows: Rows, *, grouped: bool = True) -> Rows:
+        """Rows with checked logits, labels and weights.
+
+        Unless `grouped`, logits have no codes of groups.
+        """
+        data = self.read(rows.scores, rows.groups if grouped else None)
+        names = self.class_names or rows.classes
+        labels = reading.as_labels(
+            rows.labels, data.n_rows, self.n_classes, classes=names
+        )
+        checked = check_rows_of(rows, data, labels, data.n_rows)
+        reading.warn_of_contradiction(
+            data.to_host(data.labels), labels, checked.weights
+        )
+        return checked
+
+    def class_index(self, label: Any) -> int:
+        """The column of a class, by its name or its number."""
+        known = self.class_names if isinstance(label, str) else range(self.n_classes)
+        if label in known:
+            return known.index(label)
+        names = ", ".join(self.class_names[:6])
+        raise ValueError(
+            f"`label` must be a class, its column from 0 to {self.n_classes - 1}"
+            f"{', or a name: ' * bool(names)}{names}; got {label!r}. Choose one of "
+            "them."
+        )
+
+    def group_codes(self, groups: Any, n_rows: int) -> IntArray:
+        """The codes (n, columns) of groups; a warning counts those not known."""
+        assert self.groups is not None
+        codes = self.groups.codes(groups, n_rows)
+        tell_unknown(codes, self.groups)
+        return codes
+
+    def of_log_probabilities(self) -> Self:
+        """The same for scores that turned out to be log-probabilities."""
+        if self.scores != "logits":
+            return self
+        return replace(self, scores="log-probabilities")
+
+    def without_groups(self) -> Self:
+        """The same for a rule that needs no groups."""
+        return replace(self, groups=None)
+
+    def _to_logits(self, scores: Any) -> Any:
+        """Scores in the order of the fit, as logits (n, classes)."""
+        if type(scores) is not np.ndarray or scores.dtype.names is not None:
+            names = self.columns or self.class_names
+            scores = reading.order_columns(
+                scores, "logits", names, strict=bool(self.columns)
+            )
+            scores = self.read_frame(scores)
+        return as_two_columns(scores) if self.binary else scores
+
+    def read_frame(self, frame: Any) -> Any:
+        """The logits of a frame of probabilities, if the fit was on such a table.
+
+        Else columns that are named as probabilities are refused.
+        """
+        names = reading.column_names(frame)
+        if names and self.scores == "probabilities":
+            values = reading.to_numpy(frame, "logits")
+            sums = values.sum(axis=1)
+            if values.min() >= 0.0 and np.allclose(sums, 1.0, atol=SUM_SLACK):
+                return from_probabilities(values, zeros=self.zeros)
+            return frame
+        if names and all(map(reading.is_named_probability, names)):
+            raise ValueError(
+                f"`logits` must be logits, as in the fit; columns such as `{names[0]}` "
+                "hold probabilities. Convert them: `hokical.from_probabilities`."
+            )
+        return frame
+
+    def _with_groups(self, logits: Any, groups: Any, coding: GroupCoding) -> Logits:
+        if arrays.lazy_arrays(logits) is not None:
+            raise TypeError(
+                "`logits` must be in memory where there are `groups`; got a Dask "
+                "array. Compute it, or call the calibrator on each block: "
+                "`dask.array.blockwise(lambda x, g: cal.predict_proba(x, groups=g), "
+                "'ik', logits, 'ik', groups, 'i', dtype=float)`."
+            )
+        reading.check_row_order(logits, groups, "groups")
+        with arrays.float64_scope(logits):
+            data = self.read(logits)
+            if type(data) is not Logits:
+                return data  # refused for what it is
+            codes = self.group_codes(groups, data.n_rows)
+        return replace(data, codes=codes)
+
+
+def check_texts(name: str, texts: Any) -> None:
+    """Raise unless it is a tuple of texts."""
+    if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
+        raise ValueError(f"`{name}` must be a tuple of texts; got {texts!r}.")
+
+
+def tell_scores(logits: Logits) -> ScoreKind:
+    """Whether rows are log-probabilities: their exponentials sum to 1."""
+    if type(logits) is not Logits or not logits.is_numpy:
+        return "logits"
+    top = logits.top[:_ROWS_TO_TELL]
+    with np.errstate(over="ignore"):  # of logits farther apart than the largest number
+        below = logits.values[:_ROWS_TO_TELL].astype(np.float64) - top[:, None]
+    log_sums = top + np.log(np.exp(below).sum(axis=1))
+    alike = np.abs(log_sums) <= _LOG_SUM_SLACK
+    return "log-probabilities" if alike.all() and alike.size > 1 else "logits"

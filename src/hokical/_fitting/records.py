@@ -1,0 +1,73 @@
+"""What a calibrator keeps of the examples of its fit, once there is a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hokical._core.logits import TopK
+from hokical._fitting.examples import Examples
+from hokical.guarantees.class_scores import GroupScores
+from hokical.guarantees.evidence import FitRecord, confidence_table
+from hokical.guarantees.fingerprints import row_draws
+from hokical.rules.base import (
+    Rule,
+    labels_and_confidence,
+    predict_blocks,
+    predict_on_host,
+)
+
+#: Calibration examples whose calibrated confidence is counted.
+_MAX_COUNTED = 5000
+#: Probabilities that a mean over calibration examples is taken of, at most.
+_MAX_PROBABILITIES = 1 << 20
+
+
+def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRecord:
+    """The record with counts by calibrated confidence, and class frequencies.
+
+    The frequencies are those that the rule implies.
+    """
+    block = _with_needed_groups(examples, rule)
+    n = block.n_rows
+    rows = np.flatnonzero(row_draws(0, n) * n < _MAX_COUNTED)
+    data = block.logits.take(rows) if rows.size < n else block.logits
+    if record.label_scores is not None:
+        labels, confidence = labels_and_confidence(rule, data)
+        wrong = labels != block.labels[rows]
+        counted = block.counting[rows].astype(np.float64)
+        table = confidence_table(confidence.astype(np.float64), wrong, counted)
+        record = replace(record, confidences=table)
+    classes = record.class_scores
+    size = max(_MAX_PROBABILITIES // data.n_classes, 1)
+    weights = block.counts[rows][:size]
+    if isinstance(data, TopK) or classes is None or not weights.any():
+        return record
+    sample = data.take(slice(0, min(size, data.n_rows)))
+    with sample.backend.in_float64():  # and on the device of the logits
+        proba = predict_blocks(rule, "proba", sample)
+        labels = block.labels[rows][:size]
+        classes = classes.with_implied(proba, labels, weights, sample)
+    groups = record.group_scores
+    if rule.needed_groups is not None and classes.cells.size:
+        groups = _count_groups(rule, block, size)
+    return replace(record, class_scores=classes, group_scores=groups)
+
+
+def _with_needed_groups(block: Examples, rule: Rule) -> Examples:
+    """The examples with the codes of those columns of groups that a rule uses."""
+    needed = rule.needed_groups
+    if needed is None or block.coding is None:
+        return block
+    used = [block.coding.columns.index(name) for name in needed.columns]
+    codes = np.asarray(block.logits.codes)[:, used]
+    return replace(block, logits=replace(block.logits, codes=codes))
+
+
+def _count_groups(rule: Rule, block: Examples, size: int) -> GroupScores:
+    """The class scores of each group, of a sample of about `size` rows."""
+    rows = np.flatnonzero(row_draws(0, block.n_rows) * block.n_rows < size)
+    data = block.logits.take(rows)
+    proba = predict_on_host(rule, "proba", data).astype(np.float64)
+    return GroupScores.from_rows(data, proba, block.labels[rows], block.counts[rows])

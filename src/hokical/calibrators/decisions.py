@@ -1,0 +1,87 @@
+"""Actions of least expected cost, which follow from calibrated probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hokical._core import reading
+from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of, to_host
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """`actions` (n,), and the `costs` (n,) that are expected of them.
+
+    Actions are numbers; with `names`, where the costs had some, `named` (n,) are their
+    names.
+    """
+
+    actions: Array
+    costs: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> AnyArray:
+        """The names of the actions, or their numbers where they have none."""
+        actions = to_host(self.actions)
+        return np.array(self.names)[actions] if self.names else actions
+
+    def __str__(self) -> str:
+        kinds, counts = np.unique(self.named, return_counts=True)
+        listed = f"{kinds.size} different actions"
+        if self.names:
+            shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
+            listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)
+        cost = float(self.costs.mean())
+        return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
+
+
+def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
+    """The action of least expected cost under probabilities (n, classes); the first
+    of equals.
+    """
+    table, names = cost_table(costs, n_classes)
+    backend = backend_of(proba) or NUMPY
+    xp = backend.namespace(proba)
+    expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
+    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
+
+
+def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
+    """Costs (classes, actions), of two classes also from those of its two errors; and
+    names.
+
+    From a mapping of actions to costs (classes,), or to one number for all classes.
+    """
+    names: tuple[str, ...] = ()
+    if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:
+        costs = (costs["fp"], costs["fn"])
+    elif isinstance(costs, Mapping):
+        names = tuple(map(str, costs))
+        columns = [reading.to_floats(cost, "costs") for cost in costs.values()]
+        shapes = {column.shape for column in columns}
+        if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
+            raise ValueError(
+                "`costs` by name must be those of the errors of two classes, {'fp': "
+                f"1, 'fn': 10}}, or of each action: {n_classes} numbers, by true "
+                "class, or one number where it does not matter, but not for all; got "
+                f"{dict(costs)!r}."
+            )
+        costs = np.stack(
+            [np.broadcast_to(column, n_classes) for column in columns], axis=1
+        )
+    table = reading.to_floats(costs, "costs")
+    reading.refuse(~np.isfinite(table), table, "`costs` must be finite")
+    if table.shape == (2,) and n_classes == 2:
+        table = np.array([[0.0, table[0]], [table[1], 0.0]])
+    if table.ndim != 2 or table.shape[0] != n_classes:
+        raise ValueError(
+            f"`costs` must be finite numbers of shape ({n_classes}, actions), a row "
+            f"for each true class; got shape {table.shape}. Of two classes "
+            "(false_positive, false_negative) is enough, or {'fp': 1, 'fn': 10}."
+        )
+    return table, names
