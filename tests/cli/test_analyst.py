@@ -299,3 +299,11 @@ def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> No
     assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps"]
     page = (tmp_path / "r.html").read_text("utf-8")
     assert all(f'"name":"{name}"' in page for name in NAMES)
+
+
+def test_a_retired_name_of_a_method_warns_and_works(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.csv", 1)
+    options = ("--classes", ",".join(NAMES), "-o", tmp_path / "cal.json")
+    with pytest.warns(FutureWarning, match="'vector' is 'vecs' now"):
+        fit = hokical_command("fit", val, "--method", "vector", *options)
+    assert fit.code == 0, fit.err
