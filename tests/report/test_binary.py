@@ -71,13 +71,15 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
     scores, truth = loans(600, 2)
     plain = hokical.evaluate(cal, scores, truth)
     assert "The event is class 1," in plain.headline
-    other = hokical.evaluate(cal, scores, truth, positive=0)
+    by_number = hokical.evaluate(cal, scores, truth, positive=0)
     names = ("paid", "default")
     named = hokical.evaluate(cal, scores, truth, class_names=names, positive="paid")
-    for each in (other, named):
-        assert each.binary["prevalence"].value == pytest.approx(1.0 - truth.mean())
+    for evaluation in (by_number, named):
+        assert evaluation.binary["prevalence"].value == pytest.approx(
+            1.0 - truth.mean()
+        )
     assert named.binary.event == "paid"
-    assert plain.summary.estimates == other.summary.estimates
+    assert plain.summary.estimates == by_number.summary.estimates
     with pytest.raises(
         ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"
     ):
@@ -87,25 +89,27 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
 def test_more_classes_have_no_event() -> None:
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(300, 3)), rng.integers(3, size=300)
-    found = hokical.evaluate(None, logits, labels)
-    assert found.binary is None
-    assert found.headline == " ".join(found.words("label"))
-    assert "event" not in str(found)
-    assert "binary" not in found.to_dict()["methods"][0]
+    evaluation = hokical.evaluate(None, logits, labels)
+    assert evaluation.binary is None
+    assert evaluation.headline == " ".join(evaluation.words("label"))
+    assert "event" not in str(evaluation)
+    assert "binary" not in evaluation.to_dict()["methods"][0]
     with pytest.raises(ValueError, match="`positive` must be None for 3 classes"):
         hokical.evaluate(None, logits, labels, positive=1)
 
 
 def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
     scores, truth = loans(900, 3)
-    whole = hokical.evaluate(cal, scores, truth)
-    parts = [(scores[k::3], truth[k::3]) for k in range(3)]
-    streamed = hokical.evaluate(cal, parts)
-    for name, each in streamed.binary.estimates.items():
-        assert each.value == pytest.approx(whole.binary[name].value, rel=1e-9), name
+    evaluation = hokical.evaluate(cal, scores, truth)
+    chunks = [(scores[k::3], truth[k::3]) for k in range(3)]
+    streamed = hokical.evaluate(cal, chunks)
+    for name, estimate in streamed.binary.estimates.items():
+        assert estimate.value == pytest.approx(
+            evaluation.binary[name].value, rel=1e-9
+        ), name
     twice = hokical.evaluate(cal, scores, truth, sample_weight=np.full(900, 2.0))
     assert twice.binary["slope"].low == pytest.approx(
-        whole.binary["slope"].low, rel=1e-6
+        evaluation.binary["slope"].low, rel=1e-6
     )
 
 
@@ -129,10 +133,10 @@ def test_tables_and_json_have_the_event(found: Any) -> None:
 
 def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
     scores, _ = loans(50, 4)
-    found = hokical.evaluate(cal, scores, np.zeros(50, int))
-    assert math.isnan(found.binary["slope"].value)
-    assert found.binary.curve is None
-    assert "Observed events are 0.00 times the expected (0.00 to" in found.headline
+    evaluation = hokical.evaluate(cal, scores, np.zeros(50, int))
+    assert math.isnan(evaluation.binary["slope"].value)
+    assert evaluation.binary.curve is None
+    assert "Observed events are 0.00 times the expected (0.00 to" in evaluation.headline
 
 
 def test_every_prediction_is_made_once(
@@ -176,23 +180,25 @@ def test_the_plot_is_that_of_the_event(found: Any) -> None:
 
 def test_folds_are_predicted_by_fits_on_the_others() -> None:
     scores, truth = loans(300, 6)
-    found = hokical.evaluate("platt", scores, truth, folds=5)
+    evaluation = hokical.evaluate("platt", scores, truth, folds=5)
     fair = hokical.evaluate(hokical.make("platt").fit(scores, truth), *loans(20_000, 7))
-    assert found.folds == 5
-    assert "Cross-fitted in 5 folds: intervals are conditional" in found.headline
-    assert not found.summary.bounds
-    assert found.n == 300
-    assert found.before.binary["auroc"].value == pytest.approx(
+    assert evaluation.folds == 5
+    assert "Cross-fitted in 5 folds: intervals are conditional" in evaluation.headline
+    assert not evaluation.summary.bounds
+    assert evaluation.n == 300
+    assert evaluation.before.binary["auroc"].value == pytest.approx(
         roc_auc_score(truth, scores[:, 1]), abs=1e-9
     )
-    low, high = found.binary["log_loss"].low, found.binary["log_loss"].high
+    low, high = evaluation.binary["log_loss"].low, evaluation.binary["log_loss"].high
     assert low < fair.binary["log_loss"].value < high
-    p = found.calibrator.predict_proba(scores)[
+    p = evaluation.calibrator.predict_proba(scores)[
         :, 1
     ]  # of all examples, which is better than fair
-    assert binary_summary(p, truth)["log_loss"].value < found.binary["log_loss"].value
-    again = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
-    assert again.binary.estimates == found.binary.estimates
+    assert (
+        binary_summary(p, truth)["log_loss"].value < evaluation.binary["log_loss"].value
+    )
+    of_a_calibrator = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
+    assert of_a_calibrator.binary.estimates == evaluation.binary.estimates
 
 
 def test_folds_of_an_interpolating_method_are_not_optimistic() -> None:
@@ -218,8 +224,8 @@ def test_folds_take_weights_groups_and_a_method() -> None:
         "groups": np.repeat(["a", "b"], 200),
         "sample_weight": np.arange(400) % 3,
     }
-    found = hokical.evaluate("auto", scores, truth, folds=4, **options)
-    assert found.groups is not None
+    evaluation = hokical.evaluate("auto", scores, truth, folds=4, **options)
+    assert evaluation.groups is not None
     with pytest.raises(
         ValueError, match="`folds` must be an integer from 2 to 400; got 1"
     ):
