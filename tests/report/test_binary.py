@@ -34,37 +34,37 @@ def cal() -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(cal: Any) -> Any:
+def evaluation(cal: Any) -> Any:
     return hokical.evaluate(cal, *loans(1500, 1), class_names=("paid", "default"))
 
 
-def test_the_event_is_that_of_the_probabilities(found: Any, cal: Any) -> None:
+def test_the_event_is_that_of_the_probabilities(evaluation: Any, cal: Any) -> None:
     scores, truth = loans(1500, 1)
     p = cal.predict_proba(scores)[:, 1]
-    assert found.binary["auroc"].value == pytest.approx(
+    assert evaluation.binary["auroc"].value == pytest.approx(
         roc_auc_score(truth, p), abs=1e-9
     )
-    known = binary_summary(p, truth).estimates
-    for name, each in found.binary.estimates.items():
-        assert each.value == pytest.approx(known[name].value, abs=1e-6), name
+    expected = binary_summary(p, truth).estimates
+    for name, estimate in evaluation.binary.estimates.items():
+        assert estimate.value == pytest.approx(expected[name].value, abs=1e-6), name
     uncalibrated = 1.0 / (1.0 + np.exp(-scores[:, 1]))
     ratio = truth.mean() / uncalibrated.mean()
-    assert found.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
+    assert evaluation.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
 
 
-def test_the_headline_says_that_risks_are_too_low(found: Any) -> None:
-    first, now = (each.binary["oe_ratio"] for each in found.both)
-    assert found.verdict == (
+def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
+    first, now = (stage.binary["oe_ratio"] for stage in evaluation.both)
+    assert evaluation.verdict == (
         f"Observed events are {first.value:.2f} times the expected ({first.low:.2f} to "
         f"{first.high:.2f}): probabilities are too low; after calibration "
         f"{now.value:.2f} ({now.low:.2f} to {now.high:.2f})."
     )
     assert first.low > 1.0
-    assert found.headline.startswith(found.verdict)
-    assert "The event is default," in found.details
-    text = str(found)
+    assert evaluation.headline.startswith(evaluation.verdict)
+    assert "The event is default," in evaluation.details
+    text = str(evaluation)
     assert text.index("O:E ratio") < text.index("Predicted label") < text.index("ECE")
-    assert found.words("label")[0] in text
+    assert evaluation.words("label")[0] in text
 
 
 def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
@@ -113,21 +113,21 @@ def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
     )
 
 
-def test_tables_and_json_have_the_event(found: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+def test_tables_and_json_have_the_event(evaluation: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(evaluation.to_csv())))
     assert [row["method"] for row in rows] == ["uncalibrated", "platt"]
-    for row, each in zip(rows, found.both, strict=True):
+    for row, stage in zip(rows, evaluation.both, strict=True):
         for name in ("slope", "intercept", "auroc", "brier", "log_loss"):
-            assert float(row[f"event_{name}"]) == each.binary[name].value
+            assert float(row[f"event_{name}"]) == stage.binary[name].value
     assert (
         "O:E ratio & intercept & slope & AUROC & Brier score & log loss"
-        in found.to_latex()
+        in evaluation.to_latex()
     )
-    values = json.loads(json.dumps(found.to_dict()))["methods"][1]["binary"]
-    assert values["estimates"]["slope"]["value"] == found.binary["slope"].value
+    values = json.loads(json.dumps(evaluation.to_dict()))["methods"][1]["binary"]
+    assert values["estimates"]["slope"]["value"] == evaluation.binary["slope"].value
     assert len(values["bands"]["rows"]) == 10
     compared = hokical.compare(loans(800, 0), loans(1500, 1), ["uncalibrated", "platt"])
-    assert compared.records()[1]["event_auroc"] == found.binary["auroc"].value
+    assert compared.records()[1]["event_auroc"] == evaluation.binary["auroc"].value
     assert "O:E ratio" in str(compared)
 
 
@@ -152,30 +152,35 @@ def test_every_prediction_is_made_once(
     assert sum(calls) == 400
 
 
-def test_the_report_shows_the_event_first(found: Any, tmp_path: Path) -> None:
-    text = found.to_html(tmp_path / "report.html").read_text("utf-8")
+def test_the_report_shows_the_event_first(evaluation: Any, tmp_path: Path) -> None:
+    text = evaluation.to_html(tmp_path / "report.html").read_text("utf-8")
     order = [
         "The probability of the event: default",
         "Decision curve",
         "By band of probability",
         "The predicted label",
-        found.words("label")[0],
+        evaluation.words("label")[0],
     ]
-    places = [text.index(words) for words in order]
-    assert places == sorted(places)
+    positions = [text.index(words) for words in order]
+    assert positions == sorted(positions)
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', text)[1])
     event = data["methods"][1]["event"]
-    assert event["estimates"]["slope"] == f"{found.binary['slope'].value:.3f}"
-    assert sum(row["events"] for row in event["bands"]["rows"]) == found.binary.n_events
+    assert event["estimates"]["slope"] == f"{evaluation.binary['slope'].value:.3f}"
+    assert (
+        sum(row["events"] for row in event["bands"]["rows"])
+        == evaluation.binary.n_events
+    )
     assert len(event["curve"]["observed"]) == 101
     assert sum(event["events"]) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_the_plot_is_that_of_the_event(found: Any) -> None:
-    ax = found.plot()
+def test_the_plot_is_that_of_the_event(evaluation: Any) -> None:
+    ax = evaluation.plot()
     assert ax.get_xlabel() == "predicted probability"
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), found.binary.curve.observed)
-    assert found.plot(of="label").get_xlabel() == "confidence"
+    np.testing.assert_allclose(
+        ax.lines[1].get_ydata(), evaluation.binary.curve.observed
+    )
+    assert evaluation.plot(of="label").get_xlabel() == "confidence"
 
 
 def test_folds_are_predicted_by_fits_on_the_others() -> None:
