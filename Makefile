@@ -29,7 +29,7 @@ TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 demo: $(DEMO)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
 
-test: $(READY)  ## the tests; those of libraries that are not installed are skipped
+test: $(READY)  ## the tests, and their CPU time; those of libraries that are not installed are skipped
 	$(TEST) -m "not cluster and not slow" --hypothesis-profile few
 	@for name in torch jax transformers pyspark ray; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
@@ -54,6 +54,7 @@ coverage: $(READY)  ## which lines the tests reach, and which not
 lint: $(LINT)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/ratchet.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -1,11 +1,14 @@
 """Which tests there are: doctests of all that can be imported, samples of long walks,
-and what an earlier run has left out.
+and what an earlier run has left out. And what they took, in seconds of CPU time.
 """
 
 import gc
+import os
+import time
 from collections import defaultdict
 from collections.abc import Generator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -111,3 +114,38 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+#: Seconds of CPU time of the workers that have ended, and of what they started.
+_WORKER_SECONDS = pytest.StashKey[float]()
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it started and waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells what it took."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cpu_seconds"] = _cpu_seconds()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    seconds = getattr(node, "workeroutput", {}).get("cpu_seconds", 0.0)
+    stash = node.config.stash
+    stash[_WORKER_SECONDS] = stash.get(_WORKER_SECONDS, 0.0) + seconds
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if _WORKER_SECONDS in config.stash:
+        # Workers are children, which count or not as they were waited for by now.
+        seconds = time.process_time() + config.stash[_WORKER_SECONDS]
+    else:
+        seconds = _cpu_seconds()
+    terminalreporter.write_line(f"{seconds:.0f} s of CPU time")

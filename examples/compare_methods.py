@@ -9,10 +9,13 @@ from sklearn.naive_bayes import GaussianNB
 import hokical
 
 METHODS = ["uncalibrated", "temps", "ets", "structured", "auto"]
+LOADERS = {
+    "digits": load_digits,
+    "breast cancer": load_breast_cancer,
+    "wine": load_wine,
+}
 tables = []
-for name, load in {
-    "digits": load_digits, "breast cancer": load_breast_cancer, "wine": load_wine,
-}.items():  # fmt: skip
+for name, load in LOADERS.items():
     X, y = load(return_X_y=True)
     X, X_test, y, y_test = train_test_split(
         X, y, stratify=y, test_size=0.4, random_state=0

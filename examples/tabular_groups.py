@@ -12,10 +12,14 @@ rng = np.random.default_rng(0)
 
 def applicants(n):
     """Whether a loan is repaid. The model does not see the region, which matters."""
-    frame = pd.DataFrame({
-        "income": rng.normal(size=n), "debt": rng.normal(size=n), "age": rng.integers(18, 80, n),
-        "region": rng.choice(["north", "south", "east", "west"], n, p=[0.4, 0.3, 0.2, 0.1]),
-    })  # fmt: skip
+    regions = ["north", "south", "east", "west"]
+    columns = {
+        "income": rng.normal(size=n),
+        "debt": rng.normal(size=n),
+        "age": rng.integers(18, 80, n),
+        "region": rng.choice(regions, n, p=[0.4, 0.3, 0.2, 0.1]),
+    }
+    frame = pd.DataFrame(columns)
     shift = frame["region"].map({"north": 0.0, "south": 0.3, "east": 0.0, "west": -1.5})
     odds = 1.0 + frame["income"] - frame["debt"] + shift
     return frame, (rng.logistic(size=n) < odds).to_numpy().astype(int)

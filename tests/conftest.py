@@ -132,6 +132,44 @@ def synthetic_logits(
     return stretch * logits, labels
 
 
+def softmax_examples(
+    n: int,
+    n_classes: int = 6,
+    *,
+    seed: int = 0,
+    spread: float = 1.5,
+    stretch: float = 2.0,
+    uneven: float = 0.0,
+    masked: float = 0.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits `stretch` times too large, those of some rows more so by `uneven`, and
+    labels from the true probabilities; a share `masked` of the classes is impossible.
+    """
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.normal(size=(n, n_classes))
+    if masked:
+        is_masked = rng.random((n, n_classes - 1)) < masked
+        logits[:, 1:][is_masked] = -np.inf
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    row_stretch = np.exp(uneven * rng.normal(size=(n, 1)))
+    return stretch * row_stretch * logits, labels
+
+
+def grouped_examples(
+    n: int, *, seed: int, n_classes: int = 4, effect: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, labels, and sites whose sharpness and class shares differ."""
+    rng = np.random.default_rng(seed)
+    site = rng.integers(0, 5, n)
+    of_sites = np.random.default_rng(99)
+    sharpness = 1.0 + effect * of_sites.uniform(-0.7, 0.3, 5)
+    bias = effect * of_sites.normal(size=(5, n_classes))
+    logits = 2.0 * rng.normal(size=(n, n_classes))
+    scores = sharpness[site][:, None] * logits + bias[site]
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    return logits, labels, np.array(["a", "b", "c", "d", "e"])[site]
+
+
 def real_logits(name: str, limit: int = 5000) -> tuple[np.ndarray, np.ndarray]:
     """The first validation rows of a pair of the suite."""
     pair = read_pair(name)

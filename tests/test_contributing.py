@@ -66,10 +66,6 @@ def fitted(_hedge: None, data: tuple[np.ndarray, np.ndarray]) -> Calibrator:
     return make("hedge").fit(*data)
 
 
-def test_the_walk_through_is_short() -> None:
-    assert len([line for line in example().splitlines() if line.strip()]) <= 60
-
-
 def test_it_is_listed_and_compared(data: tuple[np.ndarray, np.ndarray]) -> None:
     assert "hedge" in method_names()
     found = hokical.compare(data, data, ["uncalibrated", "hedge"])

@@ -27,7 +27,7 @@ from hokical import (
     streams,
 )
 from hokical.dense import Dense
-from tests.calibrators.test_groups import world
+from tests.conftest import grouped_examples
 
 N = 400
 NAMES = ("ant", "bee", "cow")
@@ -329,7 +329,7 @@ def test_detection_names_the_class() -> None:
 
 
 def test_support_takes_groups() -> None:
-    logits, labels, site = world(3000, 0)
+    logits, labels, site = grouped_examples(3000, seed=0)
     cal = hokical.auto(logits, labels, groups=site)
     assert cal.predict_support(logits, groups=site).all()
     with pytest.raises(ValueError, match="`groups` must be given"):

@@ -34,7 +34,7 @@ from tests.rules.making import NAMES, class_counts, make_case, seeds
 NAMED = ("low", "middle", "high")
 
 
-def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def class_gaussians(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (n, 4), log-probabilities (n, 3) and labels (n,)."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(3, size=n, p=[0.2, 0.5, 0.3])
@@ -46,7 +46,7 @@ def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return features, logits - np.logaddexp.reduce(logits, axis=1)[:, None], labels
 
 
-VAL, TEST = world(1500, 0), world(600, 1)
+VAL, TEST = class_gaussians(1500, 0), class_gaussians(600, 1)
 LOGITS = TEST[1]
 
 
@@ -91,7 +91,7 @@ def test_estimators_files_and_streams(
             fitted, [LOGITS[:250], LOGITS[250:]], what="labels"
         )
         assert_array_equal(np.concatenate([*parts]), expected)
-    certified = hokical.load(file).certify(*world(1000, 2)[1:])
+    certified = hokical.load(file).certify(*class_gaussians(1000, 2)[1:])
     assert_array_equal(certified.predict_or_abstain(LOGITS).labels, expected)
     members = certified.predict_set(LOGITS, coverage=0.8).members
     assert members[
@@ -198,7 +198,7 @@ def test_scikit_learn() -> None:
     from sklearn.frozen import FrozenEstimator
     from sklearn.naive_bayes import GaussianNB
 
-    bayes = FrozenEstimator(GaussianNB().fit(*world(300, 3)[::2]))
+    bayes = FrozenEstimator(GaussianNB().fit(*class_gaussians(300, 3)[::2]))
     for method in (
         "auto",
         hokical.AutoCalibrator(keep_labels=True),
@@ -206,7 +206,7 @@ def test_scikit_learn() -> None:
         "structured",
     ):
         model = hokical.CalibratedClassifier(bayes, method=method).fit(VAL[0], VAL[2])
-        model.certify(*world(1000, 4)[::2])
+        model.certify(*class_gaussians(1000, 4)[::2])
         proba = model.predict_proba(TEST[0])
         labels = model.classes_[proba.argmax(axis=1)]
         assert_array_equal(model.predict(TEST[0]), labels)

@@ -53,6 +53,7 @@ MADE_BY = {
     "hokical.guarantees.SelectivePrediction": "hokical.Calibrator.predict_or_abstain",
     "hokical.guarantees.ShiftEstimate": "hokical.Calibrator.estimate_shift",
     "hokical.guarantees.LabelSets": "hokical.MultilabelCalibrator",
+    "hokical.guarantees.ValidationPlan": "hokical.guarantees.plan_validation",
     "hokical.integrations.onnx.Check": "hokical.integrations.onnx.check",
     "hokical.integrations.onnx.NotRunnable": "hokical.integrations.onnx.check",
     "hokical.metrics.BinarySummary": "hokical.metrics.binary_summary",

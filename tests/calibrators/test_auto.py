@@ -27,18 +27,11 @@ from hokical._fitting.searches import (
 from hokical._fitting.structured import STRENGTH, fit_ridges, fit_structured
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
 from hokical.rules import as_logits
-from hokical.rules.scaling import AutoRule, StructuredRule
+from hokical.rules.scaling import AutoRule, Average, ClassScaling, StructuredRule
+from tests.conftest import softmax_examples
 
 
-def softmax_world(n, classes=5, temperature=3.0, seed=0):
-    """Logits that temperature scaling alone can calibrate, and their labels."""
-    rng = np.random.default_rng(seed)
-    logits = 1.5 * rng.normal(size=(n, classes))
-    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    return temperature * logits, labels
-
-
-def uneven_world(n, seed=0):
+def uneven_examples(n, seed=0):
     """Right exactly as often as the margin to the runner-up says, whatever the other
     classes.
     """
@@ -52,7 +45,7 @@ def uneven_world(n, seed=0):
     return logits, np.where(right, 0, 1)
 
 
-def shifted_world(n, seed=0):
+def rare_class_examples(n, seed=0):
     """A two-class model trained on balanced data, used where one example in twenty
     is positive.
     """
@@ -68,17 +61,17 @@ def log_loss(proba, labels):
 
 @pytest.mark.slow
 def test_all_classes_are_better_than_by_temperature_scaling():
-    for world in (uneven_world, shifted_world):
-        logits, labels = world(1500)
-        fresh, truth = world(4000, seed=1)
+    for draw_examples in (uneven_examples, rare_class_examples):
+        logits, labels = draw_examples(1500)
+        fresh, truth = draw_examples(4000, seed=1)
         ours = hokical.auto(logits, labels).predict_proba(fresh)
         temps = TemperatureScaling().fit(logits, labels).predict_proba(fresh)
         assert log_loss(ours, truth) < log_loss(temps, truth)
 
 
 def test_a_class_that_is_rarer_than_in_training():
-    logits, labels = shifted_world(6000)
-    fresh, truth = shifted_world(8000, seed=1)
+    logits, labels = rare_class_examples(6000)
+    fresh, truth = rare_class_examples(8000, seed=1)
     cal = hokical.auto(logits, labels)
     assert cal.predict_proba(fresh)[:, 1].mean() == pytest.approx(
         truth.mean(), abs=0.01
@@ -108,15 +101,16 @@ def test_labels_that_are_often_wrong_are_no_obstacle(classes, spread, factor):
     one.
     """
 
-    def world(n, seed):
-        rng = np.random.default_rng(seed)
-        logits = spread * rng.normal(size=(n, classes))
-        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    def with_random_labels(n, seed):
+        logits, labels = softmax_examples(
+            n, classes, seed=seed, spread=spread, stretch=factor
+        )
         rng = np.random.default_rng(100 + seed)
-        random = rng.random(n) < 0.3
-        return factor * logits, np.where(random, rng.integers(classes, size=n), labels)
+        is_random = rng.random(n) < 0.3
+        return logits, np.where(is_random, rng.integers(classes, size=n), labels)
 
-    (logits, labels), (fresh, truth) = world(1000, 0), world(20_000, 1)
+    logits, labels = with_random_labels(1000, 0)
+    fresh, truth = with_random_labels(20_000, 1)
     ours, ets = (
         make(name).fit(logits, labels).predict_proba(fresh) for name in ("auto", "ets")
     )
@@ -132,8 +126,8 @@ def test_a_calibrated_classifier_is_hardly_made_worse():
     """
     lost = {"auto": 0.0, "structured": 0.0}
     for seed in range(3):
-        logits, labels = softmax_world(400, temperature=1.0, seed=seed)
-        fresh, truth = softmax_world(5000, temperature=1.0, seed=100 + seed)
+        logits, labels = softmax_examples(400, 5, stretch=1.0, seed=seed)
+        fresh, truth = softmax_examples(5000, 5, stretch=1.0, seed=100 + seed)
         own = log_loss(
             make("uncalibrated").fit(logits, labels).predict_proba(fresh), truth
         )
@@ -144,7 +138,7 @@ def test_a_calibrated_classifier_is_hardly_made_worse():
 
 
 def test_the_classifier_is_changed_little_unless_something_is_clearly_better():
-    logits, labels = softmax_world(400, temperature=1.0, seed=5)
+    logits, labels = softmax_examples(400, 5, stretch=1.0, seed=5)
     cal = hokical.auto(logits, labels)
     assert cal.shares_["uncalibrated"] > 0.2
     assert "the uncalibrated logits (" in cal.reason_
@@ -155,7 +149,7 @@ def test_the_classifier_is_changed_little_unless_something_is_clearly_better():
 
 def test_reasons_do_not_contradict_the_numbers():
     for seed in range(4):
-        logits, labels = softmax_world(60 * 2**seed, temperature=2.0, seed=seed)
+        logits, labels = softmax_examples(60 * 2**seed, 5, stretch=2.0, seed=seed)
         cal = hokical.auto(logits, labels)
         assert sum(cal.shares_.values()) == pytest.approx(1.0, abs=0.01)
         for name, loss in cal.held_out_log_loss_.items():
@@ -166,7 +160,7 @@ def test_reasons_do_not_contradict_the_numbers():
 @pytest.mark.parametrize("keep", [True, False])
 def test_labels_of_temperature_scaling_are_the_classifiers(keep):
     assert not AutoCalibrator().keep_labels
-    logits, labels = softmax_world(40, temperature=2.0, seed=5)
+    logits, labels = softmax_examples(40, 5, stretch=2.0, seed=5)
     cal = hokical.auto(logits, labels, keep_labels=keep)
     assert cal.rule_.preserves_labels
     assert (cal.base_, cal.correction_, cal.groups_) == (None, None, None)
@@ -175,7 +169,7 @@ def test_labels_of_temperature_scaling_are_the_classifiers(keep):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_labels_are_kept_or_not(keep):
-    logits, labels = shifted_world(4000)
+    logits, labels = rare_class_examples(4000)
     cal = AutoCalibrator(keep_labels=keep).fit(logits, labels)
     proba = cal.predict_proba(logits)
     expected = logits.argmax(axis=1) if keep else proba.argmax(axis=1)
@@ -219,7 +213,7 @@ def held_out_proba(base, step=0):
 def test_left_out_scores_match_fits_from_scratch():
     """One step from the whole fit, against exact fits without each of some examples."""
     classes, cross_terms = 6, True
-    logits, labels = softmax_world(200, classes)
+    logits, labels = softmax_examples(200, classes, stretch=3.0)
     base, rule = fit_candidates(logits, labels, cross_terms=cross_terms)
     places, proba = held_out_proba(base)
     np.testing.assert_array_equal(places, np.arange(200))
@@ -256,7 +250,7 @@ def test_long_steps_are_repeated(monkeypatch):
     """With few examples of a network that is too sure, one step guarantees too
     little loss.
     """
-    logits, labels = softmax_world(60, 5)
+    logits, labels = softmax_examples(60, 5, stretch=3.0)
     logits *= 4.0
     logits[0, 0] = -np.inf  # a class that is impossible somewhere
     labels[0] = 1
@@ -283,7 +277,7 @@ def softmax_of(logits):
 
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With one row in three asked about, its own fit still has all the others."""
-    logits, labels = softmax_world(600, 6)
+    logits, labels = softmax_examples(600, 6, stretch=3.0)
     base, rule = fit_candidates(logits, labels, cross_terms=True)
     _, whole = held_out_proba(base)
     reason = AutoCalibrator().fit(logits, labels).reason_
@@ -333,7 +327,7 @@ def test_the_weights_are_those_of_least_log_loss(seed, monkeypatch):
 @pytest.mark.parametrize("n", [10, 40, 400])
 def test_the_temperature_has_its_prior(n):
     """The minimum of log loss and penalty, and that without each example, by a grid."""
-    logits, labels = softmax_world(n, temperature=2.0)
+    logits, labels = softmax_examples(n, 5, stretch=2.0)
     examples = Examples(as_logits(logits), labels)
     at = np.linspace(-2.0, 2.0, 4001)  # of log T
     table = np.stack(
@@ -352,7 +346,7 @@ def test_the_temperature_has_its_prior(n):
 
 @pytest.mark.parametrize("n", [2, 8])
 def test_with_few_examples_the_classifier_is_left_alone(n):
-    logits, labels = softmax_world(200)
+    logits, labels = softmax_examples(200, 5, stretch=3.0)
     right = logits.argmax(axis=1) == labels
     rows = np.r_[np.flatnonzero(~right)[: n // 2], np.flatnonzero(right)[: n // 2]]
     with pytest.warns(FitDataWarning, match=f"kept: {n} examples are too few"):
@@ -365,11 +359,13 @@ def test_thirty_examples_are_enough_for_a_temperature():
     """No number of examples below which nothing is done; and more of them are
     better.
     """
-    fresh, truth = softmax_world(4000, seed=1)
+    fresh, truth = softmax_examples(4000, 5, stretch=3.0, seed=1)
     own, lost = log_loss(softmax_of(fresh), truth), []
     for n in (10, 30, 100):
         found = [
-            hokical.auto(*softmax_world(n, seed=s)).predict_proba(fresh)
+            hokical.auto(*softmax_examples(n, 5, stretch=3.0, seed=s)).predict_proba(
+                fresh
+            )
             for s in range(8)
         ]
         lost.append(np.mean([log_loss(proba, truth) for proba in found]))
@@ -383,8 +379,8 @@ def test_scores_of_any_scale_are_calibrated(scale):
     forbid.
     """
     for classes in (2, 10, 40):
-        logits, labels = softmax_world(360, classes)
-        fresh, truth = softmax_world(2000, classes, seed=1)
+        logits, labels = softmax_examples(360, classes, stretch=3.0)
+        fresh, truth = softmax_examples(2000, classes, stretch=3.0, seed=1)
         cal = hokical.auto(scale * logits, labels)
         temps = make("temps").fit(logits, labels).predict_proba(fresh)
         assert (
@@ -395,7 +391,7 @@ def test_scores_of_any_scale_are_calibrated(scale):
 
 @pytest.mark.parametrize("classes", [2, 10, 40])
 def test_huge_logits_are_hard_labels(classes):
-    logits, labels = softmax_world(100, classes)
+    logits, labels = softmax_examples(100, classes, stretch=3.0)
     proba = hokical.auto(1e100 * logits, labels).predict_proba(1e100 * logits)
     assert 0.0 < log_loss(proba, labels) < np.log(classes)
 
@@ -420,7 +416,7 @@ def test_classes_in_another_order(seed):
 
 def test_a_few_heavy_examples_are_few_examples():
     """Whatever the weights of the other rows are called."""
-    logits, labels = softmax_world(200)
+    logits, labels = softmax_examples(200, 5, stretch=3.0)
     weights = np.r_[np.full(5, 1e6), np.ones(195)]
     for rows in (logits, hokical.TopK.from_logits(logits, 3)):
         reason = hokical.auto(rows, labels, weights).reason_
@@ -431,7 +427,7 @@ def test_a_few_heavy_examples_are_few_examples():
 def test_without_a_mistake_probabilities_rise_as_far_as_the_number_of_examples_allows(
     n,
 ):
-    logits, labels = softmax_world(5 * n)
+    logits, labels = softmax_examples(5 * n, 5, stretch=3.0)
     right = np.flatnonzero(logits.argmax(axis=1) == labels)[:n]
     cal = AutoCalibrator().fit(logits[right], labels[right])
     missing = 1.0 - cal.predict_proba(logits[right]).max(axis=1)
@@ -442,7 +438,7 @@ def test_without_a_mistake_probabilities_rise_as_far_as_the_number_of_examples_a
 
 
 def test_examples_without_weight_play_no_part():
-    logits, labels = softmax_world(300)
+    logits, labels = softmax_examples(300, 5, stretch=3.0)
     weighted = hokical.auto(logits, labels, np.r_[np.ones(250), np.zeros(50)])
     plain = hokical.auto(logits[:250], labels[:250])
     np.testing.assert_allclose(
@@ -513,7 +509,7 @@ def test_ties_are_labelled_and_can_be_wrong():
 
 
 def test_one_class_alone_teaches_nothing():
-    logits, _ = softmax_world(100)
+    logits, _ = softmax_examples(100, 5, stretch=3.0)
     for rows in (logits, hokical.TopK.from_logits(logits, 3)):
         cal = hokical.auto(rows, np.ones(100, int))
         assert "all 100 examples are of class 1" in cal.reason_
@@ -521,9 +517,9 @@ def test_one_class_alone_teaches_nothing():
     assert "too few" in hokical.auto(few, np.arange(5)).reason_
 
 
-@pytest.mark.parametrize("world", [uneven_world, softmax_world])
-def test_best_classes_alone_are_scaled_adaptively(world):
-    logits, labels = world(2000)
+@pytest.mark.parametrize("draw_examples", [uneven_examples, softmax_examples])
+def test_best_classes_alone_are_scaled_adaptively(draw_examples):
+    logits, labels = draw_examples(2000)
     some = hokical.TopK.from_logits(logits, 3)
     cal = hokical.auto(some, labels)
     assert cal.chosen_ == "adaptive"
@@ -536,21 +532,18 @@ def test_best_classes_alone_are_scaled_adaptively(world):
 
 
 def test_saved_and_loaded(tmp_path):
-    logits, labels = softmax_world(500)
+    logits, labels = softmax_examples(500, 5, stretch=3.0)
     cal = hokical.auto(logits, labels)
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
-    assert (loaded.name, loaded.shares_, loaded.reason_) == (
-        "auto",
-        cal.shares_,
-        cal.reason_,
+    assert isinstance(loaded, AutoCalibrator)
+    assert loaded.name == "auto"
+    assert loaded.shares_ == cal.shares_
+    assert loaded.reason_ == cal.reason_
+    assert loaded.get_params() == cal.get_params()
+    np.testing.assert_array_equal(
+        loaded.predict_proba(logits), cal.predict_proba(logits)
     )
-    again = loaded
-    assert isinstance(again, AutoCalibrator)
-    assert again.get_params() == cal.get_params()
-    expected = cal.predict_proba(logits)
-    for other in (loaded, again):
-        np.testing.assert_array_equal(other.predict_proba(logits), expected)
 
 
 @pytest.mark.parametrize(
@@ -573,7 +566,7 @@ def test_a_rule_checks_its_numbers(change, message):
 
 def test_bad_options():
     with pytest.raises(ValueError, match=r"True, False\]; got 'yes'"):
-        make("auto", keep_labels="yes").fit(*softmax_world(100))
+        make("auto", keep_labels="yes").fit(*softmax_examples(100, 5, stretch=3.0))
 
 
 @pytest.mark.sample(2)
@@ -622,7 +615,7 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
 
 
 def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
-    logits, labels = softmax_world(4000, 5)
+    logits, labels = softmax_examples(4000, 5, stretch=3.0)
     monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 10_000)
     monkeypatch.setattr("hokical._fitting.examples.MOST_ROWS", 1500)
     for truth, told in ((labels, "held-out log loss"), (0 * labels, "of class 0")):

@@ -9,14 +9,13 @@ import pandas as pd
 import pytest
 
 import hokical
-from tests.conftest import synthetic_logits
-from tests.guarantees.test_sets import world
+from tests.conftest import softmax_examples, synthetic_logits
 
 NAMES = ["cat", "dog", "bird"]
 
 
 def test_labels_may_be_names(tmp_path: Path) -> None:
-    logits, labels = world(600, 3, seed=1)
+    logits, labels = softmax_examples(600, 3, seed=1)
     words = np.array(NAMES)[labels]
     plain = hokical.auto(logits[:300], labels[:300])
     cal = hokical.auto(logits[:300], words[:300].tolist(), classes=NAMES)
@@ -44,7 +43,7 @@ def test_labels_may_be_names(tmp_path: Path) -> None:
 
 
 def test_wrong_names_are_told_of() -> None:
-    logits, labels = world(60, 3)
+    logits, labels = softmax_examples(60, 3)
     with pytest.raises(ValueError, match="`classes` must name each of the 3 columns"):
         hokical.auto(logits, labels, classes=["cat", "dog"])
     with pytest.raises(
@@ -60,7 +59,7 @@ def test_wrong_names_are_told_of() -> None:
 
 
 def test_columns_of_a_frame_are_put_in_order(tmp_path: Path) -> None:
-    logits, labels = world(300, 3, seed=1)
+    logits, labels = softmax_examples(300, 3, seed=1)
     frame = pd.DataFrame(logits, columns=NAMES)
     turned, new = frame[NAMES[::-1]], frame.set_axis(["x", "y", "z"], axis=1)
     cal = hokical.auto(frame, labels, classes=NAMES)
@@ -99,7 +98,7 @@ def test_what_is_no_array_of_logits_is_named(
 
 
 def test_labels_of_a_table_may_be_names() -> None:
-    logits, labels = world(300, 3, seed=1)
+    logits, labels = softmax_examples(300, 3, seed=1)
     table = pd.DataFrame(logits, columns=["z0", "z1", "z2"]).assign(
         y=np.array(NAMES)[labels]
     )

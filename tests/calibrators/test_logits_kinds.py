@@ -149,7 +149,7 @@ def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
 def test_methods_of_another_package_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
-    for name in (*catalog.IN_PAPER, "dirichlet"):
+    for name in catalog.IN_PAPER:
         with pytest.raises(
             ValueError, match=r"It is in the package hokical-paper: `pip install"
         ):

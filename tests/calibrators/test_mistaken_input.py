@@ -33,17 +33,21 @@ def frame(logits: np.ndarray) -> Any:
 def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> None:
     cal = hokical.auto(frame(data[0]), data[1])
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
-    for each in (cal, hokical.load(tmp_path / "cal.json")):
+    for calibrator in (cal, hokical.load(tmp_path / "cal.json")):
         np.testing.assert_array_equal(
-            each.predict(frame(data[0])), cal.predict(data[0])
+            calibrator.predict(frame(data[0])), cal.predict(data[0])
         )
         swapped = frame(data[0])[["dog", "cat", "cow"]]
         np.testing.assert_array_equal(
-            each.predict_proba(swapped), cal.predict_proba(data[0])
+            calibrator.predict_proba(swapped), cal.predict_proba(data[0])
         )
-        found = hokical.evaluate(each, swapped, data[1]).score("brier")
-        assert found == hokical.evaluate(cal, *data).score("brier")
-        for ask in (each.predict_proba, each.predict_or_abstain, each.estimate_shift):
+        brier = hokical.evaluate(calibrator, swapped, data[1]).score("brier")
+        assert brier == hokical.evaluate(cal, *data).score("brier")
+        for ask in (
+            calibrator.predict_proba,
+            calibrator.predict_or_abstain,
+            calibrator.estimate_shift,
+        ):
             with pytest.raises(
                 ValueError, match=r"the columns used in `fit`, cat, dog, cow; got"
             ):
@@ -53,12 +57,12 @@ def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> Non
 def test_files_keep_the_names_of_classes(data: Any, tmp_path: Path) -> None:
     cal = hokical.auto(*data, classes=("cat", "dog", "cow"))
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
-    found = hokical.load(tmp_path / "cal.json")
-    assert (found.class_names, found.metadata_) == (
+    loaded = hokical.load(tmp_path / "cal.json")
+    assert (loaded.class_names, loaded.metadata_) == (
         ("cat", "dog", "cow"),
         {"of": "animals"},
     )
-    assert found.detect(data[0], "dog").flagged.any()
+    assert loaded.detect(data[0], "dog").flagged.any()
 
 
 def test_a_loaded_multilabel_calibrator_knows_its_columns(tmp_path: Path) -> None:
@@ -67,13 +71,13 @@ def test_a_loaded_multilabel_calibrator_knows_its_columns(tmp_path: Path) -> Non
     labels = rng.random((400, 3)) < 0.3
     cal = MultilabelCalibrator().fit(scores, labels)
     cal.save(tmp_path / "cal.json")
-    for each in (cal, hokical.load(tmp_path / "cal.json")):
-        swapped = each.predict_proba(scores[["cow", "dog", "cat"]])
+    for calibrator in (cal, hokical.load(tmp_path / "cal.json")):
+        swapped = calibrator.predict_proba(scores[["cow", "dog", "cat"]])
         np.testing.assert_array_equal(swapped, cal.predict_proba(scores.to_numpy()))
         with pytest.raises(
             ValueError, match="`scores` must have the columns used in `fit`"
         ):
-            each.predict_proba(scores.rename(columns={"dog": "wolf"}))
+            calibrator.predict_proba(scores.rename(columns={"dog": "wolf"}))
 
 
 def test_more_examples_come_in_the_order_of_the_first(data: Any) -> None:
@@ -88,9 +92,9 @@ def test_more_examples_come_in_the_order_of_the_first(data: Any) -> None:
 
 def test_percentages_are_named(data: Any) -> None:
     percent = 100.0 * softmax(data[0], axis=1)
-    for given in (percent, percent.round()):
+    for percentages in (percent, percent.round()):
         with pytest.warns(FitDataWarning, match="look like percentages"):
-            make("temps").fit(given, data[1])
+            make("temps").fit(percentages, data[1])
     labels = np.random.default_rng(1).random((300, 3)) < 0.5
     with pytest.warns(FitDataWarning, match="`scores` look like percentages"):
         MultilabelCalibrator().fit(percent, labels)
@@ -101,13 +105,13 @@ def test_probabilities_after_a_fit_on_logits_are_named(
 ) -> None:
     cal = make("temps").fit(3.0 * data[0], data[1])
     cal.save(tmp_path / "cal.json")
-    for each in (cal, hokical.load(tmp_path / "cal.json")):
+    for calibrator in (cal, hokical.load(tmp_path / "cal.json")):
         with pytest.warns(
             UserWarning, match="look like probabilities: all rows sum to 1"
         ):
-            each.predict_proba(softmax(data[0], axis=1))
+            calibrator.predict_proba(softmax(data[0], axis=1))
         with pytest.warns(UserWarning, match="look like percentages"):
-            each.predict_confidence(100.0 * softmax(data[0], axis=1))
+            calibrator.predict_confidence(100.0 * softmax(data[0], axis=1))
 
 
 def test_logits_raise_no_alarm(data: Any) -> None:
@@ -168,15 +172,17 @@ def test_rows_in_another_order_are_refused(data: Any) -> None:
 def test_lists_of_two_columns_are_labels() -> None:
     rng = np.random.default_rng(5)
     yes = rng.random((50, 4))
-    parts = [np.column_stack([1.0 - column, column]) for column in yes.T]
-    found = hokical.from_binary_probabilities(parts)
-    np.testing.assert_allclose(found, hokical.from_binary_probabilities(yes), rtol=1e-9)
+    pairs = [np.column_stack([1.0 - column, column]) for column in yes.T]
+    log_odds = hokical.from_binary_probabilities(pairs)
+    np.testing.assert_allclose(
+        log_odds, hokical.from_binary_probabilities(yes), rtol=1e-9
+    )
     with pytest.raises(ValueError, match=r"got shape \(50, 1\) for label 1"):
-        hokical.from_binary_probabilities([parts[0], np.ones((50, 1))])
+        hokical.from_binary_probabilities([pairs[0], np.ones((50, 1))])
     with pytest.raises(
         ValueError, match=r"Pass the list of arrays .* `probabilities\[..., 1\].T`"
     ):
-        hokical.from_binary_probabilities(np.array(parts))
+        hokical.from_binary_probabilities(np.array(pairs))
     np.testing.assert_allclose(hokical.from_binary_probabilities([[0.5, 0.5]]), 0.0)
 
 
@@ -257,39 +263,41 @@ def test_a_number_is_no_network(data: Any) -> None:
 
 def test_results_are_printed_in_a_line(data: Any) -> None:
     cal = make("temps").fit(*data)
-    found = str(cal.predict_action(data[0], 1.0 - np.eye(3)))
-    assert found.startswith("300 rows, 3 different actions; mean expected cost 0.")
-    found = str(cal.detect(data[0], 1))
-    assert " of 300 rows are flagged. Recall of class 1 at least 95%" in found
+    printed = str(cal.predict_action(data[0], 1.0 - np.eye(3)))
+    assert printed.startswith("300 rows, 3 different actions; mean expected cost 0.")
+    printed = str(cal.detect(data[0], 1))
+    assert " of 300 rows are flagged. Recall of class 1 at least 95%" in printed
 
 
 @pytest.mark.parametrize("kind", ["logits", "labels", "confidence"])
 def test_a_failed_refit_leaves_no_half_fitted_state(kind: str, data: Any) -> None:
-    given = frame(data[0])
+    scores = frame(data[0])
     if kind == "logits":
         cal, truth = make("temps"), data[1]
     elif kind == "labels":
         cal, truth = MultilabelCalibrator(), np.eye(3)[data[1]]
     else:
         cal, truth = ConfidenceCalibrator(), data[1] == 0
-        given = frame(softmax(data[0], axis=1))
-    cal.fit(given, truth)
+        scores = frame(softmax(data[0], axis=1))
+    cal.fit(scores, truth)
     with pytest.raises(ValueError, match="in row 0"):
-        cal.fit(given.to_numpy() * np.nan, truth)
+        cal.fit(scores.to_numpy() * np.nan, truth)
     with pytest.raises(ValueError, match="not fitted"):
-        cal.predict(given[["cow", "dog", "cat"]])
-    cal.fit(given, truth)
+        cal.predict(scores[["cow", "dog", "cat"]])
+    cal.fit(scores, truth)
     np.testing.assert_array_equal(
-        cal.predict(given[["cow", "dog", "cat"]]), cal.predict(given)
+        cal.predict(scores[["cow", "dog", "cat"]]), cal.predict(scores)
     )
 
 
 def test_merged_calibrators_know_their_columns(data: Any) -> None:
     logits, names = frame(data[0]), np.array(["cat", "dog", "cow"])[data[1]]
-    one, two, turned = (hokical.Hoki(noise=hokical.Gaussian(2.0)) for _ in range(3))
-    one.fit(logits[:200], names[:200], classes=["cat", "dog", "cow"])
-    merged = one.merge(
-        two.fit(logits[200:], names[200:], classes=["cat", "dog", "cow"])
+    first, second, turned = (
+        hokical.Hoki(noise=hokical.Gaussian(2.0)) for _ in range(3)
+    )
+    first.fit(logits[:200], names[:200], classes=["cat", "dog", "cow"])
+    merged = first.merge(
+        second.fit(logits[200:], names[200:], classes=["cat", "dog", "cow"])
     )
     turned.fit(logits[["cow", "dog", "cat"]], 2 - data[1])
     expected = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data)
@@ -298,17 +306,17 @@ def test_merged_calibrators_know_their_columns(data: Any) -> None:
         merged.predict_proba(swapped), expected.predict_proba(data[0])
     )
     assert merged.class_names == ("cat", "dog", "cow")
-    assert one.table_.total == 200
+    assert first.table_.total == 200
     with pytest.raises(ValueError, match=r"must agree to be merged.*and columns"):
-        one.merge(turned)
+        first.merge(turned)
     unnamed = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(
         np.asarray(data[0])[200:], data[1][200:]
     )
     for merged in (
-        one.merge(unnamed),
-        unnamed.merge(one),
+        first.merge(unnamed),
+        unnamed.merge(first),
     ):  # arrays have no names to disagree
-        assert merged.schema_.columns == one.schema_.columns
+        assert merged._columns == first._columns
 
 
 def test_more_examples_keep_what_the_table_was() -> None:

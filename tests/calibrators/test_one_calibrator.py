@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import make, method_names
+from hokical.calibrators import catalog, make, method_names
 from tests.conftest import QUICK, quiet_fit, synthetic_logits
 
 NAMES = [*method_names(2), "auto"]
@@ -25,7 +25,7 @@ def fitted(name: str) -> tuple[Any, np.ndarray]:
     return cal, logits
 
 
-def test_names_are_listed() -> None:
+def test_public_names_are_listed() -> None:
     assert set(hokical.__all__) <= set(dir(hokical))
     assert not any(name.startswith("_") for name in dir(hokical))
 
@@ -108,3 +108,23 @@ def test_other_files_are_refused(kind: str, tmp_path: Path) -> None:
         hokical.CalibratorFileError, match=r"not a hokical .* JSON that `save"
     ):
         hokical.load(path)
+
+
+@pytest.mark.parametrize("old", ["softmax", "vector", "isotonic_ovr"])
+def test_retired_names_of_methods_warn_and_work(old: str) -> None:
+    name = catalog.RETIRED_NAMES[old]
+    with pytest.warns(FutureWarning, match=f"{old!r} is {name!r} now") as caught:
+        cal = make(old)
+    assert type(cal) is type(make(name))
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_retired_name_in_a_comparison_warns_at_the_users_line() -> None:
+    examples = synthetic_logits(200, 4, seed=1)
+    with pytest.warns(FutureWarning, match="'vector' is 'vecs' now") as caught:
+        hokical.compare(examples, examples, ["vector"])
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_the_name_of_scikit_learn_stays() -> None:
+    assert type(make("temperature")) is type(make("temps"))

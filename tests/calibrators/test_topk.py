@@ -26,11 +26,11 @@ ACCEPTING = [
 def test_all_classes_seen_is_the_same_as_logits(overconfident: tuple) -> None:
     dense, labels = overconfident
     order = np.random.default_rng(0).permuted(np.tile(np.arange(6), (3000, 1)), axis=1)
-    seen = TopK(np.take_along_axis(dense, order, axis=1), order, 6)
-    assert np.array_equal(as_logits(seen).values, dense)
+    best = TopK(np.take_along_axis(dense, order, axis=1), order, 6)
+    assert np.array_equal(as_logits(best).values, dense)
     for name in ("temps", "vecs", "hoki", "irm"):
-        full, same = make(name).fit(dense, labels), make(name).fit(seen, labels)
-        assert np.array_equal(full.predict_proba(dense), same.predict_proba(seen))
+        full, same = make(name).fit(dense, labels), make(name).fit(best, labels)
+        assert np.array_equal(full.predict_proba(dense), same.predict_proba(best))
 
 
 @pytest.mark.sample(2)
@@ -38,18 +38,21 @@ def test_all_classes_seen_is_the_same_as_logits(overconfident: tuple) -> None:
 @pytest.mark.parametrize("keep_rest", [True, False])
 def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) -> None:
     dense, labels = synthetic_logits(1500, 30, seed=5)
-    seen = TopK.from_logits(dense, 4, keep_rest=keep_rest)
-    assert (seen.indices != labels[:, None]).all(axis=1).any()  # some truths are hidden
-    cal, twin = make(name).fit(seen, labels), make(name).fit(seen.to_dense(), labels)
+    best = TopK.from_logits(dense, 4, keep_rest=keep_rest)
+    assert (best.indices != labels[:, None]).all(axis=1).any()  # some truths are hidden
+    cal, of_dense = (
+        make(name).fit(best, labels),
+        make(name).fit(best.to_dense(), labels),
+    )
     for attribute in ("temperature_", "weights_", "log_loss_", "loss_"):
-        if hasattr(twin, attribute):
-            want = getattr(twin, attribute)
+        if hasattr(of_dense, attribute):
+            want = getattr(of_dense, attribute)
             np.testing.assert_allclose(
                 getattr(cal, attribute), want, rtol=1e-6, atol=1e-7
             )
     np.testing.assert_allclose(
-        cal.predict_proba(seen),
-        twin.predict_proba(seen.to_dense()),
+        cal.predict_proba(best),
+        of_dense.predict_proba(best.to_dense()),
         rtol=1e-5,
         atol=1e-9,
     )
@@ -62,23 +65,23 @@ def test_calibrators_keep_their_guarantees(
     name: str, keep_rest: bool, tmp_path: Path
 ) -> None:
     dense, labels = synthetic_logits(1500, 30, seed=6)
-    seen = TopK.from_logits(dense, 5, keep_rest=keep_rest)
-    cal = make(name).fit(seen, labels)
-    confidence = cal.predict_confidence(seen)
-    assert np.array_equal(cal.predict(seen), dense.argmax(axis=1))
-    proba = cal.predict_proba(seen)
+    best = TopK.from_logits(dense, 5, keep_rest=keep_rest)
+    cal = make(name).fit(best, labels)
+    confidence = cal.predict_confidence(best)
+    assert np.array_equal(cal.predict(best), dense.argmax(axis=1))
+    proba = cal.predict_proba(best)
     assert proba.shape == dense.shape
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
     np.testing.assert_allclose(
-        proba[np.arange(1500), seen.labels], confidence, atol=1e-12
+        proba[np.arange(1500), best.labels], confidence, atol=1e-12
     )
-    np.put_along_axis(proba, seen.indices, np.nan, axis=1)
+    np.put_along_axis(proba, best.indices, np.nan, axis=1)
     np.testing.assert_allclose(
         np.nanmin(proba, axis=1), np.nanmax(proba, axis=1), rtol=1e-9
     )
     cal.save(tmp_path / "cal.json")
     assert np.array_equal(
-        load(tmp_path / "cal.json").predict_confidence(seen), confidence
+        load(tmp_path / "cal.json").predict_confidence(best), confidence
     )
 
 
@@ -91,16 +94,16 @@ def test_a_million_classes_need_no_column_each() -> None:
     labels = np.where(
         rng.random(n) < 0.6, indices[np.arange(n), values.argmax(axis=1)], 7
     )
-    seen = TopK(values, indices, n_classes)
+    best = TopK(values, indices, n_classes)
     for (
         name
     ) in ACCEPTING:  # what is compiled or kept for good, which takes long under a trace
-        make(name).fit(seen, labels).predict_confidence(seen)
+        make(name).fit(best, labels).predict_confidence(best)
     tracemalloc.start()
-    seen = TopK(values, indices, n_classes)
+    best = TopK(values, indices, n_classes)
     for name in ACCEPTING:
-        cal = make(name).fit(seen, labels)
-        confidence = cal.predict_confidence(seen)
+        cal = make(name).fit(best, labels)
+        confidence = cal.predict_confidence(best)
         assert np.all((confidence >= 0.0) & (confidence <= 1.0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -109,14 +112,14 @@ def test_a_million_classes_need_no_column_each() -> None:
 
 def test_streams_and_pickles() -> None:
     dense, labels = synthetic_logits(2000, 30, seed=11)
-    seen = TopK.from_logits(dense, 6)
-    whole = Hoki(noise=Gaussian(2.0)).fit(seen, labels)
-    parts = Hoki(noise=Gaussian(2.0)).fit(seen[:900], labels[:900])
-    parts.partial_fit(seen[900:], labels[900:])
-    confidence = whole.predict_confidence(seen)
-    assert np.array_equal(parts.predict_confidence(seen), confidence)
-    back = pickle.loads(pickle.dumps(seen))
-    assert np.array_equal(whole.predict_confidence(back), confidence)
+    best = TopK.from_logits(dense, 6)
+    at_once = Hoki(noise=Gaussian(2.0)).fit(best, labels)
+    in_two = Hoki(noise=Gaussian(2.0)).fit(best[:900], labels[:900])
+    in_two.partial_fit(best[900:], labels[900:])
+    confidence = at_once.predict_confidence(best)
+    assert np.array_equal(in_two.predict_confidence(best), confidence)
+    back = pickle.loads(pickle.dumps(best))
+    assert np.array_equal(at_once.predict_confidence(back), confidence)
     assert len(back) == 2000
 
 
@@ -125,17 +128,17 @@ def test_methods_that_need_every_class_say_so(name: str) -> None:
     if make(name).method.accepts_top_k:
         return
     dense, labels = synthetic_logits(50, 8, seed=12)
-    seen = TopK.from_logits(dense, 3)
+    best = TopK.from_logits(dense, 3)
     message = f"`{name}` needs the logit of every class; got the best 3 of 8"
     with pytest.raises(ValueError, match=message):
-        make(name).fit(seen, labels)
+        make(name).fit(best, labels)
 
 
 def test_methods_that_accept_are_the_default_of_compare() -> None:
     dense, labels = synthetic_logits(400, 8, seed=13)
-    seen = TopK.from_logits(dense, 3)
-    found = compare((seen, labels), (seen, labels))
-    names = {result.name for result in found.results}
+    best = TopK.from_logits(dense, 3)
+    comparison = compare((best, labels), (best, labels))
+    names = {result.name for result in comparison.results}
     assert set(ACCEPTING) <= names
     assert not names & {"vecs", "irm", "structured"}
 
@@ -154,18 +157,18 @@ def test_little_is_lost_on_real_logits() -> None:
     val, test = slice(0, 1500), slice(1500, 3000)
     right = data["all"].labels[test] == labels[test]
     for cal in (make("temps"), make("ets"), Hoki(noise=Gaussian(1.2))):
-        found = {}
+        scores = {}
         for name, logits in data.items():
             cal.fit(logits.take(val), labels[val])
-            found[name] = brier(cal.predict_confidence(logits.take(test)), right)
-        assert max(found.values()) < found["all"] + 0.002
+            scores[name] = brier(cal.predict_confidence(logits.take(test)), right)
+        assert max(scores.values()) < scores["all"] + 0.002
 
 
 def test_impossible_classes_get_nothing() -> None:
-    seen = TopK(
+    best = TopK(
         [[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9
     )
-    proba = make("uncalibrated").fit(np.zeros((1, 9)), [0]).predict_proba(seen)
+    proba = make("uncalibrated").fit(np.zeros((1, 9)), [0]).predict_proba(best)
     assert proba[:, 2:].sum() == 0.0
     assert proba[1, 0] == 1.0
 

@@ -53,10 +53,10 @@ def fitted(tmp_path: Path) -> Path:
 
 def test_apply_writes_a_row_per_row(tmp_path: Path, fitted: Path) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
-    found = hokical_command(
+    completed = hokical_command(
         "apply", fitted, new, "-o", out, "--proba", "--keep", "id,place"
     )
-    assert found.code == 0, found.err
+    assert completed.code == 0, completed.err
     lines = out.read_text().splitlines()
     assert lines[0] == (
         "id,place,label,confidence,probability_cat,probability_dog,probability_bird"
@@ -75,12 +75,12 @@ def test_columns_to_keep_may_have_none_in_their_names(
 ) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
     new.write_text(new.read_text().replace("place", "nonempty"))
-    for keep, kept in (("nonempty", ["nonempty"]), ("none", [])):
+    for keep, columns in (("nonempty", ["nonempty"]), ("none", [])):
         assert (
             hokical_command("apply", fitted, new, "-o", out, "--keep", keep).code == 0
         )
         assert out.read_text().splitlines()[0].split(",") == [
-            *kept,
+            *columns,
             "label",
             "confidence",
         ]
@@ -91,8 +91,8 @@ def test_apply_to_other_formats(tmp_path: Path, fitted: Path, suffix: str) -> No
     new, out = write(tmp_path / "new.csv", 2), tmp_path / f"out.{suffix}"
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
-    found = hokical_command("apply", fitted, new, "-o", out, "--keep", "all")
-    assert found.code == 0, found.err
+    completed = hokical_command("apply", fitted, new, "-o", out, "--keep", "all")
+    assert completed.code == 0, completed.err
     if suffix == "csv.gz":
         header = gzip.decompress(out.read_bytes()).decode().splitlines()[0]
         assert header == "id,place,input_label,label,confidence"
@@ -133,12 +133,12 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
     val, path = tmp_path / "val.csv", tmp_path / "cal.json"
     val.write_text("\n".join(["risk,label", *text]))
     options = ("--score-columns", "risk", "--classes", "no,yes", "--method", "temps")
-    said = hokical_command("fit", val, *options, "-o", path)
-    assert "--probabilities or --logits" in said.err
-    found = hokical_command("fit", val, *options, "--probabilities", "-o", path)
-    assert (found.code, found.err) == (0, "")
-    twin = hokical.make("temps").fit(hokical.from_probabilities(chance), labels)
-    assert hokical.load(path).rule_.temperature == pytest.approx(twin.temperature_)
+    unsure = hokical_command("fit", val, *options, "-o", path)
+    assert "--probabilities or --logits" in unsure.err
+    completed = hokical_command("fit", val, *options, "--probabilities", "-o", path)
+    assert (completed.code, completed.err) == (0, "")
+    in_python = hokical.make("temps").fit(hokical.from_probabilities(chance), labels)
+    assert hokical.load(path).rule_.temperature == pytest.approx(in_python.temperature_)
 
 
 @pytest.mark.parametrize(
@@ -159,18 +159,18 @@ def test_bad_options_of_apply(
 
 
 def test_show_tells_what_is_inside(fitted: Path) -> None:
-    found = hokical_command("show", fitted, columns=80)
-    assert "Temperature scaling (temps)" in found.out
-    assert "3: cat, dog, bird" in found.out
-    assert "150 examples" in found.out
-    assert f"{hokical.load(fitted).rule_.temperature:.5g}" in found.out
+    shown = hokical_command("show", fitted, columns=80)
+    assert "Temperature scaling (temps)" in shown.out
+    assert "3: cat, dog, bird" in shown.out
+    assert "150 examples" in shown.out
+    assert f"{hokical.load(fitted).rule_.temperature:.5g}" in shown.out
     values = hokical_command("show", fitted, "--json").json
-    known = hokical.load(fitted)
-    assert values["learned"] == {"temperature": known.rule_.temperature}
+    calibrator = hokical.load(fitted)
+    assert values["learned"] == {"temperature": calibrator.rule_.temperature}
     assert (values["method"], values["title"]) == ("temps", "Temperature scaling")
     assert (values["n_classes"], values["classes"]) == (3, list(NAMES))
     assert (values["examples"], values["scores"]) == (150, "logits")
-    counts = label_scores(known)
+    counts = calibrator.kept_.fit_scores
     assert values["accuracy"] == pytest.approx(1.0 - counts.wrong.sum() / counts.total)
     assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
 
@@ -181,17 +181,17 @@ def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
     logits, labels = synthetic_logits(200, 3, seed=1)
     cal = hokical.make(method).fit(logits, labels)
     cal.save(tmp_path / "cal.json")
-    found = hokical_command("show", tmp_path / "cal.json")
-    assert found.code == 0, found.err
+    shown = hokical_command("show", tmp_path / "cal.json")
+    assert shown.code == 0, shown.err
     learned = hokical_command("show", tmp_path / "cal.json", "--json").json["learned"]
     if method == "hoki":
         assert learned["noise"] == cal.noise_.to_dict()
     if method == "vecs":
         assert np.shape(learned["scale"]) == (3,)
     if method == "auto":
-        assert cal.reason_ in found.out
+        assert cal.reason_ in shown.out
     if method == "hoki":
-        assert repr(cal.noise_) in found.out
+        assert repr(cal.noise_) in shown.out
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_show_describes_a_base_and_a_correction(
     cal = hokical.make(method).fit(logits, labels)
     assert cal.correction_ is not None
     cal.save(tmp_path / "cal.json")
-    found = hokical_command("show", tmp_path / "cal.json").out
-    lines = {line.split()[0]: line for line in found.splitlines() if line}
+    shown = hokical_command("show", tmp_path / "cal.json").out
+    lines = {line.split()[0]: line for line in shown.splitlines() if line}
     assert "a temperature and a shift of the label for each row" in lines["correction"]
     assert ("base" in lines) == (base is not None)
     assert base is None or base in lines["base"]
-    assert "keep_labels" not in found
-    assert "array(" not in found
+    assert "keep_labels" not in shown
+    assert "array(" not in shown
     learned = hokical_command("show", tmp_path / "cal.json", "--json").json["learned"]
     assert len(learned["correction"]["shift"]) == 8
 
@@ -240,8 +240,8 @@ def test_the_shell_completes_methods() -> None:
         "_HOKICAL_COMPLETE": "complete_bash",
         "COMP_WORDS": "hokical fit --method te",
     }
-    found = process(env={**os.environ, **shell, "COMP_CWORD": "3"})
-    assert found.out.split() == ["temps"], found.err
+    completed = process(env={**os.environ, **shell, "COMP_CWORD": "3"})
+    assert completed.out.split() == ["temps"], completed.err
 
 
 @pytest.mark.parametrize(
@@ -284,10 +284,10 @@ def test_the_default_method_is_auto(tmp_path: Path) -> None:
 
 def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> None:
     new, options = write(tmp_path / "new.csv", 2), ("--json",)
-    found = hokical_command("evaluate", fitted, new, *options).methods
-    assert found["temps"]["n"] == 150
+    methods = hokical_command("evaluate", fitted, new, *options).methods
+    assert methods["temps"]["n"] == 150
     val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))
-    words = (
+    command = (
         "compare",
         val,
         new,
@@ -296,7 +296,16 @@ def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> No
         "--report",
         tmp_path / "r.html",
     )
-    found = hokical_command(*words, *options).json
-    assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps"]
+    summary = hokical_command(*command, *options).json
+    assert [row["method"] for row in summary["methods"]] == ["uncalibrated", "temps"]
     page = (tmp_path / "r.html").read_text("utf-8")
     assert all(f'"name":"{name}"' in page for name in NAMES)
+
+
+@pytest.mark.filterwarnings("default::FutureWarning")
+def test_a_retired_name_of_a_method_warns_and_works(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.csv", 1)
+    options = ("--classes", ",".join(NAMES), "-o", tmp_path / "cal.json")
+    fit = hokical_command("fit", val, "--method", "vector", *options)
+    assert fit.code == 0, fit.err
+    assert fit.err.count("'vector' is 'vecs' now") == 1

@@ -70,19 +70,27 @@ def test_fit_then_apply_equals_the_library(tmp_path: Path, data: Path) -> None:
     )
     assert applied.code == 0
     with np.load(data) as raw, np.load(tmp_path / "out.npz") as out:
-        twin = hokical.Hoki().fit(raw["val_logits"], raw["val_labels"])
+        in_python = hokical.Hoki().fit(raw["val_logits"], raw["val_labels"])
         logits = raw["test_logits"]
-        assert np.array_equal(out["labels"], twin.predict(logits))
-        assert np.array_equal(out["confidence"], twin.predict_confidence(logits))
-        assert np.array_equal(out["probabilities"], twin.predict_proba(logits))
+        assert np.array_equal(out["labels"], in_python.predict(logits))
+        assert np.array_equal(out["confidence"], in_python.predict_confidence(logits))
+        assert np.array_equal(out["probabilities"], in_python.predict_proba(logits))
 
 
 def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
     path = tmp_path / "cal.json"
     chosen = ("noise=uniform:-2,4", "draws=50", "n_bins=7", "random_state=3")
-    options = ("--method", "hoki", *(word for one in chosen for word in ("--set", one)))
-    found = hokical_command("fit", data, "-o", path, *options, "--json").json
-    assert found["learned"]["noise"] == {"family": "uniform", "low": -2.0, "high": 4.0}
+    options = (
+        "--method",
+        "hoki",
+        *(argument for setting in chosen for argument in ("--set", setting)),
+    )
+    summary = hokical_command("fit", data, "-o", path, *options, "--json").json
+    assert summary["learned"]["noise"] == {
+        "family": "uniform",
+        "low": -2.0,
+        "high": 4.0,
+    }
     loaded = hokical.load(path)
     assert (loaded.draws, loaded.n_bins, loaded.draws_.seed) == (50, 7, 3)
 
@@ -96,19 +104,19 @@ def test_every_method_can_be_fitted_and_applied(
     assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json[
         "method"
     ]
-    found = hokical_command("apply", path, data, "-o", out, "--json").json
-    assert found["examples"] == 400
-    assert found["arrays"] == ["labels", "confidence"]
+    summary = hokical_command("apply", path, data, "-o", out, "--json").json
+    assert summary["examples"] == 400
+    assert summary["arrays"] == ["labels", "confidence"]
 
 
 def test_fit_passes_warnings_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", logits=np.eye(3) * 9.0, labels=np.arange(3))
-    found = hokical_command(
+    completed = hokical_command(
         "fit", tmp_path / "a.npz", "-o", tmp_path / "c.json", "--method=temps"
     )
-    assert found.code == 0
-    assert "Warning: " in found.err
-    assert "Warning" not in found.out
+    assert completed.code == 0
+    assert "Warning: " in completed.err
+    assert "Warning" not in completed.out
 
 
 @pytest.mark.parametrize(
@@ -126,8 +134,8 @@ def test_fit_passes_warnings_on(tmp_path: Path) -> None:
 def test_bad_options_of_fit(
     tmp_path: Path, data: Path, options: tuple[str, ...], message: str
 ) -> None:
-    found = hokical_command("fit", data, "-o", tmp_path / "cal.json", *options)
-    assert message in one_line(found)
+    refused = hokical_command("fit", data, "-o", tmp_path / "cal.json", *options)
+    assert message in one_line(refused)
     assert not (tmp_path / "cal.json").exists()
 
 
@@ -135,9 +143,9 @@ def test_bad_options_of_fit(
 
 
 def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
-    found = hokical_command("evaluate", calibrator, data, "--json").methods
-    assert list(found) == ["uncalibrated", "hoki"]
-    before, after = (found[name]["estimates"]["ece"]["value"] for name in found)
+    methods = hokical_command("evaluate", calibrator, data, "--json").methods
+    assert list(methods) == ["uncalibrated", "hoki"]
+    before, after = (methods[name]["estimates"]["ece"]["value"] for name in methods)
     assert after < before
     shown = hokical_command("evaluate", calibrator, data, columns=80)
     assert shown.code == 0
@@ -152,33 +160,35 @@ def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
 
 
 def test_compare_of_one_file_with_two_parts(data: Path) -> None:
-    found = hokical_command("compare", data, "--methods", "temps, hoki", "--json").json
-    assert [row["method"] for row in found["methods"]] == [
+    summary = hokical_command(
+        "compare", data, "--methods", "temps, hoki", "--json"
+    ).json
+    assert [row["method"] for row in summary["methods"]] == [
         "uncalibrated",
         "temps",
         "hoki",
     ]
-    assert found["report"] is None
-    assert found["validation"]["n_rows"] == 400
+    assert summary["report"] is None
+    assert summary["validation"]["n_rows"] == 400
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
-    found = hokical_command("compare", data, "--methods=temps", columns=columns)
-    assert found.code == 0
-    assert max(map(len, found.out.splitlines())) <= columns
-    assert "uncalibrated" in found.out
-    assert "…" not in found.out
-    assert "The calibration error fell from" in found.words
+    completed = hokical_command("compare", data, "--methods=temps", columns=columns)
+    assert completed.code == 0
+    assert max(map(len, completed.out.splitlines())) <= columns
+    assert "uncalibrated" in completed.out
+    assert "…" not in completed.out
+    assert "The calibration error fell from" in completed.words
 
 
 def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:
     report = tmp_path / "report.html"
-    found = hokical_command(
+    completed = hokical_command(
         "compare", data, "--methods=temps", "--report", report, "--json"
     )
-    assert found.json["report"] == str(report)
-    assert str(report) in found.err
+    assert completed.json["report"] == str(report)
+    assert str(report) in completed.err
     assert "<html" in report.read_text(encoding="utf-8")
 
 
@@ -187,19 +197,22 @@ def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
     np.save(tmp_path / "a_logits.npy", logits)
     np.save(tmp_path / "a_labels.npy", labels)
     path = tmp_path / "a_logits.npy"
-    found = hokical_command("compare", path, path, "--methods=temps")
-    assert found.code == 0
+    completed = hokical_command("compare", path, path, "--methods=temps")
+    assert completed.code == 0
     assert (
-        "a_logits.npy holds the examples that the calibrator was fitted on" in found.err
+        "a_logits.npy holds the examples that the calibrator was fitted on"
+        in completed.err
     )
 
 
 def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
     logits, labels = synthetic_logits(50, 3, seed=4)
     np.savez(tmp_path / "other.npz", logits=logits, labels=labels)
-    other = tmp_path / "other.npz"
-    assert "pass TEST" in one_line(hokical_command("compare", other))
-    assert "one column per class" in one_line(hokical_command("compare", data, other))
+    one_part = tmp_path / "other.npz"
+    assert "pass TEST" in one_line(hokical_command("compare", one_part))
+    assert "one column per class" in one_line(
+        hokical_command("compare", data, one_part)
+    )
     assert "at least one" in one_line(
         hokical_command("compare", data, "--methods", ",")
     )
@@ -212,14 +225,14 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
         "import hokical.demo as shipped; all_of = shipped.demo_logits\n"
         "shipped.demo_logits = lambda: tuple((x[:800], y[:800]) for x, y in all_of())"
     )
-    found = process(
+    completed = process(
         "demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer
     )
-    assert found.code == 0, found.err
+    assert completed.code == 0, completed.err
     for name in method_names():
-        assert (name in found.out) == (name in method_names(10))
-    assert "…" not in found.out
-    assert str(tmp_path / "report.html") in found.err
+        assert (name in completed.out) == (name in method_names(10))
+    assert "…" not in completed.out
+    assert str(tmp_path / "report.html") in completed.err
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
@@ -229,8 +242,8 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_methods_lists_every_method(columns: int) -> None:
     shown = hokical_command("methods", columns=columns)
-    words = shown.out.split()
-    assert all(name in words for name in method_names())
+    printed = shown.out.split()
+    assert all(name in printed for name in method_names())
     assert max(map(len, shown.out.splitlines())) <= columns
     rows = hokical_command("methods", "--json").json
     assert [row["name"] for row in rows] == list(method_names())
@@ -258,18 +271,18 @@ def test_version_and_help_load_nothing_heavy() -> None:
         f"import atexit, sys; atexit.register(lambda: print([m for m in {heavy} if m "
         "in "
     )
-    found = process("--version", code=after + "sys.modules]))")
-    assert found.out.splitlines() == [f"hokical {hokical.__version__}", "[]"]
+    completed = process("--version", code=after + "sys.modules]))")
+    assert completed.out.splitlines() == [f"hokical {hokical.__version__}", "[]"]
 
 
 @pytest.mark.slow
 def test_shell_completion_knows_the_commands() -> None:
-    asked = {
+    environment = {
         "_HOKICAL_COMPLETE": "complete_bash",
         "COMP_WORDS": "hokical e",
         "COMP_CWORD": "1",
     }
-    assert process(env=os.environ | asked).out.split() == ["evaluate", "export"]
+    assert process(env=os.environ | environment).out.split() == ["evaluate", "export"]
 
 
 def test_unknown_commands_and_options() -> None:
@@ -355,18 +368,18 @@ def test_outputs_are_checked_before_the_work(
     assert "no folder" in one_line(
         hokical_command("demo", "--report", tmp_path / "no" / "r.html")
     )
-    for words in (("demo",), ("evaluate", data), ("compare", data)):
-        refused = one_line(hokical_command(*words, "--report", tmp_path / "r.pdf"))
+    for command in (("demo",), ("evaluate", data), ("compare", data)):
+        refused = one_line(hokical_command(*command, "--report", tmp_path / "r.pdf"))
         assert "ends in .html or .htm" in refused
 
 
 def test_classes_must_match_the_calibrator(tmp_path: Path, calibrator: Path) -> None:
     logits, labels = synthetic_logits(50, 7, seed=3)
     np.savez(tmp_path / "seven.npz", logits=logits, labels=labels)
-    found = hokical_command(
+    refused = hokical_command(
         "apply", calibrator, tmp_path / "seven.npz", "-o", tmp_path / "o.npz"
     )
-    assert "expecting 4" in one_line(found)
+    assert "expecting 4" in one_line(refused)
 
 
 @pytest.mark.parametrize("place", [0, 3])
@@ -385,12 +398,12 @@ def test_unexpected_failures_end_in_exit_code_1(
         raise MemoryError("too much")
 
     monkeypatch.setattr(hokical.Hoki, "fit", fail)
-    found = hokical_command(
+    completed = hokical_command(
         "fit", data, "-o", tmp_path / "cal.json", "--method", "hoki"
     )
-    assert found.code == 1
-    assert "Error: too much. (MemoryError; --debug shows where)" in found.err
-    assert "Traceback" not in found.err
+    assert completed.code == 1
+    assert "Error: too much. (MemoryError; --debug shows where)" in completed.err
+    assert "Traceback" not in completed.err
 
 
 def test_interrupt_leaves_no_half_written_file(
@@ -406,10 +419,10 @@ def test_interrupt_leaves_no_half_written_file(
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGINT)"
     )
-    found = process("apply", calibrator, data, "-o", out, code=interrupt)
-    assert found.code == 130
-    assert "Interrupted" in found.err
-    assert "Traceback" not in found.err
+    completed = process("apply", calibrator, data, "-o", out, code=interrupt)
+    assert completed.code == 130
+    assert "Interrupted" in completed.err
+    assert "Traceback" not in completed.err
     assert out.read_text() == "precious"
     assert sorted(tmp_path.iterdir()) == before
 
@@ -423,8 +436,8 @@ def test_installed_command_is_the_entry_point() -> None:
 
 
 def test_the_package_is_the_command() -> None:
-    asked = [sys.executable, "-m", "hokical", "--version"]
-    assert subprocess.run(asked, capture_output=True, text=True).stdout.startswith(
+    command = [sys.executable, "-m", "hokical", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith(
         "hokical "
     )
 

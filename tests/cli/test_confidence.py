@@ -27,9 +27,9 @@ def table(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    found = hokical_command(*arguments)
-    assert found.code == 0, found.err
-    return found
+    completed = hokical_command(*arguments)
+    assert completed.code == 0, completed.err
+    return completed
 
 
 def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
@@ -48,14 +48,14 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
         100 * stated, right, groups={"subject": subject}, scale=100
     )
     assert told.json["reason"] == cal.reason_
-    said = run("apply", saved, table, "-o", out, "--json")
+    completed = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)
     assert list(written) == ["id", "confidence"]
     np.testing.assert_allclose(
         written.confidence, cal.predict(100 * stated, groups=subject), atol=1e-9
     )
-    assert said.json["examples"] == 800
-    assert said.err == ""
+    assert completed.json["examples"] == 800
+    assert completed.err == ""
 
 
 def test_options_of_the_calibrator(table: Path, tmp_path: Path) -> None:
@@ -88,12 +88,16 @@ def test_export(table: Path, tmp_path: Path) -> None:
         "subject",
     ]
     run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
-    said = run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--json")
-    told = said.json
+    completed = run(
+        "export", tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--json"
+    )
+    told = completed.json
     assert told["largest_difference"] < 1e-6
     assert [name.split()[0] for name in told["inputs"]] == ["confidence", "groups"]
-    both = ["export", "cal.json", "-o", "b.onnx", "--attach", "a.onnx"]
-    bad = hokical_command(*(tmp_path / name if "." in name else name for name in both))
+    arguments = ["export", "cal.json", "-o", "b.onnx", "--attach", "a.onnx"]
+    bad = hokical_command(
+        *(tmp_path / name if "." in name else name for name in arguments)
+    )
     assert "takes calibrators of logits" in bad.words
 
 
@@ -109,10 +113,10 @@ def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) 
     run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
     frame = pd.read_csv(table).assign(subject="chess")
     frame.to_csv(tmp_path / "new.csv", index=False)
-    said = run(
+    completed = run(
         "apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv"
     )
-    assert "missing or was not in the fit: 800 in 'subject'" in said.words
+    assert "missing or was not in the fit: 800 in 'subject'" in completed.words
 
 
 def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
@@ -218,18 +222,19 @@ def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "new.csv", index=False)
     few = ["--report", page]
     told = run("evaluate", saved, tmp_path / "new.csv", *few, "--json")
-    found = told.methods
-    said = hokical.load(saved).predict(100 * stated, groups=subject)
-    for name, confidence in (("uncalibrated", stated), ("confidence", said)):
-        assert found[name]["estimates"]["ece"]["value"] == pytest.approx(
+    methods = told.methods
+    calibrated = hokical.load(saved).predict(100 * stated, groups=subject)
+    for name, confidence in (("uncalibrated", stated), ("confidence", calibrated)):
+        assert methods[name]["estimates"]["ece"]["value"] == pytest.approx(
             hokical.metrics.ece(confidence, right), abs=1e-6
         )
-        assert {row["name"] for row in found[name]["groups"]["rows"]} == set(subject)
+        assert {row["name"] for row in methods[name]["groups"]["rows"]} == set(subject)
     assert "law" in page.read_text()
     frame.assign(stated=stated).to_csv(tmp_path / "shares.csv", index=False)
     alone = run("evaluate", tmp_path / "shares.csv", *columns, *few, "--json").methods
     values = [
-        one["uncalibrated"]["estimates"]["ece"]["value"] for one in (alone, found)
+        evaluation["uncalibrated"]["estimates"]["ece"]["value"]
+        for evaluation in (alone, methods)
     ]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
 
@@ -256,9 +261,11 @@ def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
         == 900
     )
     run("apply", saved, table, "-o", out, "--risk", "0.35")
-    given, _, names = answers(800)
+    stated_confidence, _, names = answers(800)
     cal = hokical.load(saved)
-    wanted = cal.predict_or_abstain(100 * given, groups=names, risk=0.35).accepted
+    wanted = cal.predict_or_abstain(
+        100 * stated_confidence, groups=names, risk=0.35
+    ).accepted
     assert 0.1 < wanted.mean() < 1.0
     np.testing.assert_array_equal(pd.read_csv(out).accepted, wanted)
     with pytest.raises(

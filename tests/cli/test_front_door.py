@@ -51,9 +51,9 @@ def accuracy(*words: object) -> float:
 
 def test_labels_of_another_file_are_joined_by_id(files: Path) -> None:
     cal = files / "cal.json"
-    known = accuracy("evaluate", cal, files / "test.csv")
+    expected = accuracy("evaluate", cal, files / "test.csv")
     scores = ("evaluate", cal, files / "scores.csv", "--labels")
-    assert accuracy(*scores, files / "labels.csv") == known
+    assert accuracy(*scores, files / "labels.csv") == expected
     refused = hokical_command(*scores, files / "others.csv")
     assert refused.code != 0
     assert (
@@ -83,8 +83,8 @@ def test_compare_takes_labels_of_other_files(files: Path) -> None:
         "--labels",
     )
     assert accuracy(*joined, files / "all.csv") == accuracy(*plain)
-    both = (files / "all.csv", "--test-labels", files / "labels.csv")
-    assert accuracy(*joined, *both) == accuracy(*plain)
+    test_files = (files / "all.csv", "--test-labels", files / "labels.csv")
+    assert accuracy(*joined, *test_files) == accuracy(*plain)
 
 
 @pytest.mark.parametrize("label", ["label", "outcome"])
@@ -107,13 +107,13 @@ def test_a_monitor_takes_a_file_of_ids_and_labels_alone(
         "monitor", files / "cal.json", files / "late.csv", *state
     ).json
     assert (second["n"], second["n_waiting"]) == (500, 0)
-    once = hokical_command(
+    at_once = hokical_command(
         "monitor", files / "cal.json", files / "test.csv", "--json"
     ).json
-    assert second["accuracy"] == once["accuracy"]
-    again = hokical_command("monitor", files / "cal.json", files / "late.csv", *state)
-    assert again.code != 0
-    assert "has one already" in one_line(again)
+    assert second["accuracy"] == at_once["accuracy"]
+    refused = hokical_command("monitor", files / "cal.json", files / "late.csv", *state)
+    assert refused.code != 0
+    assert "has one already" in one_line(refused)
 
 
 def test_names_given_in_python_are_known_to_commands(files: Path) -> None:
@@ -157,7 +157,7 @@ def test_percentages_are_reported_as_they_stand_in_the_file(files: Path) -> None
         {"p": share, "label": (rng.random(900) < share / 100).astype(int)}
     )
     table.to_csv(files / "percent.csv", index=False)
-    words = (
+    command = (
         "fit",
         files / "percent.csv",
         "--score-columns",
@@ -165,14 +165,14 @@ def test_percentages_are_reported_as_they_stand_in_the_file(files: Path) -> None
         "-o",
         files / "x.json",
     )
-    found = one_line(hokical_command(*words, "--probabilities"))
-    assert f"got {share[0]:g} in line 2" in found
-    assert "divide by 100" in found
+    refused = one_line(hokical_command(*command, "--probabilities"))
+    assert f"got {share[0]:g} in line 2" in refused
+    assert "divide by 100" in refused
 
 
 def test_columns_that_are_not_used_are_named(files: Path) -> None:
     frame(slice(0, 400), amount=1.0).to_csv(files / "more.csv", index=False)
-    found = hokical_command(
+    completed = hokical_command(
         "fit", files / "more.csv", "-o", files / "x.json", "--method", "temps"
     )
-    assert "not used: amount" in found.words
+    assert "not used: amount" in completed.words

@@ -15,10 +15,10 @@ from tests.conftest import synthetic_logits
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     val, test = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
-    parts = {"test_logits": test[0], "test_labels": test[1]}
-    np.savez(tmp_path / "data.npz", val_logits=val[0], val_labels=val[1], **parts)
+    new_rows = {"test_logits": test[0], "test_labels": test[1]}
+    np.savez(tmp_path / "data.npz", val_logits=val[0], val_labels=val[1], **new_rows)
     for name in ("hoki", "temps"):
-        made = hokical_command(
+        completed = hokical_command(
             "fit",
             tmp_path / "data.npz",
             "-o",
@@ -26,43 +26,43 @@ def files(tmp_path: Path) -> Path:
             "--method",
             name,
         )
-        assert made.code == 0
+        assert completed.code == 0
     return tmp_path
 
 
 def test_it_goes_on_between_runs(files: Path) -> None:
-    words = (
+    command = (
         "monitor",
         files / "hoki.json",
         files / "data.npz",
         "--state",
         files / "s.json",
     )
-    first = hokical_command(*words)
+    first = hokical_command(*command)
     assert first.code == 0, first.err
     assert "calibrated: confidence" in first.out
     before = (files / "s.json").read_bytes()
-    assert "800 rows were counted before" in one_line(hokical_command(*words))
+    assert "800 rows were counted before" in one_line(hokical_command(*command))
     assert (files / "s.json").read_bytes() == before
-    second = hokical_command(*words, "--json", "--again").json
+    second = hokical_command(*command, "--json", "--again").json
     assert second["n"] == 1600
     assert CalibrationMonitor.load(files / "s.json").status().n == 1600
 
 
 @pytest.mark.parametrize("method", ["hoki", "temps"])
 def test_a_reference_travels_with_the_calibrator(files: Path, method: str) -> None:
-    words = ("monitor", files / f"{method}.json", files / "data.npz", "--json")
-    assert hokical_command(*words).json["inputs"]["shifted"] is False
-    given = hokical_command(*words, "--reference", files / "data.npz").json
-    assert given["inputs"]["shifted"] is False
+    command = ("monitor", files / f"{method}.json", files / "data.npz", "--json")
+    assert hokical_command(*command).json["inputs"]["shifted"] is False
+    with_reference = hokical_command(*command, "--reference", files / "data.npz").json
+    assert with_reference["inputs"]["shifted"] is False
 
 
 def test_fits_with_weights_need_a_reference(files: Path) -> None:
     logits, labels = synthetic_logits(800, 4, seed=1)
     Hoki().fit(logits, labels, np.linspace(0.1, 1, 800)).save(files / "weighted.json")
-    words = ("monitor", files / "weighted.json", files / "data.npz")
-    assert "--reference" in one_line(hokical_command(*words))
-    assert hokical_command(*words, "--reference", files / "data.npz").code == 0
+    command = ("monitor", files / "weighted.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*command))
+    assert hokical_command(*command, "--reference", files / "data.npz").code == 0
 
 
 def test_late_labels_are_joined_by_id(files: Path) -> None:
@@ -71,13 +71,13 @@ def test_late_labels_are_joined_by_id(files: Path) -> None:
     np.savez(files / "new.npz", logits=logits, ids=ids)
     np.savez(files / "later.npz", logits=logits, labels=labels, ids=ids)
     state = ("--state", files / "s.json", "--id-column", "ids", "--json")
-    words = ("monitor", files / "temps.json")
-    first = hokical_command(*words, files / "new.npz", *state).json
+    command = ("monitor", files / "temps.json")
+    first = hokical_command(*command, files / "new.npz", *state).json
     assert (first["n"], first["n_observed"], first["n_waiting"]) == (0, 300, 300)
-    second = hokical_command(*words, files / "later.npz", *state).json
+    second = hokical_command(*command, files / "later.npz", *state).json
     assert (second["n"], second["n_observed"], second["n_waiting"]) == (300, 300, 0)
-    again = one_line(hokical_command(*words, files / "later.npz", *state))
-    assert "'row 0' was counted with its label before" in again
+    refused = one_line(hokical_command(*command, files / "later.npz", *state))
+    assert "'row 0' was counted with its label before" in refused
 
 
 def test_late_labels_without_ids_are_refused(files: Path) -> None:
@@ -96,38 +96,38 @@ def test_late_labels_without_ids_are_refused(files: Path) -> None:
 
 
 def test_another_calibrator_is_refused(files: Path) -> None:
-    places = (files / "data.npz", "--state", files / "s.json")
-    assert hokical_command("monitor", files / "hoki.json", *places).code == 0
+    options = (files / "data.npz", "--state", files / "s.json")
+    assert hokical_command("monitor", files / "hoki.json", *options).code == 0
     before = (files / "s.json").read_bytes()
-    refused = one_line(hokical_command("monitor", files / "temps.json", *places))
+    refused = one_line(hokical_command("monitor", files / "temps.json", *options))
     assert "made with, hoki of 4 classes" in refused
     assert "got temps of 4 classes" in refused
     assert (files / "s.json").read_bytes() == before
 
 
 def test_bad_options_and_files_are_refused(files: Path) -> None:
-    words = ("monitor", files / "hoki.json", files / "data.npz")
-    assert "`delta` must lie" in one_line(hokical_command(*words, "--delta", 2))
-    assert "--window" in one_line(hokical_command(*words, "--window", 0))
+    command = ("monitor", files / "hoki.json", files / "data.npz")
+    assert "`delta` must lie" in one_line(hokical_command(*command, "--delta", 2))
+    assert "--window" in one_line(hokical_command(*command, "--window", 0))
     (files / "bad.json").write_text("{")
     assert "cut short" in one_line(
-        hokical_command(*words, "--state", files / "bad.json")
+        hokical_command(*command, "--state", files / "bad.json")
     )
     assert (files / "bad.json").read_text() == "{"
     assert "input too" in one_line(
-        hokical_command(*words, "--state", files / "data.npz")
+        hokical_command(*command, "--state", files / "data.npz")
     )
 
 
 def test_an_alarm_ends_with_3_and_shows_the_classes(files: Path) -> None:
     logits, labels = synthetic_logits(800, 4, seed=3)
     np.savez(files / "new.npz", logits=logits, labels=np.where(labels == 2, 3, labels))
-    words = ("monitor", files / "hoki.json", files / "new.npz")
-    ran = hokical_command(*words)
+    command = ("monitor", files / "hoki.json", files / "new.npz")
+    ran = hokical_command(*command)
     assert ran.code == 3
     assert "predicted class 2: confidence" in ran.out
     assert "predicted class   confidence   accuracy" in ran.out
-    assert "nan" not in ran.out + hokical_command(*words, "--json").out.lower()
+    assert "nan" not in ran.out + hokical_command(*command, "--json").out.lower()
 
 
 def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
@@ -138,7 +138,7 @@ def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
     ):
         lines.append(",".join([*map(str, scores), "" if row % 3 else str(label)]))
     (files / "new.csv").write_text("\n".join(lines))
-    words = (
+    command = (
         "monitor",
         files / "hoki.json",
         files / "new.csv",
@@ -146,8 +146,8 @@ def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
         40,
         "--json",
     )
-    found = hokical_command(*words).json
-    assert (found["n"], found["n_observed"], found["n_window"]) == (200, 600, 40)
+    status = hokical_command(*command).json
+    assert (status["n"], status["n_observed"], status["n_window"]) == (200, 600, 40)
     np.savez(files / "bare.npz", logits=logits)
     none = hokical_command("monitor", files / "hoki.json", files / "bare.npz")
     assert "0 so far" in none.out
@@ -155,8 +155,8 @@ def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
 
 
 def test_a_bad_option_is_named(files: Path) -> None:
-    words = ("monitor", files / "hoki.json", files / "data.npz")
-    text = one_line(hokical_command(*words, "--coverage", "1.5"))
+    command = ("monitor", files / "hoki.json", files / "data.npz")
+    text = one_line(hokical_command(*command, "--coverage", "1.5"))
     assert text.startswith(
         "Error: `coverage` must lie strictly between 0 and 1; got 1.5."
     )

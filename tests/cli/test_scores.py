@@ -93,8 +93,8 @@ def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
     hokical.make("temps").fit(logits, labels).save(path)
     assert hokical.load(path).metadata_.get("scores") is None
     new, out = table(tmp_path / "new.csv", 2), tmp_path / "out.csv"
-    found = hokical_command("apply", path, new, "-o", out, "--probabilities")
-    assert (found.code, found.err) == (0, "")
+    completed = hokical_command("apply", path, new, "-o", out, "--probabilities")
+    assert (completed.code, completed.err) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_forged_facts_are_refused(tmp_path: Path, about: dict[str, object]) -> N
 def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     logits, labels = synthetic_logits(120, 3, seed=1)
-    names, found = ["cat", "dog", "bird"], []
+    names, tables = ["cat", "dog", "bird"], []
     for order in ([0, 1, 2], [2, 0, 1]):
         folder = tmp_path / f"in{order[0]}"
         folder.mkdir()
         columns = {names[k]: logits[:, k] for k in order} | {"label": labels}
         pq.write_table(pa.table(columns), folder / "a.parquet")
         cal = tmp_path / "cal.json"
-        if not found:
+        if not tables:
             fit = (
                 "fit",
                 folder,
@@ -131,13 +131,13 @@ def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -
             assert hokical_command(*fit).code == 0
         out = tmp_path / f"out{order[0]}"
         assert hokical_command("apply", cal, folder, "-o", out).code == 0
-        found.append(pq.read_table(out / "a.parquet"))
-        judged = hokical_command("evaluate", cal, folder, "--json").methods
-        assert judged["vecs"]["estimates"]["accuracy"]["value"] > 0.5
-    assert found[0].equals(found[1])
+        tables.append(pq.read_table(out / "a.parquet"))
+        methods = hokical_command("evaluate", cal, folder, "--json").methods
+        assert methods["vecs"]["estimates"]["accuracy"]["value"] > 0.5
+    assert tables[0].equals(tables[1])
 
 
-def monitor(tmp_path: Path, *words: object) -> Result:
+def monitor(tmp_path: Path, *arguments: object) -> Result:
     state = (
         "--state",
         tmp_path / "m.json",
@@ -145,7 +145,7 @@ def monitor(tmp_path: Path, *words: object) -> Result:
         tmp_path / "val.npz",
         "--json",
     )
-    return hokical_command("monitor", tmp_path / "cal.json", *words, *state)
+    return hokical_command("monitor", tmp_path / "cal.json", *arguments, *state)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_rows_of_any_format_count_once(tmp_path: Path, watched: Path) -> None:
 def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
     shutil.copy(tmp_path / "val.npz", tmp_path / "copy.npz")
     np.save(tmp_path / "val_labels.npy", np.load(tmp_path / "val.npz")["labels"])
-    for words in (
+    for command in (
         (
             "monitor",
             tmp_path / "cal.json",
@@ -204,12 +204,12 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
             0.2,
         ),
     ):
-        found = hokical_command(*words, "--strict")
-        assert found.code == 1
-        assert found.err.count(OWN) == 1
-        other = [str(word).replace(name, "new.npz") for word in words]
-        if "--reference" not in words or name != "val.npz":
-            assert OWN not in hokical_command(*other, "--strict").err
+        completed = hokical_command(*command, "--strict")
+        assert completed.code == 1
+        assert completed.err.count(OWN) == 1
+        on_new_rows = [str(argument).replace(name, "new.npz") for argument in command]
+        if "--reference" not in command or name != "val.npz":
+            assert OWN not in hokical_command(*on_new_rows, "--strict").err
 
 
 def test_the_verdict_names_the_class(tmp_path: Path) -> None:
@@ -221,13 +221,19 @@ def test_the_verdict_names_the_class(tmp_path: Path) -> None:
     np.savez(tmp_path / "val.npz", logits=logits, labels=np.roll(labels, 1))
     np.savez(tmp_path / "new.npz", logits=logits, labels=wrong)
     names, cal = ["--classes", "cat,dog,bird"], tmp_path / "cal.json"
-    words = ["fit", tmp_path / "val.npz", "--method", "uncalibrated", "-o", cal]
-    assert hokical_command(*words, *names).code == 0
-    words = ["monitor", cal, tmp_path / "new.npz", "--reference", tmp_path / "new.npz"]
-    found = hokical_command(*words)
-    assert found.code == 3
-    assert "predicted class dog: confidence" in found.out
-    status = json.loads(hokical_command(*words, "--json").out)
+    command = ["fit", tmp_path / "val.npz", "--method", "uncalibrated", "-o", cal]
+    assert hokical_command(*command, *names).code == 0
+    command = [
+        "monitor",
+        cal,
+        tmp_path / "new.npz",
+        "--reference",
+        tmp_path / "new.npz",
+    ]
+    completed = hokical_command(*command)
+    assert completed.code == 3
+    assert "predicted class dog: confidence" in completed.out
+    status = json.loads(hokical_command(*command, "--json").out)
     assert "predicted class dog: confidence" in status["verdict"]["text"]
     assert (status["classes"][0]["label"], status["classes"][0]["name"]) == (1, "dog")
 
@@ -273,8 +279,8 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     ]
     assert hokical_command("evaluate", cal, path).code == 0
     assert hokical_command("monitor", cal, path, "--reference", path).code == 0
-    again = hokical_command("apply", cal, path, "-o", out, "--keep", "id")
-    assert again.code == 0, again.err
+    completed = hokical_command("apply", cal, path, "-o", out, "--keep", "id")
+    assert completed.code == 0, completed.err
     assert float(out.read_text().splitlines()[1].split(",")[0]) == logits[0, 2]
 
 
@@ -301,21 +307,21 @@ def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
         name: pa.array([], pa.float64()) for name in ("logit_0", "logit_1", "label")
     }
     pq.write_table(pa.table(none), folder / "a.parquet")
-    said = one_line(hokical_command("fit", folder, "-o", tmp_path / "cal.json"))
-    assert f"{folder}: a source must have at least one row" in said
+    refused = one_line(hokical_command("fit", folder, "-o", tmp_path / "cal.json"))
+    assert f"{folder}: a source must have at least one row" in refused
 
 
 def test_unknown_differences_are_not_shown_as_numbers(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(90, 3, seed=1)
     impossible = np.where(np.eye(3)[labels] > 0, -np.inf, 0.0)
-    parts = {"test_logits": impossible, "test_labels": labels}
-    np.savez(tmp_path / "d.npz", val_logits=logits, val_labels=labels, **parts)
-    for words in (("compare", "--methods", "temps"), ("evaluate",)):
-        found = hokical_command(*words, tmp_path / "d.npz")
-        assert found.code == 0, found.err
-        assert "infinite" in found.out
-        assert not {"nan", "+nan", "inf"} & set(found.out.split())
-        strict = hokical_command(*words, tmp_path / "d.npz", "--json").out
+    test = {"test_logits": impossible, "test_labels": labels}
+    np.savez(tmp_path / "d.npz", val_logits=logits, val_labels=labels, **test)
+    for command in (("compare", "--methods", "temps"), ("evaluate",)):
+        completed = hokical_command(*command, tmp_path / "d.npz")
+        assert completed.code == 0, completed.err
+        assert "infinite" in completed.out
+        assert not {"nan", "+nan", "inf"} & set(completed.out.split())
+        strict = hokical_command(*command, tmp_path / "d.npz", "--json").out
         assert "null" in strict
         json.loads(strict, parse_constant=pytest.fail)
 

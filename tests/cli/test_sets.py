@@ -10,13 +10,13 @@ import pytest
 
 from hokical import load
 from tests.cli.running import hokical_command, run
-from tests.guarantees.test_sets import world
+from tests.conftest import softmax_examples
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     for part, seed in (("val", 1), ("test", 2)):
-        logits, labels = world(500, 3, seed=seed)
+        logits, labels = softmax_examples(500, 3, seed=seed)
         np.savez(tmp_path / f"{part}.npz", logits=logits, labels=labels)
     names = "--classes", "cat,dog,bird"
     run(
@@ -76,7 +76,7 @@ def test_apply_writes_the_names(files: Path) -> None:
 
 def test_certify_and_what_apply_then_guarantees(files: Path) -> None:
     cal, more = files / "cal.json", files / "more.csv"
-    logits, labels = world(600, 3, seed=3)
+    logits, labels = softmax_examples(600, 3, seed=3)
     names = np.array(["cat", "dog", "bird"])
     with more.open("w", newline="") as stream:
         table = csv.writer(stream)
@@ -121,12 +121,12 @@ def test_certify_streams(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
     for part in range(2):
-        logits, labels = world(300, 3, seed=10 + part)
+        logits, labels = softmax_examples(300, 3, seed=10 + part)
         columns = {f"logit_{k}": logits[:, k] for k in range(3)}
         parquet.write_table(
             table(columns | {"label": labels}), folder / f"{part}.parquet"
         )
-    logits, labels = world(500, 3, seed=1)
+    logits, labels = softmax_examples(500, 3, seed=1)
     np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
     cal = tmp_path / "cal.json"
     run("fit", tmp_path / "val.npz", "--method", "temps", "-o", cal)

@@ -10,15 +10,15 @@ import pytest
 
 from hokical import load
 from tests.cli.running import run
-from tests.guarantees.test_shift import NEW, world
+from tests.guarantees.test_shift import NEW, class_gaussians
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    logits, labels = world(3000, seed=0)
+    logits, labels = class_gaussians(3000, seed=0)
     np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
-    np.savez(tmp_path / "new.npz", logits=world(2000, NEW, seed=1)[0])
-    np.savez(tmp_path / "odd.npz", logits=0.5 * world(2000, seed=2)[0])
+    np.savez(tmp_path / "new.npz", logits=class_gaussians(2000, NEW, seed=1)[0])
+    np.savez(tmp_path / "odd.npz", logits=0.5 * class_gaussians(2000, seed=2)[0])
     names = ("--classes", "a,b,c,d,e")
     run(
         "fit",

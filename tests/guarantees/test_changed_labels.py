@@ -10,30 +10,26 @@ import numpy as np
 import pytest
 
 import hokical
-from tests.conftest import repetitions
+from tests.conftest import repetitions, synthetic_logits
 
 RISK, DELTA = 0.15, 0.2
 
 
-def world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def preferring_examples(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Three classes, of which the classifier prefers the second by far more than is
     right.
     """
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(3, size=n)
-    logits = (
-        rng.normal(size=(n, 3)) + 2.0 * np.eye(3)[labels] + np.array([0.0, 1.0, 0.0])
-    )
-    return 2.0 * logits, labels
+    logits, labels = synthetic_logits(n, 3, seed=seed, stretch=2.0)
+    return logits + np.array([0.0, 2.0, 0.0]), labels
 
 
 @pytest.fixture(scope="module")
 def cal() -> hokical.AutoCalibrator:
-    return hokical.auto(*world(2000, 0))
+    return hokical.auto(*preferring_examples(2000, 0))
 
 
 def test_changed_labels_are_not_accepted(cal: hokical.AutoCalibrator) -> None:
-    logits, labels = world(20_000, 1)
+    logits, labels = preferring_examples(20_000, 1)
     own = logits.argmax(axis=1)
     found = cal.predict_or_abstain(logits, risk=RISK)
     np.testing.assert_array_equal(found.labels, cal.predict(logits))
@@ -41,9 +37,9 @@ def test_changed_labels_are_not_accepted(cal: hokical.AutoCalibrator) -> None:
     changed = found.labels != own
     assert 0.02 < changed.mean() < 0.5
     assert not (found.accepted & changed).any()
-    keeping = hokical.auto(*world(2000, 0), keep_labels=True).predict_or_abstain(
-        logits, risk=RISK
-    )
+    keeping = hokical.auto(
+        *preferring_examples(2000, 0), keep_labels=True
+    ).predict_or_abstain(logits, risk=RISK)
     np.testing.assert_array_equal(found.accepted, keeping.accepted & ~changed)
     assert found.threshold == keeping.threshold
     assert "A label that calibration has changed is not accepted" in found.guarantee
@@ -56,11 +52,13 @@ def test_changed_labels_are_not_accepted(cal: hokical.AutoCalibrator) -> None:
 
 
 def test_intervals_of_changed_labels_say_nothing(cal: hokical.AutoCalibrator) -> None:
-    logits, _ = world(3000, 2)
+    logits, _ = preferring_examples(3000, 2)
     changed = cal.predict(logits) != logits.argmax(axis=1)
     found = cal.predict_interval(logits)
     assert (found[changed] == [0.0, 1.0]).all()
-    keeping = hokical.auto(*world(2000, 0), keep_labels=True).predict_interval(logits)
+    keeping = hokical.auto(
+        *preferring_examples(2000, 0), keep_labels=True
+    ).predict_interval(logits)
     np.testing.assert_array_equal(found[~changed], keeping[~changed])
 
 
@@ -68,8 +66,10 @@ def test_certified_examples_test_every_label(
     cal: hokical.AutoCalibrator, tmp_path: Path
 ) -> None:
     cal.save(tmp_path / "cal.json")
-    certified = hokical.load(tmp_path / "cal.json").certify(*world(3000, 3))
-    logits, labels = world(20_000, 4)
+    certified = hokical.load(tmp_path / "cal.json").certify(
+        *preferring_examples(3000, 3)
+    )
+    logits, labels = preferring_examples(20_000, 4)
     found = certified.predict_or_abstain(logits, risk=RISK)
     changed = found.labels != logits.argmax(axis=1)
     assert (found.accepted & changed).any()
@@ -80,13 +80,13 @@ def test_certified_examples_test_every_label(
 
 @pytest.mark.slow
 def test_the_guarantee_is_kept_as_often_as_it_says() -> None:
-    logits, labels = world(40_000, 5)
+    logits, labels = preferring_examples(40_000, 5)
     broken, repeats = 0, repetitions(100, 40)
     for seed in range(repeats):
-        cal = hokical.auto(*world(400, 100 + seed))
+        cal = hokical.auto(*preferring_examples(400, 100 + seed))
         found = cal.predict_or_abstain(logits, risk=RISK, delta=DELTA)
         reached = hokical.auto(
-            *world(400, 100 + seed), keep_labels=True
+            *preferring_examples(400, 100 + seed), keep_labels=True
         ).predict_or_abstain(logits, risk=RISK, delta=DELTA)
         wrong = found.accepted & (found.labels != labels)
         broken += wrong.sum() > RISK * max(reached.accepted.sum(), 1)
@@ -96,14 +96,16 @@ def test_the_guarantee_is_kept_as_often_as_it_says() -> None:
 def test_shift_and_monitor_go_by_the_labels_that_are_predicted(
     cal: hokical.AutoCalibrator,
 ) -> None:
-    logits, labels = world(4000, 6)
+    logits, labels = preferring_examples(4000, 6)
     right = (cal.predict(logits) == labels).mean()
     found = cal.estimate_shift(logits)
     assert found.holds
     assert found.accuracy_interval[0] < right < found.accuracy_interval[1]
     shares = np.bincount(cal.predict(logits), minlength=3) / labels.size
     np.testing.assert_allclose(found.label_shares, shares, atol=1e-12)
-    monitor = hokical.CalibrationMonitor.from_validation(cal, *world(2000, 0))
+    monitor = hokical.CalibrationMonitor.from_validation(
+        cal, *preferring_examples(2000, 0)
+    )
     assert monitor.update_logits(logits, labels).status().accuracy == pytest.approx(
         right, abs=1e-9
     )

@@ -13,9 +13,8 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
-from hokical.guarantees.sets import Conformity, SetOptions, prove_sets
-from tests.conftest import peak_memory
-from tests.guarantees.test_sets import world
+from hokical.guarantees.sets import CertifiedSets, Conformity, SetOptions
+from tests.conftest import peak_memory, softmax_examples
 
 
 def truth_missing(
@@ -47,8 +46,8 @@ FALLING = np.linspace(1.0, 0.0, 51)
 @pytest.mark.parametrize("n", [40, 300])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_risk_on_average_is_kept(n: int, weighted: bool) -> None:
-    cal = make("temps").fit(*world(500, 4, seed=1))
-    new, truth = world(20_000, 4, seed=2)
+    cal = make("temps").fit(*softmax_examples(500, 4, seed=1))
+    new, truth = softmax_examples(20_000, 4, seed=2)
     proba = cal.predict_proba(new)
     rng, reached = np.random.default_rng(n), []
     likely = np.where(truth == 0, 3.0, 1.0)  # new examples, if weights say so
@@ -74,8 +73,8 @@ def test_risk_on_average_is_kept(n: int, weighted: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [truth_missing, wrong_among_found, cost])
 def test_risk_with_confidence_is_kept(loss: Any) -> None:
-    cal = make("temps").fit(*world(500, 4, seed=1))
-    new, truth = world(20_000, 4, seed=2)
+    cal = make("temps").fit(*softmax_examples(500, 4, seed=1))
+    new, truth = softmax_examples(20_000, 4, seed=2)
     proba, rng = cal.predict_proba(new), np.random.default_rng(3)
     falls = loss is wrong_among_found
     tried, risk = (FALLING, 0.35) if falls else (FALLING[::-1], 0.15)
@@ -99,8 +98,8 @@ def test_risk_with_confidence_is_kept(loss: Any) -> None:
 
 
 def test_several_losses_groups_and_tables() -> None:
-    cal = make("temps").fit(*world(500, 4, seed=1))
-    logits, labels = world(2000, 4, seed=2)
+    cal = make("temps").fit(*softmax_examples(500, 4, seed=1))
+    logits, labels = softmax_examples(2000, 4, seed=2)
     both = cal.control_risk(
         logits,
         labels,
@@ -143,8 +142,8 @@ def test_several_losses_groups_and_tables() -> None:
 
 
 def test_an_unproven_risk_comes_with_what_can_be_proven() -> None:
-    cal = make("temps").fit(*world(500, 4, seed=1))
-    logits, labels = world(2000, 4, seed=2)
+    cal = make("temps").fit(*softmax_examples(500, 4, seed=1))
+    logits, labels = softmax_examples(2000, 4, seed=2)
 
     def ask(n: int, risk: Any, delta: float | None, loss: Any = cost) -> Any:
         return cal.control_risk(
@@ -170,8 +169,8 @@ def test_an_unproven_risk_comes_with_what_can_be_proven() -> None:
 
 
 def test_what_cannot_be_bounded_is_refused() -> None:
-    cal = make("temps").fit(*world(300, 4, seed=1))
-    logits, labels = world(200, 4, seed=2)
+    cal = make("temps").fit(*softmax_examples(300, 4, seed=1))
+    logits, labels = softmax_examples(200, 4, seed=2)
     for loss, message in (
         (wrong_among_found, "`delta` must be given"),
         (lambda p, y, t: 1.0 - truth_missing(p, y, t), "`delta` must be given"),
@@ -200,7 +199,7 @@ def by_two_columns(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """One group of four is much harder than the others."""
     rng = np.random.default_rng(seed + 1000)
-    logits, labels = world(n, 4, seed=seed)
+    logits, labels = softmax_examples(n, 4, seed=seed)
     columns = {"female": rng.integers(0, 2, n), "smoker": rng.integers(0, 2, n)}
     hard = (columns["female"] == 1) & (columns["smoker"] == 0)
     labels = np.where(hard & (rng.random(n) < 0.5), rng.integers(0, 4, n), labels)
@@ -211,7 +210,7 @@ def test_group_columns_are_matched_by_name_and_values_by_meaning() -> None:
     logits, labels, columns = by_two_columns(4000, 3)
     cal = (
         make("temps")
-        .fit(*world(500, 4, seed=1))
+        .fit(*softmax_examples(500, 4, seed=1))
         .certify(logits, labels, groups=columns)
     )
     new, truth, own = by_two_columns(4000, 4)
@@ -250,7 +249,7 @@ def test_abstention_by_group_keeps_the_risk_of_each() -> None:
     logits, labels, columns = by_two_columns(8000, 5)
     cal = (
         make("temps")
-        .fit(*world(500, 4, seed=1))
+        .fit(*softmax_examples(500, 4, seed=1))
         .certify(logits, labels, groups=columns)
     )
     new, truth, own = by_two_columns(8000, 6)
@@ -340,7 +339,7 @@ def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None
 
 def draw_population(kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Continuous scores, scores with many ties, or rows with masked classes."""
-    logits, labels = world(20_000, 4, seed=7)
+    logits, labels = softmax_examples(20_000, 4, seed=7)
     if kind == "tied":
         return np.round(logits / 2.0), labels
     if kind == "masked":
@@ -396,10 +395,10 @@ def test_every_guarantee_holds(kind: str, n: int) -> None:
 
 
 def test_the_scale_of_weights_changes_no_guarantee() -> None:
-    logits, labels = world(600, 4, seed=2)
+    logits, labels = softmax_examples(600, 4, seed=2)
     weights = np.where(labels == 0, 4.0, 1.0)
-    new = world(300, 4, seed=3)[0]
-    cal = make("temps").fit(*world(300, 4, seed=1))
+    new = softmax_examples(300, 4, seed=3)[0]
+    cal = make("temps").fit(*softmax_examples(300, 4, seed=1))
     sets, words = [], []
     for scale in (1.0, 0.25, 4.0):
         cal.certify(logits, labels, sample_weight=scale * weights)
@@ -423,7 +422,7 @@ def test_the_scale_of_weights_changes_no_guarantee() -> None:
     np.testing.assert_array_equal(sets[0], sets[1])
     np.testing.assert_array_equal(sets[0], sets[2])
     equal = cal.certify(logits, labels, sample_weight=np.full(600, 4.0))
-    plain = make("temps").fit(*world(300, 4, seed=1)).certify(logits, labels)
+    plain = make("temps").fit(*softmax_examples(300, 4, seed=1)).certify(logits, labels)
     for ask in (
         lambda c: c.predict_set(new, coverage=0.9, delta=0.1),
         lambda c: c.predict_or_abstain(new, risk=0.3),
@@ -432,16 +431,18 @@ def test_the_scale_of_weights_changes_no_guarantee() -> None:
 
 
 def test_declared_counts_are_examples() -> None:
-    logits, labels = world(300, 4, seed=2)
+    logits, labels = softmax_examples(300, 4, seed=2)
     often = np.arange(300) % 3
-    new = world(100, 4, seed=3)[0]
-    cal = make("temps").fit(*world(300, 4, seed=1))
+    new = softmax_examples(100, 4, seed=3)[0]
+    cal = make("temps").fit(*softmax_examples(300, 4, seed=1))
     counted = cal.certify(logits, labels, sample_weight=often, counts=True)
     sets = counted.predict_set(new, coverage=0.9, delta=0.1).members
     accepted = counted.predict_or_abstain(new, risk=0.3).accepted
     again = np.repeat(np.arange(300), often)
     twin = (
-        make("temps").fit(*world(300, 4, seed=1)).certify(logits[again], labels[again])
+        make("temps")
+        .fit(*softmax_examples(300, 4, seed=1))
+        .certify(logits[again], labels[again])
     )
     np.testing.assert_array_equal(
         sets, twin.predict_set(new, coverage=0.9, delta=0.1).members
@@ -467,7 +468,7 @@ def test_declared_counts_are_examples() -> None:
     ],
 )
 def test_rows_of_the_fit_are_recognised_after_a_shift(change: Any) -> None:
-    logits, labels = world(400, 5, seed=1)
+    logits, labels = softmax_examples(400, 5, seed=1)
     cal = make("temps").fit(logits, labels)
     with pytest.raises(ValueError, match="not used in `fit`"):
         cal.certify(change(logits), labels)
@@ -493,10 +494,10 @@ def test_one_row_asks_no_more_of_the_examples() -> None:
     """What they guarantee is found once; then a row needs no array that is as long
     as they are.
     """
-    logits, labels = world(50_000, 10, seed=1)
+    logits, labels = softmax_examples(50_000, 10, seed=1)
     cal = (
         make("temps")
-        .fit(*world(500, 10, seed=2))
+        .fit(*softmax_examples(500, 10, seed=2))
         .certify(logits, labels, reused="ignore")
     )
     row = logits[:1]
@@ -555,11 +556,11 @@ def test_several_labels_and_maps_have_losses_too() -> None:
 @pytest.mark.parametrize("classes", [2, 5])
 def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     """They hold the true share of class 1 among rows with similar probabilities."""
-    cal = make("temps").fit(*world(2000, classes, seed=1))
-    logits = world(20_000, classes, seed=3)[0]
+    cal = make("temps").fit(*softmax_examples(2000, classes, seed=1))
+    logits = softmax_examples(20_000, classes, seed=3)[0]
     with pytest.raises(ValueError, match="`label` has no examples to go by"):
         cal.predict_interval(logits, label=1)
-    cal.certify(*world(2000, classes, seed=2))
+    cal.certify(*softmax_examples(2000, classes, seed=2))
     truth = softmax(logits / 2.0, axis=1)[:, 1]
     low, high = cal.predict_interval(logits, label=1, delta=0.1).T
     proba = cal.predict_proba(logits)[:, 1]
@@ -571,12 +572,15 @@ def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     assert np.mean(inside) >= 10 / 12
     assert (high - low).mean() < 0.25
     parts = [
-        (logits[k : k + 1000], world(20_000, classes, seed=3)[1][k : k + 1000])
+        (
+            logits[k : k + 1000],
+            softmax_examples(20_000, classes, seed=3)[1][k : k + 1000],
+        )
         for k in range(0, 3000, 1000)
     ]
     whole, streamed = copy(cal), copy(cal)
-    whole.certify(logits[:3000], world(20_000, classes, seed=3)[1][:3000])
-    streamed.certify_parts(parts)
+    whole.certify(logits[:3000], softmax_examples(20_000, classes, seed=3)[1][:3000])
+    streamed._certify_parts(parts)
     np.testing.assert_array_equal(
         *(each.predict_interval(logits, label=0) for each in (whole, streamed))
     )

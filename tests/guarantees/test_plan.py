@@ -8,7 +8,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from hokical import make
-from hokical.guarantees import density_ratios, plan
+from hokical.guarantees import density_ratios, plan, plan_validation
 from hokical.metrics import binary_summary
 from tests.conftest import repetitions
 
@@ -67,18 +67,12 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
 
 def test_one_guarantee_at_a_time() -> None:
     for options in ({}, {"risk": 0.1, "coverage": 0.9}):
-        with pytest.raises(TypeError, match="one of `coverage`, `risk` and `events`"):
+        with pytest.raises(TypeError, match="one of `coverage` and `risk`"):
             plan(**options)
     for options, words in [
-        ({"coverage": 0.9, "auroc": 0.8}, "`auroc` and `widths` go with `events`"),
-        (
-            {"risk": 0.1, "widths": {"auroc": 0.1}},
-            "`auroc` and `widths` go with `events`",
-        ),
-        (
-            {"coverage": 0.9, "confidence": [0.5]},
-            "`confidence` goes with `risk` or `events`",
-        ),
+        ({"coverage": 0.9, "auroc": 0.8}, "go with `plan_validation`"),
+        ({"risk": 0.1, "widths": {"auroc": 0.1}}, "go with `plan_validation`"),
+        ({"coverage": 0.9, "confidence": [0.5]}, "`confidence` goes with `risk`"),
     ]:
         with pytest.raises(TypeError, match=words):
             plan(**options)
@@ -92,43 +86,51 @@ def test_a_planned_validation_has_intervals_of_the_planned_widths(
     """Data of the assumed kind: slope and AUROC to 6 %, O:E at most, as it also uses
     the scores.
     """
-    found, spread = plan(events=events, auroc=auroc), np.sqrt(2.0) * norm.ppf(auroc)
-    assert found.fewest == max(found.needed.values())
-    rng, probabilities = np.random.default_rng(0), np.zeros(0)
-    for name, n in found.needed.items():
+    planned = plan_validation(events, auroc=auroc)
+    spread = np.sqrt(2.0) * norm.ppf(auroc)
+    assert planned.fewest == max(planned.needed.values())
+    rng = np.random.default_rng(0)
+    probability = np.zeros(0)
+    for name, n in planned.needed.items():
         widths = []
         for _ in range(8):
             event = rng.uniform(size=n) < events
             x = np.log(events / (1 - events)) + np.where(event, 0.5, -0.5) * spread**2
-            probabilities = expit(x + spread * rng.normal(size=n))
-            each = binary_summary(probabilities, event)[name]
-            widths.append(each.high - each.low)
-        ratio = np.mean(widths) / found.widths[name]
+            probability = expit(x + spread * rng.normal(size=n))
+            metric = binary_summary(probability, event)[name]
+            widths.append(metric.high - metric.low)
+        ratio = np.mean(widths) / planned.widths[name]
         assert ratio < 1.06, name
         assert ratio > (0.85 if name == "oe_ratio" else 0.94), name
-    known = plan(events=events, confidence=probabilities)
-    assert known.auroc == pytest.approx(auroc, abs=0.03)
-    assert known.needed["slope"] == pytest.approx(found.needed["slope"], rel=0.3)
+    observed = plan_validation(events, probability=probability)
+    assert observed.auroc == pytest.approx(auroc, abs=0.03)
+    assert observed.needed["slope"] == pytest.approx(planned.needed["slope"], rel=0.3)
 
 
 def test_a_validation_is_planned_of_what_is_known() -> None:
-    half = plan(events=0.2, auroc=0.75, widths={"auroc": 0.1}).fewest
-    assert plan(events=0.2, auroc=0.75, widths={"auroc": 0.05}).fewest == pytest.approx(
-        4 * half, rel=0.01
-    )
+    wide = plan_validation(0.2, auroc=0.75, widths={"auroc": 0.1}).fewest
+    narrow = plan_validation(0.2, auroc=0.75, widths={"auroc": 0.05}).fewest
+    assert narrow == pytest.approx(4 * wide, rel=0.01)
     # (1 - share) / (share * error^2) with an error of 0.1: exp(0.196) - exp(-0.196)
     # wide
     width = 2 * np.sinh(norm.ppf(0.975) * 0.1)
-    assert plan(events=0.5, auroc=0.75, widths={"oe_ratio": width}).fewest == 100
-    assert "with the event" in str(plan(events=0.2, auroc=0.75))
-    with pytest.raises(TypeError, match="give `auroc` or `confidence`"):
-        plan(events=0.2)
+    assert plan_validation(0.5, auroc=0.75, widths={"oe_ratio": width}).fewest == 100
+    assert "with the event" in str(plan_validation(0.2, auroc=0.75))
+    with pytest.raises(TypeError, match="give one of `auroc` and `probability`"):
+        plan_validation(0.2)
     with pytest.raises(ValueError, match="`widths` must be positive, of some of"):
-        plan(events=0.2, auroc=0.7, widths={"ece": 0.1})
+        plan_validation(0.2, auroc=0.7, widths={"ece": 0.1})
     with pytest.raises(ValueError, match="`auroc` must be above 0"):
-        plan(events=0.2, auroc=0.4)
-    with pytest.raises(TypeError, match="give one of `coverage`, `risk` and `events`"):
+        plan_validation(0.2, auroc=0.4)
+    with pytest.raises(TypeError, match="give one of `coverage` and `risk`"):
         plan(events=0.2, risk=0.1)
+
+
+def test_the_retired_form_of_a_validation_warns_and_works() -> None:
+    with pytest.warns(FutureWarning, match="is `plan_validation") as caught:
+        planned = plan(events=0.2, auroc=0.75, delta=0.1)
+    assert planned == plan_validation(0.2, auroc=0.75, delta=0.1)
+    assert caught[0].filename == __file__
 
 
 # known covariate shift
@@ -158,31 +160,24 @@ def test_density_ratios_carry_guarantees_over() -> None:
     cal = make("uncalibrated").fit(*shifted(50, 0, new=False)[:2])
     logits, labels, _ = shifted(20_000, 1, new=True)
     error = float((cal.predict(logits) != labels).mean())
-    risk, kept, plain, covered = (
-        error - 0.01,
-        0,
-        0,
-        [],
-    )  # accepting everything exceeds the risk
+    risk = error - 0.01  # accepting everything exceeds the risk
+    n_broken = {"sampled": 0, "all": 0}
+    covered = []
     runs = repetitions(60, 20)
     for seed in range(runs):
         old, truth, x = shifted(1500, 100 + seed, new=False)
         ratios = density_ratios(of_being_new(x))
         rows = ratios.sample(seed)
-        for given, weighted in ((rows, True), (np.arange(1500), False)):
-            cal.certify(old[given], truth[given], reused="ignore")
-            found = cal.predict_or_abstain(logits, risk=risk, delta=0.1)
-            wrong = (found.labels != labels)[found.accepted]
-            broken = found.accepted.any() and wrong.mean() > risk
-            kept, plain = (
-                kept + (weighted and broken),
-                plain + (not weighted and broken),
-            )
+        for name, examples in (("sampled", rows), ("all", np.arange(1500))):
+            cal.certify(old[examples], truth[examples], reused="ignore")
+            prediction = cal.predict_or_abstain(logits, risk=risk, delta=0.1)
+            wrong = (prediction.labels != labels)[prediction.accepted]
+            n_broken[name] += wrong.size > 0 and wrong.mean() > risk
         cal.certify(old, truth, ratios.weights, reused="ignore")
         sets = cal.predict_set(logits, coverage=0.8, allow_empty=True)
         covered.append(sets.members[np.arange(20_000), labels].mean())
-    assert kept <= runs * 0.1 + 2.0 * (runs * 0.09) ** 0.5
-    assert plain > runs / 3  # what the same check finds without them
+    assert n_broken["sampled"] <= runs * 0.1 + 2.0 * (runs * 0.09) ** 0.5
+    assert n_broken["all"] > runs / 3  # what the same check finds without them
     assert np.mean(covered) >= 0.8 - 2.0 * np.std(covered) / runs**0.5
 
 
@@ -211,4 +206,4 @@ def test_one_number_of_examples_and_odd_widths() -> None:
     assert plan(coverage=0.9, examples=100) == plan(coverage=0.9, examples=(100,))
     for widths in (3, {"slope": "a"}, {}, {"other": 0.1}):
         with pytest.raises(ValueError, match="`widths` must be positive, of some of"):
-            plan(events=0.1, auroc=0.8, widths=widths)
+            plan_validation(0.1, auroc=0.8, widths=widths)

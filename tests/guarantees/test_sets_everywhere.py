@@ -15,7 +15,7 @@ from hokical.monitoring import CoverageMonitor
 from hokical.rules.scaling import TemperatureRule
 from hokical.rules.sets import SetRule
 from hokical.streams import certify, open_source, predict, predict_to
-from tests.guarantees.test_sets import world
+from tests.conftest import softmax_examples
 
 OPTIONS = [
     {"coverage": 0.9},
@@ -27,12 +27,16 @@ OPTIONS = [
 
 @pytest.fixture(scope="module")
 def cal() -> Any:
-    return make("hoki").fit(*world(400, seed=1)).certify(*world(500, seed=2))
+    return (
+        make("hoki")
+        .fit(*softmax_examples(400, seed=1))
+        .certify(*softmax_examples(500, seed=2))
+    )
 
 
 @pytest.fixture(scope="module")
 def logits() -> Any:
-    rows = world(300, seed=3)[0].astype(np.float32)
+    rows = softmax_examples(300, seed=3)[0].astype(np.float32)
     rows[::9, 2] = -np.inf
     return rows
 
@@ -99,8 +103,8 @@ def test_dask_arrays_and_streams(cal, logits, options, tmp_path) -> None:
 
 
 def test_a_stream_certifies_as_an_array_does(cal) -> None:
-    logits, labels = world(500, seed=2)
-    twin = make("hoki").fit(*world(400, seed=1))
+    logits, labels = softmax_examples(500, seed=2)
+    twin = make("hoki").fit(*softmax_examples(400, seed=1))
     certify(twin, [(logits[:90], labels[:90]), (logits[90:], labels[90:])])
     for name in ("proba", "above", "rank", "labels"):
         found, expected = (
@@ -149,7 +153,7 @@ def test_classifiers_name_their_sets() -> None:
     assert set(named.actions) == {0, 1}
 
 
-def dense_world(n: int, seed: int) -> Any:
+def dense_examples(n: int, seed: int) -> Any:
     """Maps whose items are more or less difficult as a whole."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=(n, 5, 6))
@@ -158,11 +162,11 @@ def dense_world(n: int, seed: int) -> Any:
 
 
 def test_the_share_of_missed_positions_is_bounded() -> None:
-    cal = Dense("temps", class_axis=1).fit(*dense_world(60, 0))
+    cal = Dense("temps", class_axis=1).fit(*dense_examples(60, 0))
     missed = []
     for seed in range(1, 61):
-        cal.certify(*dense_world(20, 2 * seed))
-        logits, labels = dense_world(60, 2 * seed + 1)
+        cal.certify(*dense_examples(20, 2 * seed))
+        logits, labels = dense_examples(60, 2 * seed + 1)
         found = cal.predict_set(logits, coverage=0.9)
         inside = np.take_along_axis(found.members, labels[:, None], axis=1)[:, 0]
         missed.append(1.0 - inside.mean())
@@ -184,16 +188,16 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
     with pytest.raises(ValueError, match="no names by row"):
         found.labels(0)
     with pytest.raises(ValueError, match="got rows of the fit"):
-        cal.certify(*dense_world(60, 0))
+        cal.certify(*dense_examples(60, 0))
 
 
 def test_item_weights_are_those_of_risk_control() -> None:
     """The threshold by the definition: the mean share over items, with room for one
     more.
     """
-    cal = Dense("temps").fit(*_last(dense_world(60, 0)))
-    logits, labels = _last(dense_world(25, 9))
-    noted = cal.certify(logits, labels).calibrator_.predictor_.held_out.conformity
+    cal = Dense("temps").fit(*_last(dense_examples(60, 0)))
+    logits, labels = _last(dense_examples(25, 9))
+    noted = cal.certify(logits, labels).calibrator_.kept_.held_out_conformity
     assert noted.n == 25 * 30
     threshold = cal.predict_set(logits, coverage=0.85).thresholds[0]
     truth = noted.proba.reshape(25, 30)
@@ -217,8 +221,12 @@ def test_coverage_is_watched_at_any_time() -> None:
             is not None
         )
     assert alarms <= 20
-    cal = make("temps").fit(*world(300, seed=1)).certify(*world(400, seed=2))
-    logits, labels = world(3000, seed=3)
+    cal = (
+        make("temps")
+        .fit(*softmax_examples(300, seed=1))
+        .certify(*softmax_examples(400, seed=2))
+    )
+    logits, labels = softmax_examples(3000, seed=3)
     found = cal.predict_set(logits, coverage=0.9)
     late = np.where(np.arange(3000) % 3 == 0, -1, labels)
     monitor = CoverageMonitor(0.9).update_sets(found, late)
@@ -240,8 +248,8 @@ def test_coverage_is_watched_at_any_time() -> None:
 
 def test_comparisons_show_sets(tmp_path) -> None:
     found = hokical.compare(
-        world(500, seed=1),
-        world(1000, seed=2),
+        softmax_examples(500, seed=1),
+        softmax_examples(1000, seed=2),
         ["uncalibrated", "temps"],
         coverage=0.9,
     )
@@ -253,7 +261,9 @@ def test_comparisons_show_sets(tmp_path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "Prediction sets at 90%" in page
     assert f"{sets.overall.coverage:.1%}<small>" in page
-    plain = hokical.compare(world(500, seed=1), world(300, seed=2), ["temps"])
+    plain = hokical.compare(
+        softmax_examples(500, seed=1), softmax_examples(300, seed=2), ["temps"]
+    )
     assert plain["temps"].sets is None
 
 
@@ -262,12 +272,12 @@ def test_a_picture(cal, logits) -> None:
     from hokical.plots import draw_sets
 
     found = cal.predict_set(logits, coverage=0.9)
-    axes = draw_sets(found.members, world(300, seed=3)[1], goal=0.9)
+    axes = draw_sets(found.members, softmax_examples(300, seed=3)[1], goal=0.9)
     assert axes.get_xlabel() == "classes in the set"
 
 
 def test_streams_certify_with_groups() -> None:
-    fit, (logits, labels) = world(300, seed=1), world(900, seed=2)
+    fit, (logits, labels) = softmax_examples(300, seed=1), softmax_examples(900, seed=2)
     groups = np.array(["a", "b", None], object)[np.arange(900) % 3]
     whole = make("temps").fit(*fit).certify(logits, labels, groups=groups)
     chunks = open_source(
@@ -285,7 +295,7 @@ def test_streams_certify_with_groups() -> None:
 
 def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
     """Whatever the sizes of batches, sets after `fit` alone go by shares of each."""
-    logits, labels = world(9000, seed=1, scale=0.5)
+    logits, labels = softmax_examples(9000, seed=1, spread=0.5)
     cal = hokical.Hoki(noise=hokical.stability.Gaussian(scale=1.0)).fit(
         logits[:3000], labels[:3000]
     )

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from hokical import make
-from tests.guarantees.test_sets import world
+from tests.conftest import softmax_examples
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore")]
 #: (n + 1) coverage is no whole number, where MAPIE and crepes take one example more
@@ -20,8 +20,8 @@ N, CLASSES = 700, 8
 @pytest.fixture(scope="module")
 def data() -> Any:
     """Probabilities as logits, so that every library has the same scores."""
-    rows, labels = world(N, CLASSES, seed=1)
-    new = world(900, CLASSES, seed=2)[0]
+    rows, labels = softmax_examples(N, CLASSES, seed=1)
+    new = softmax_examples(900, CLASSES, seed=2)[0]
     softmax = [np.exp(z - np.logaddexp.reduce(z, axis=1)[:, None]) for z in (rows, new)]
     cal = make("uncalibrated").fit(rows, labels).certify(rows, labels)
     return cal, rows, labels, new, *softmax
@@ -147,17 +147,17 @@ def test_mapie_controls_precision_as_well() -> None:
     often.
     """
     control = pytest.importorskip("mapie.risk_control")
-    new, truth = world(20_000, 2, seed=3, scale=1.0)
+    new, truth = softmax_examples(20_000, 2, seed=3, spread=1.0)
     proba = softmax(new, axis=1)[:, 1]
     thresholds, broken, found = np.linspace(0.99, 0.0, 100), np.zeros(2), np.zeros(2)
     for seed in range(20):
-        rows, labels = world(500, 2, seed=100 + seed, scale=1.0)
+        rows, labels = softmax_examples(500, 2, seed=100 + seed, spread=1.0)
         theirs = control.BinaryClassificationController(
             lambda X: X, risk="precision", target_level=0.8, confidence_level=0.9
         ).calibrate(softmax(rows, axis=1), labels)
         cal = (
             make("uncalibrated")
-            .fit(*world(50, 2))
+            .fit(*softmax_examples(50, 2))
             .control_risk(
                 rows,
                 labels,

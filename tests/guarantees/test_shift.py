@@ -26,7 +26,7 @@ BROKEN = "not label shift: estimates withheld"
 CENTRES = 1.6 * np.eye(CLASSES)
 
 
-def world(
+def class_gaussians(
     n: int, share: np.ndarray = OLD, *, seed: int, noise: float = 1.0
 ) -> tuple[Any, Any]:
     """Rows of normal features around a centre per class, with the logits of the old
@@ -40,11 +40,11 @@ def world(
 
 @pytest.fixture(scope="module")
 def cal() -> Any:
-    return make("structured").fit(*world(4000, seed=0))
+    return make("structured").fit(*class_gaussians(4000, seed=0))
 
 
 def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
-    logits, labels = world(4000, seed=0)
+    logits, labels = class_gaussians(4000, seed=0)
     np.testing.assert_allclose(
         class_scores(cal).frequencies,
         np.bincount(labels) / labels.size,
@@ -77,11 +77,8 @@ def test_without_class_scores_the_error_asks_for_a_new_fit(cal) -> None:
 
 
 def test_a_known_balance_is_bayes_rule(cal) -> None:
-    logits, _ = world(50, seed=1)
-    old, weights = (
-        cal.predict_proba(logits),
-        NEW / class_scores(cal).frequencies,
-    )
+    logits, _ = class_gaussians(50, seed=1)
+    old, weights = cal.predict_proba(logits), NEW / cal.kept_.class_scores.frequencies
     twin = cal.reweight_classes(NEW)
     expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(logits), expected)
@@ -110,7 +107,7 @@ def test_wrong_balances_are_refused(cal, balance, words) -> None:
 
 
 def test_a_balance_by_name() -> None:
-    logits, labels = world(500, seed=30)
+    logits, labels = class_gaussians(500, seed=30)
     names = ("ant", "bee", "cow", "dog", "elk")
     cal = hokical.auto(logits, labels, classes=names)
     twin = cal.reweight_classes(dict(zip(reversed(names), reversed(NEW), strict=True)))
@@ -126,7 +123,7 @@ def test_a_balance_by_name() -> None:
 
 
 def test_classes_without_examples_are_not_raised_in_silence() -> None:
-    logits, labels = world(2000, seed=31)
+    logits, labels = class_gaussians(2000, seed=31)
     keep = labels != 2
     cal = make("temps").fit(logits[keep], labels[keep])
     with pytest.warns(
@@ -139,7 +136,7 @@ def test_classes_without_examples_are_not_raised_in_silence() -> None:
 
 
 def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
-    logits = world(40, seed=2)[0].astype(np.float32)
+    logits = class_gaussians(40, seed=2)[0].astype(np.float32)
     twin = cal.reweight_classes(NEW)
     expected = twin.predict_proba(logits)
     twin.save(tmp_path / "twin.json")
@@ -156,8 +153,8 @@ def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
 
 @pytest.mark.parametrize("method", ["auto", "hoki", "irova_ts", "ets"])
 def test_every_kind_of_method_adapts(method) -> None:
-    fitted = make(method).fit(*world(600, seed=15))
-    logits, _ = world(500, NEW, seed=16)
+    fitted = make(method).fit(*class_gaussians(600, seed=15))
+    logits, _ = class_gaussians(500, NEW, seed=16)
     found = fitted.estimate_shift(logits)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -174,14 +171,17 @@ def test_torch_and_onnx(cal) -> None:
     torch = pytest.importorskip("torch")
     from hokical.integrations.torch import as_module
 
-    logits, twin = world(40, seed=2)[0].astype(np.float32), cal.reweight_classes(NEW)
+    logits, twin = (
+        class_gaussians(40, seed=2)[0].astype(np.float32),
+        cal.reweight_classes(NEW),
+    )
     found = as_module(twin).proba(torch.tensor(logits))
     np.testing.assert_allclose(found.numpy(), twin.predict_proba(logits), atol=1e-6)
 
 
 def test_sets_keep_their_coverage_under_a_new_balance() -> None:
-    cal = make("temps").fit(*world(2000, seed=3)).reweight_classes(NEW)
-    logits, labels = world(4000, NEW, seed=4)
+    cal = make("temps").fit(*class_gaussians(2000, seed=3)).reweight_classes(NEW)
+    logits, labels = class_gaussians(4000, NEW, seed=4)
     members = cal.predict_set(logits, coverage=0.9).members
     assert members[np.arange(4000), labels].mean() > 0.88
 
@@ -210,7 +210,7 @@ def test_frequencies_are_where_em_ends(seed: int, classes: int, n: int) -> None:
 
 
 def test_a_new_balance_is_found(cal) -> None:
-    logits, labels = world(4000, NEW, seed=5)
+    logits, labels = class_gaussians(4000, NEW, seed=5)
     found = cal.estimate_shift(logits)
     assert found.verdict == MOVED
     assert found.holds
@@ -243,7 +243,7 @@ def test_a_new_balance_is_found(cal) -> None:
 def test_level_and_coverage(cal, share, verdict) -> None:
     hits = verdicts = 0
     for seed in range(40):
-        logits, labels = world(800, share, seed=100 + seed)
+        logits, labels = class_gaussians(800, share, seed=100 + seed)
         found = cal.estimate_shift(logits)
         verdicts += found.verdict == verdict
         low, high = found.accuracy_interval
@@ -271,7 +271,9 @@ def foreign(logits: Any, rng: Any) -> Any:
 def test_other_changes_are_told(cal, change) -> None:
     rng = np.random.default_rng(0)
     for seed in range(5):
-        found = cal.estimate_shift(change(world(1500, seed=200 + seed)[0], rng))
+        found = cal.estimate_shift(
+            change(class_gaussians(1500, seed=200 + seed)[0], rng)
+        )
         assert found.verdict == BROKEN
         assert not found.holds
         np.testing.assert_array_equal(found.accuracy_interval, [0.0, 1.0])
@@ -306,14 +308,14 @@ def test_the_interval_covers_what_label_shift_cannot_tell_from_other_changes() -
 def test_labels_that_are_too_sure_are_told(cal) -> None:
     """Of few rows the looks alone tell less: 11 of these."""
     told = [
-        not cal.estimate_shift(1.8 * world(20, seed=400 + k)[0]).holds
+        not cal.estimate_shift(1.8 * class_gaussians(20, seed=400 + k)[0]).holds
         for k in range(20)
     ]
     assert sum(told) >= 14
 
 
 def test_rows_that_come_again_are_no_news(cal) -> None:
-    logits, _ = world(300, NEW, seed=6)
+    logits, _ = class_gaussians(300, NEW, seed=6)
     once = cal.estimate_shift(logits)
     often = cal.estimate_shift(np.repeat(logits, 5, axis=0))
     width, again = (np.ptp(found.accuracy_interval) for found in (once, often))
@@ -323,7 +325,7 @@ def test_rows_that_come_again_are_no_news(cal) -> None:
 
 
 def test_weights_count_rows(cal) -> None:
-    logits, _ = world(400, seed=7)
+    logits, _ = class_gaussians(400, seed=7)
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
     found = cal.estimate_shift(logits, sample_weight=weights)
     np.testing.assert_allclose(
@@ -334,13 +336,13 @@ def test_weights_count_rows(cal) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 10])
 def test_few_rows(cal, n) -> None:
-    found = cal.estimate_shift(world(n, seed=8)[0])
+    found = cal.estimate_shift(class_gaussians(n, seed=8)[0])
     assert np.ptp(found.accuracy_interval) > 0.2
     assert np.isfinite(found.class_frequencies).all()
 
 
 def test_a_class_that_the_fit_has_not_seen_is_named() -> None:
-    logits, labels = world(2000, seed=9)
+    logits, labels = class_gaussians(2000, seed=9)
     keep = labels != 2
     cal = make("temps").fit(logits[keep], labels[keep])
     found = cal.estimate_shift(logits[keep])
@@ -366,7 +368,7 @@ def test_two_classes() -> None:
 def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
     from hokical.guarantees import shift as _shift
 
-    logits, _ = world(3000, NEW, seed=10)
+    logits, _ = class_gaussians(3000, NEW, seed=10)
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     found = cal.estimate_shift(logits)
     assert found.n == 1000
@@ -377,7 +379,7 @@ def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
 
 
 def test_top_k_is_refused(cal) -> None:
-    logits, labels = world(300, seed=11)
+    logits, labels = class_gaussians(300, seed=11)
     with pytest.raises(ValueError, match="every class"):
         cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
     few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
@@ -398,7 +400,7 @@ def test_no_warnings_on_odd_rows(cal) -> None:
 def test_accuracy_is_of_the_labels_that_are_predicted() -> None:
     def often_last(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The classifier prefers the last class by far more than is right."""
-        logits, labels = world(n, seed=seed)
+        logits, labels = class_gaussians(n, seed=seed)
         return logits + np.array([*np.zeros(CLASSES - 1), 1.5]), labels
 
     cal = make("structured").fit(*often_last(4000, 0))
@@ -415,7 +417,7 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
     from hokical import streams
     from hokical.guarantees import shift
 
-    logits, _ = world(3000, NEW, seed=14)
+    logits, _ = class_gaussians(3000, NEW, seed=14)
     for module in (shift, streams):
         monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
     whole = cal.estimate_shift(logits)
@@ -428,9 +430,9 @@ def test_a_calibrator_that_is_off_has_a_wide_interval() -> None:
     """Uncalibrated confidences that are far too low: both ways of foretelling
     differ.
     """
-    logits, labels = world(3000, seed=17)
+    logits, labels = class_gaussians(3000, seed=17)
     cal = make("uncalibrated").fit(0.2 * logits, labels)
-    new, truth = world(3000, seed=18)
+    new, truth = class_gaussians(3000, seed=18)
     with pytest.warns(
         UserWarning, match=r"uncalibrated assume 17\.5% of class 4, where 9\.9%"
     ):
@@ -495,17 +497,17 @@ def test_commoner_classes_are_no_further_examples() -> None:
 
 
 def test_what_the_old_balance_certified_is_refused(cal) -> None:
-    logits, labels = world(600, seed=19)
+    logits, labels = class_gaussians(600, seed=19)
     twin = (
         make("temps")
-        .fit(*world(600, seed=20))
+        .fit(*class_gaussians(600, seed=20))
         .certify(logits, labels)
         .reweight_classes(NEW)
     )
     for ask in (twin.predict_or_abstain, twin.predict_interval):
         with pytest.raises(ValueError, match="have the old class frequencies"):
             ask(logits)
-    new = world(2000, NEW, seed=21)
+    new = class_gaussians(2000, NEW, seed=21)
     found = twin.certify(*new).predict_or_abstain(logits, risk=0.2)
     assert "held-out" in found.guarantee
 
@@ -630,7 +632,7 @@ def test_unchanged_groups_raise_few_alarms() -> None:
 
 
 def test_words_say_what_cannot_be_seen(cal) -> None:
-    found = cal.estimate_shift(world(500, seed=22)[0])
+    found = cal.estimate_shift(class_gaussians(500, seed=22)[0])
     assert "out-of-distribution rows" in found.guarantee
     assert found.guarantee in str(found)
 
@@ -684,7 +686,10 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     """Each group has a balance and an accuracy of its own, also where rows are
     sampled.
     """
-    first, second = world(2000, OLD, seed=40), world(1500, NEW, seed=41)
+    first, second = (
+        class_gaussians(2000, OLD, seed=40),
+        class_gaussians(1500, NEW, seed=41),
+    )
     logits, labels = (np.concatenate(pair) for pair in zip(first, second, strict=True))
     site = np.repeat(["a", "b"], [2000, 1500])
     order = np.random.default_rng(0).permutation(3500)
@@ -721,9 +726,9 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
 
 def test_a_class_is_found_as_often_under_a_new_balance() -> None:
     """Rows of one class look as before, so `delta` needs nothing of the new balance."""
-    old, found, missed = make("temps").fit(*world(1500, seed=50)), None, 0
+    old, found, missed = make("temps").fit(*class_gaussians(1500, seed=50)), None, 0
     twin = old.reweight_classes(NEW).reweight_classes([0.1, 0.1, 0.1, 0.1, 0.6])
-    rows = world(200, NEW, seed=51)[0]
+    rows = class_gaussians(200, NEW, seed=51)[0]
     for label in (0, 4):
         found = twin.detect(rows, label, recall=0.9, delta=0.1)
         np.testing.assert_array_equal(
@@ -731,8 +736,12 @@ def test_a_class_is_found_as_often_under_a_new_balance() -> None:
         )
         assert "taken for true" not in found.guarantee
     for seed in range(40):
-        cal = make("temps").fit(*world(600, seed=400 + seed)).reweight_classes(NEW)
-        logits, labels = world(4000, NEW, seed=500 + seed)
+        cal = (
+            make("temps")
+            .fit(*class_gaussians(600, seed=400 + seed))
+            .reweight_classes(NEW)
+        )
+        logits, labels = class_gaussians(4000, NEW, seed=500 + seed)
         missed += (
             cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean()
             < 0.9
@@ -988,9 +997,11 @@ def test_class_bias_raises_no_alarm(method) -> None:
     rng, bias = np.random.default_rng(3), np.array([1.5, 0.0, 0.0, 0.0, -1.0])
     for _ in range(4):
         cal = make(method).fit(
-            *(lambda z, y: (z + bias, y))(*world(1500, seed=rng.integers(10**6)))
+            *(lambda z, y: (z + bias, y))(
+                *class_gaussians(1500, seed=rng.integers(10**6))
+            )
         )
-        rows = world(1000, seed=rng.integers(10**6))[0] + bias
+        rows = class_gaussians(1000, seed=rng.integers(10**6))[0] + bias
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = cal.estimate_shift(rows)

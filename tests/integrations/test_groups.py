@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import hokical
-from tests.calibrators.test_groups import world
+from tests.conftest import grouped_examples
 
 
 @pytest.fixture(scope="module")
 def fitted() -> hokical.AutoCalibrator:
-    logits, labels, site = world(2000, 0)
+    logits, labels, site = grouped_examples(2000, seed=0)
     sex = np.where(np.arange(2000) % 2, "f", "m")
     logits[:, 0] -= 2.0 * (sex == "f")
     logits[:, 1] -= 4.0 * ((sex == "f") & (site == "a"))
@@ -25,7 +25,7 @@ def fitted() -> hokical.AutoCalibrator:
 
 
 def rows() -> tuple[Any, Any]:
-    logits, _, site = world(30, 1)
+    logits, _, site = grouped_examples(30, seed=1)
     groups = {"site": site.astype(object), "sex": np.where(np.arange(30) % 2, "f", "m")}
     groups["site"][3] = None
     return logits, groups
@@ -128,6 +128,6 @@ def test_a_network_with_its_calibrator_takes_the_codes(
 
 
 def test_codes_need_a_calibrator_that_learned_from_groups() -> None:
-    logits, labels, _ = world(100, 2)
+    logits, labels, _ = grouped_examples(100, seed=2)
     with pytest.raises(ValueError, match="did not learn from groups"):
         hokical.make("temps").fit(logits, labels).group_codes(["a"])

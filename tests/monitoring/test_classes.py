@@ -36,9 +36,9 @@ def hidden(n: int, seed: int) -> tuple[Any, Any, Any]:
 
 
 def test_a_class_is_off_while_all_together_look_fine() -> None:
-    made = CalibrationMonitor(None, n_classes=2, tolerance=0.02)
+    monitor = CalibrationMonitor(None, n_classes=2, tolerance=0.02)
     confidence, correct, predicted = hidden(3000, seed=1)
-    status = made.update(confidence, correct, predicted=predicted).status()
+    status = monitor.update(confidence, correct, predicted=predicted).status()
     worst = status.classes[0]
     assert status.calibration.alarm is None
     assert status.alarmed
@@ -60,15 +60,15 @@ def test_a_class_is_off_while_all_together_look_fine() -> None:
 
 
 def test_an_alarm_about_a_class_stays_when_the_class_is_mended() -> None:
-    made = CalibrationMonitor(None, n_classes=2, tolerance=0.1, window=500)
+    monitor = CalibrationMonitor(None, n_classes=2, tolerance=0.1, window=500)
     confidence, correct, predicted = hidden(800, seed=1)
-    made.update(confidence, correct, predicted=predicted)
+    monitor.update(confidence, correct, predicted=predicted)
     rng = np.random.default_rng(0)
     confidence, predicted = rng.uniform(0.6, 0.9, 1000), rng.integers(2, size=1000)
-    made.update(confidence, rng.random(1000) < confidence, predicted=predicted)
-    assert made.status().alarmed
-    assert made.status().verdict.kind == "calibrated"
-    assert str(made.status()).endswith(
+    monitor.update(confidence, rng.random(1000) < confidence, predicted=predicted)
+    assert monitor.status().alarmed
+    assert monitor.status().verdict.kind == "calibrated"
+    assert str(monitor.status()).endswith(
         "; a predicted class was miscalibrated, not in the window"
     )
 
@@ -86,9 +86,9 @@ def test_false_alarms_about_any_class_are_rare() -> None:
             rng.integers(N_CLASSES, size=1500),
         )
         right = rng.random(1500) < confidence + np.where(predicted % 2, 0.05, -0.05)
-        made = CalibrationMonitor(None, n_classes=N_CLASSES, delta=0.2)
-        status = made.update(confidence, right, predicted=predicted).status()
-        alarms += any(each.alarm is not None for each in status.classes)
+        monitor = CalibrationMonitor(None, n_classes=N_CLASSES, delta=0.2)
+        status = monitor.update(confidence, right, predicted=predicted).status()
+        alarms += any(class_status.alarm is not None for class_status in status.classes)
     assert alarms <= 12
 
 
@@ -98,36 +98,36 @@ def test_cuts_do_not_matter(cuts: list[int]) -> None:
     data = hidden(400, seed=2)
 
     def feed(cuts: list[int]) -> CalibrationMonitor:
-        made = CalibrationMonitor(None, n_classes=2, window=200)
+        monitor = CalibrationMonitor(None, n_classes=2, window=200)
         for rows in (
             slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), 400])
         ):
             numbers = np.arange(400)[rows]
-            made.update(
+            monitor.update(
                 data[0][rows], data[1][rows], predicted=data[2][rows], ids=numbers
             )
-        return made
+        return monitor
 
-    whole = feed([])
-    assert exact_state(feed(cuts)) == exact_state(whole)
+    uncut = feed([])
+    assert exact_state(feed(cuts)) == exact_state(uncut)
 
 
 def test_a_saved_monitor_knows_its_classes(tmp_path: Any) -> None:
     confidence, correct, predicted = hidden(900, seed=3)
-    made = CalibrationMonitor(None, n_classes=2).update(
+    monitor = CalibrationMonitor(None, n_classes=2).update(
         confidence, correct, predicted=predicted
     )
-    made.save(tmp_path / "m.json")
-    assert CalibrationMonitor.load(tmp_path / "m.json").status() == made.status()
+    monitor.save(tmp_path / "m.json")
+    assert CalibrationMonitor.load(tmp_path / "m.json").status() == monitor.status()
 
 
 def test_predicted_classes_are_checked() -> None:
     with pytest.raises(ValueError, match="`predicted` needs the number of classes"):
         CalibrationMonitor(None).update(0.5, True, predicted=1)
-    made = CalibrationMonitor(None, n_classes=2)
+    monitor = CalibrationMonitor(None, n_classes=2)
     with pytest.raises(ValueError, match=r"`predicted` must lie in \[0, 1\]"):
-        made.update([0.5], [True], predicted=[2])
-    assert made.n == 0
+        monitor.update([0.5], [True], predicted=[2])
+    assert monitor.n == 0
     with pytest.raises(ValueError, match="`class_tolerance` must be at least 0"):
         CalibrationMonitor(None, class_tolerance=1.5)
 
@@ -135,15 +135,21 @@ def test_predicted_classes_are_checked() -> None:
 def test_rows_without_labels_are_inputs() -> None:
     logits, labels = synthetic_logits(800, 4, seed=1)
     cal = make("temps").fit(logits, labels)
-    some = labels.astype(float)
-    some[::2] = np.nan
-    made = CalibrationMonitor(cal).update_logits(logits, some)
-    assert (made.n, made.status().n_observed, made.status().n_waiting) == (400, 800, 0)
+    labels_of_some = labels.astype(float)
+    labels_of_some[::2] = np.nan
+    monitor = CalibrationMonitor(cal).update_logits(logits, labels_of_some)
+    assert (monitor.n, monitor.status().n_observed, monitor.status().n_waiting) == (
+        400,
+        800,
+        0,
+    )
     same = CalibrationMonitor(cal)
-    same.update_logits(logits, np.where(np.isnan(some), -1, some).astype(int))
-    assert exact_state(same) == exact_state(made)
+    same.update_logits(
+        logits, np.where(np.isnan(labels_of_some), -1, labels_of_some).astype(int)
+    )
+    assert exact_state(same) == exact_state(monitor)
     with pytest.raises(ValueError, match=r"`labels` must lie in \[0, 3\]"):
-        made.update_logits(logits[:2], [-1, 9])
+        monitor.update_logits(logits[:2], [-1, 9])
 
 
 def test_maps_are_watched_by_one_position_per_item() -> None:
@@ -159,9 +165,9 @@ def test_maps_are_watched_by_one_position_per_item() -> None:
 
     dense = Dense("temps").fit(*maps(60))
     cal = dense.fitted_calibrator()
-    made = CalibrationMonitor.from_validation(cal, *dense.draw_positions(*maps(300)))
-    made.update_logits(*dense.draw_positions(*maps(250)))
-    assert made.n == 250
-    assert made.status().verdict.kind == "calibrated"
+    monitor = CalibrationMonitor.from_validation(cal, *dense.draw_positions(*maps(300)))
+    monitor.update_logits(*dense.draw_positions(*maps(250)))
+    assert monitor.n == 250
+    assert monitor.status().verdict.kind == "calibrated"
     with pytest.raises(TypeError, match="for a `Dense`, its"):
         CalibrationMonitor(dense)  # type: ignore[arg-type]

@@ -15,24 +15,24 @@ from hokical import CalibrationMonitor, ConfidenceCalibrator, make
 from hokical.cli import app
 from hokical.guarantees import plan
 from hokical.monitoring import CoverageMonitor
-from tests.guarantees.test_sets import world
+from tests.conftest import softmax_examples
 
 
 def watched(certified: int = 2000, **options: Any) -> CalibrationMonitor:
-    val = world(300, seed=1)
-    cal = make("temps").fit(*val).certify(*world(certified, seed=2))
+    val = softmax_examples(300, seed=1)
+    cal = make("temps").fit(*val).certify(*softmax_examples(certified, seed=2))
     return CalibrationMonitor.from_validation(cal, *val, coverage=0.9, **options)
 
 
 def shifted(n: int, seed: int) -> Any:
     """Rows of which a third have another label than the classifier was made for."""
-    logits, labels = world(n, seed=seed)
+    logits, labels = softmax_examples(n, seed=seed)
     return logits, np.where(np.arange(n) % 3 == 0, (labels + 1) % 6, labels)
 
 
 def test_sets_are_watched_with_the_confidence() -> None:
     monitor = watched()
-    logits, labels = world(3000, seed=3)
+    logits, labels = softmax_examples(3000, seed=3)
     late = np.where(np.arange(3000) % 3 == 0, -1, labels)
     calm = monitor.update_logits(logits, late, ids=range(3000)).status()
     assert calm.sets is not None
@@ -73,10 +73,9 @@ def test_few_certified_examples_are_not_held_against_the_sets() -> None:
     assert CoverageMonitor.of(watched(9000).calibrator, 0.9).tolerance == 0.01
     alarms = 0
     for seed in range(60):
-        cal = (
-            make("temps").fit(*world(200, seed=1)).certify(*world(60, seed=100 + seed))
-        )
-        logits, labels = world(3000, seed=1000 + seed)
+        cal = make("temps").fit(*softmax_examples(200, seed=1))
+        cal.certify(*softmax_examples(60, seed=100 + seed))
+        logits, labels = softmax_examples(3000, seed=1000 + seed)
         monitor = CoverageMonitor.of(cal, 0.9, delta=0.05)
         found = cal.predict_set(logits, coverage=0.9)
         alarms += monitor.update_sets(found, labels).alarm is not None
@@ -90,9 +89,9 @@ def test_coverage_from_the_shell(tmp_path: Path) -> None:
         return " ".join(result.output.split())
 
     for name, (logits, labels) in (
-        ("val", world(300, seed=1)),
-        ("more", world(2000, seed=2)),
-        ("new", world(1500, seed=3)),
+        ("val", softmax_examples(300, seed=1)),
+        ("more", softmax_examples(2000, seed=2)),
+        ("new", softmax_examples(1500, seed=3)),
         ("off", shifted(3000, 4)),
     ):
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)

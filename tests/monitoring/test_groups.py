@@ -9,7 +9,7 @@ import pytest
 
 import hokical
 from hokical import CalibrationMonitor
-from tests.calibrators.test_groups import world
+from tests.conftest import grouped_examples
 
 
 def stream(n: int, seed: int, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray, dict]:
@@ -60,11 +60,11 @@ def test_false_alarms_about_any_group_are_rare() -> None:
 
 
 def test_a_calibrator_that_learned_from_groups_is_watched_by_them() -> None:
-    logits, labels, site = world(2000, 0)
+    logits, labels, site = grouped_examples(2000, seed=0)
     cal = hokical.auto(logits, labels, groups=site)
-    held = world(1000, 1)
+    held = grouped_examples(1000, seed=1)
     monitor = CalibrationMonitor.from_validation(cal, *held[:2], groups=held[2])
-    new = world(1000, 2)
+    new = grouped_examples(1000, seed=2)
     monitor.update_logits(*new[:2], groups=new[2])
     assert sum(each.n for each in monitor.status().groups) == 1000
     with pytest.raises(ValueError, match="`groups` must be given"):
@@ -74,11 +74,11 @@ def test_a_calibrator_that_learned_from_groups_is_watched_by_them() -> None:
 
 
 def test_groups_that_the_fit_left_out_may_be_passed() -> None:
-    logits, labels, site = world(1000, 0, effect=0.0)
+    logits, labels, site = grouped_examples(1000, seed=0, effect=0.0)
     cal = hokical.auto(logits, labels, groups=site)
     assert cal.groups_ == []
     monitor = CalibrationMonitor(cal).update_logits(
-        *world(500, 1)[:2], groups=world(500, 1)[2]
+        *grouped_examples(500, seed=1)[:2], groups=grouped_examples(500, seed=1)[2]
     )
     assert monitor.status().groups == ()
 

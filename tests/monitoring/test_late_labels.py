@@ -19,8 +19,8 @@ CONFIDENCE, CORRECT = stream(1500, seed=3, gap=0.08)
 IDS = np.arange(1500)
 
 
-def same(one: CalibrationMonitor, other: CalibrationMonitor) -> bool:
-    return one.status() == other.status()
+def same(first: CalibrationMonitor, second: CalibrationMonitor) -> bool:
+    return first.status() == second.status()
 
 
 def test_labels_that_arrive_later_count_as_those_at_once() -> None:
@@ -92,79 +92,86 @@ def test_logits_wait_with_their_class_and_class_names(tmp_path: Path) -> None:
 def test_ambiguous_ids_are_refused_and_nothing_is_counted(
     call: Any, message: str
 ) -> None:
-    made = monitor().update(CONFIDENCE, ids=IDS).add_labels([0, 1, 2], CORRECT[:3])
-    before = exact_state(made)
+    fed_monitor = (
+        monitor().update(CONFIDENCE, ids=IDS).add_labels([0, 1, 2], CORRECT[:3])
+    )
+    before = exact_state(fed_monitor)
     with pytest.raises((TypeError, ValueError), match=message):
-        call(made)
-    assert exact_state(made) == before
+        call(fed_monitor)
+    assert exact_state(fed_monitor) == before
 
 
 def test_labels_without_ids_of_rows_that_were_counted_are_refused() -> None:
-    made = monitor().update(CONFIDENCE)
-    before = exact_state(made)
+    fed_monitor = monitor().update(CONFIDENCE)
+    before = exact_state(fed_monitor)
     with pytest.raises(
         ValueError, match=r"1,500 of these 1,500 rows were counted before.*`ids`"
     ):
-        made.update(CONFIDENCE, CORRECT)
+        fed_monitor.update(CONFIDENCE, CORRECT)
     shuffled = np.random.default_rng(0).permutation(1500)[:100]
     with pytest.raises(ValueError, match="100 of these 100 rows"):
-        made.update(CONFIDENCE[shuffled], CORRECT[shuffled])
-    assert exact_state(made) == before
-    made.update(*stream(1500, seed=4))  # other rows are welcome
-    assert made.update(CONFIDENCE, CORRECT, again=True).n == 3000
+        fed_monitor.update(CONFIDENCE[shuffled], CORRECT[shuffled])
+    assert exact_state(fed_monitor) == before
+    fed_monitor.update(*stream(1500, seed=4))  # other rows are welcome
+    assert fed_monitor.update(CONFIDENCE, CORRECT, again=True).n == 3000
 
 
 def test_equal_values_of_other_rows_are_welcome() -> None:
     """Confidences of ten levels come again by themselves; a batch in the same order
     does not.
     """
-    made, rng = CalibrationMonitor(None), np.random.default_rng(0)
+    monitor, rng = CalibrationMonitor(None), np.random.default_rng(0)
     for _ in range(20):
         confidence = rng.integers(1, 11, size=50) / 10
-        made.update(confidence, rng.random(50) < confidence)
+        monitor.update(confidence, rng.random(50) < confidence)
     with pytest.raises(ValueError, match="50 of these 50 rows"):
-        made.update(confidence, rng.random(50) < confidence)
+        monitor.update(confidence, rng.random(50) < confidence)
 
 
 @pytest.mark.parametrize("levels", [[0.9], [0.7, 0.9, 0.9, 0.9], np.arange(1, 21) / 20])
 def test_batches_that_can_be_equal_by_chance_are_welcome(levels: Any) -> None:
     rng = np.random.default_rng(0)
     for _ in range(10):
-        made = CalibrationMonitor(None)
+        monitor = CalibrationMonitor(None)
         for _ in range(20):
             confidence = rng.choice(levels, 10)
-            made.update(confidence, rng.random(10) < confidence)
-        assert made.n == 200
+            monitor.update(confidence, rng.random(10) < confidence)
+        assert monitor.n == 200
 
 
 def test_rows_that_wait_are_bounded() -> None:
-    made = CalibrationMonitor(None, max_waiting=100).update(CONFIDENCE, ids=IDS)
-    status = made.status()
+    monitor = CalibrationMonitor(None, max_waiting=100).update(CONFIDENCE, ids=IDS)
+    status = monitor.status()
     assert (status.n_waiting, status.n_dropped, status.n_observed) == (100, 1400, 1500)
-    assert made.waits_for([0, 1399, 1400, 1499]).tolist() == [False, False, True, True]
+    assert monitor.waits_for([0, 1399, 1400, 1499]).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]
     with pytest.raises(
         ValueError, match=r"more than 100 that waited.*larger `max_waiting`"
     ):
-        made.add_labels([5], [True])
-    made.add_labels(IDS[1400:], CORRECT[1400:])
-    assert (made.n, made.status().n_waiting) == (100, 0)
+        monitor.add_labels([5], [True])
+    monitor.add_labels(IDS[1400:], CORRECT[1400:])
+    assert (monitor.n, monitor.status().n_waiting) == (100, 0)
 
 
 def test_some_rows_of_a_batch_have_labels() -> None:
-    made = monitor().update(
+    fed_monitor = monitor().update(
         CONFIDENCE[:4], [True, None, np.nan, False], ids=list("abcd")
     )
-    assert (made.n, made.status().n_waiting) == (2, 2)
-    made.add_labels(["c", "b"], [True, False])
-    assert made.status().accuracy == 0.5
+    assert (fed_monitor.n, fed_monitor.status().n_waiting) == (2, 2)
+    fed_monitor.add_labels(["c", "b"], [True, False])
+    assert fed_monitor.status().accuracy == 0.5
 
 
 def test_labels_of_one_call_are_of_one_kind() -> None:
     logits, labels = synthetic_logits(300, 3, seed=1)
-    made = CalibrationMonitor(make("temps").fit(logits, labels))
-    made.update([0.5], ids=[1]).update_logits(logits[:1], ids=[2])
+    monitor = CalibrationMonitor(make("temps").fit(logits, labels))
+    monitor.update([0.5], ids=[1]).update_logits(logits[:1], ids=[2])
     with pytest.raises(ValueError, match="of one kind"):
-        made.add_labels([1, 2], [0, 1])
+        monitor.add_labels([1, 2], [0, 1])
 
 
 def test_labels_that_are_not_known_yet_leave_their_rows_waiting() -> None:
@@ -198,16 +205,16 @@ def test_rows_count_once_with_ids_or_without(tmp_path: Path) -> None:
     cal = make("temps").fit(*val)
     ids = [f"a{k}" for k in range(300)]
     for first, second in (({"ids": ids}, {}), ({}, {"ids": ids})):
-        one = CalibrationMonitor(cal).update_logits(logits, labels, **first)
-        one.save(tmp_path / "m.json")
-        for each in (one, CalibrationMonitor.load(tmp_path / "m.json", cal)):
+        monitor = CalibrationMonitor(cal).update_logits(logits, labels, **first)
+        monitor.save(tmp_path / "m.json")
+        for resumed in (monitor, CalibrationMonitor.load(tmp_path / "m.json", cal)):
             with pytest.raises(
                 ValueError, match="300 of these 300 rows were counted before"
             ):
-                each.update_logits(logits, labels, **second)
-            assert each.n == 300
-            assert each.status().n_waiting == 0
-            assert each.update_logits(logits, labels, **second, again=True).n == 600
+                resumed.update_logits(logits, labels, **second)
+            assert resumed.n == 300
+            assert resumed.status().n_waiting == 0
+            assert resumed.update_logits(logits, labels, **second, again=True).n == 600
     # New ids say that predictions are new, whatever they hold.
     two = CalibrationMonitor(cal).update_logits(logits, labels, ids=ids)
     assert two.update_logits(logits, labels, ids=[f"b{k}" for k in range(300)]).n == 600

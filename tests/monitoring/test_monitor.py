@@ -26,10 +26,10 @@ WINDOWS = [7, 120, 1000]
 
 
 def feed_in(cuts: list[int], window: int, n: int = 1500) -> CalibrationMonitor:
-    made = monitor(window=window)
+    fed_monitor = monitor(window=window)
     for rows in (slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), n])):
-        made.update(CONFIDENCE[rows], CORRECT[rows], ids=np.arange(n)[rows])
-    return made
+        fed_monitor.update(CONFIDENCE[rows], CORRECT[rows], ids=np.arange(n)[rows])
+    return fed_monitor
 
 
 # the stream
@@ -38,30 +38,30 @@ def feed_in(cuts: list[int], window: int, n: int = 1500) -> CalibrationMonitor:
 @max_examples(12)
 @given(st.lists(st.integers(0, 1500), max_size=8), st.sampled_from(WINDOWS))
 def test_cuts_do_not_matter(cuts: list[int], window: Any) -> None:
-    whole, cut = feed_in([], window), feed_in(cuts, window)
-    assert exact_state(cut) == exact_state(whole)
-    assert cut.status() == whole.status()
+    uncut, cut = feed_in([], window), feed_in(cuts, window)
+    assert exact_state(cut) == exact_state(uncut)
+    assert cut.status() == uncut.status()
 
 
 def test_one_by_one_is_the_same_too() -> None:
-    made = monitor(window=120)
+    fed_monitor = monitor(window=120)
     for row in range(250):
-        made.update(CONFIDENCE[row], CORRECT[row], ids=row)
-    assert exact_state(made) == exact_state(feed_in([], 120, n=250))
+        fed_monitor.update(CONFIDENCE[row], CORRECT[row], ids=row)
+    assert exact_state(fed_monitor) == exact_state(feed_in([], 120, n=250))
 
 
 @pytest.mark.parametrize("n", [1, 999, 1500])
 def test_window_holds_the_newest_rows(n: int) -> None:
     status = feed_in([], 1000, n).status()
-    kept = slice(max(0, n - 1000), n)
-    assert status.n_window == len(CONFIDENCE[kept])
-    assert status.accuracy == CORRECT[kept].mean()
-    assert status.mean_confidence == pytest.approx(CONFIDENCE[kept].mean(), rel=1e-14)
+    newest = slice(max(0, n - 1000), n)
+    assert status.n_window == len(CONFIDENCE[newest])
+    assert status.accuracy == CORRECT[newest].mean()
+    assert status.mean_confidence == pytest.approx(CONFIDENCE[newest].mean(), rel=1e-14)
     assert status.brier == pytest.approx(
-        ((CORRECT - CONFIDENCE)[kept] ** 2).mean(), rel=1e-14
+        ((CORRECT - CONFIDENCE)[newest] ** 2).mean(), rel=1e-14
     )
     assert status.ece.value == pytest.approx(
-        ece(CONFIDENCE[kept], CORRECT[kept]), rel=1e-12
+        ece(CONFIDENCE[newest], CORRECT[newest]), rel=1e-12
     )
 
 
@@ -71,9 +71,9 @@ def test_interval_holds_the_true_error() -> None:
     rng = np.random.default_rng(0)
     held = 0
     for row in rng.choice([0.55, 0.75, 0.95], size=(300, 800)):
-        made = CalibrationMonitor(None, window=800)
-        found = made.update(row, rng.uniform(size=800) < row - 0.04).status().ece
-        held += found.low <= 0.04 <= found.high
+        monitor = CalibrationMonitor(None, window=800)
+        error = monitor.update(row, rng.uniform(size=800) < row - 0.04).status().ece
+        held += error.low <= 0.04 <= error.high
     assert held / 300 >= 0.95
 
 
@@ -81,12 +81,12 @@ def test_interval_holds_the_true_error() -> None:
 def test_an_alarm_stays_whenever_one_looks(seed: int) -> None:
     """In these streams the evidence falls back in the middle of a block of 100."""
     rng = np.random.default_rng(seed)
-    made, alarms = CalibrationMonitor(None), []
+    monitor, alarms = CalibrationMonitor(None), []
     for _ in range(60):
         confidence = rng.uniform(0.5, 1.0, size=10)
-        made.update(confidence, rng.random(10) < confidence - 0.12)
-        alarms.append(made.status().calibration.alarm)
-    first = next(place for place, alarm in enumerate(alarms) if alarm is not None)
+        monitor.update(confidence, rng.random(10) < confidence - 0.12)
+        alarms.append(monitor.status().calibration.alarm)
+    first = next(step for step, alarm in enumerate(alarms) if alarm is not None)
     assert 10 * first < alarms[first].n <= 10 * (first + 1)
     assert alarms[first:] == [alarms[first]] * (60 - first)
 
@@ -100,9 +100,9 @@ def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
     feed_in([], 120, n).save(path) if n else monitor(window=120).save(path)
     later = CalibrationMonitor.load(path)
     later.update(CONFIDENCE[n:], CORRECT[n:], ids=np.arange(n, 1500))
-    whole = feed_in([], 120)
-    assert exact_state(later) == exact_state(whole)
-    assert later.status() == whole.status()
+    uninterrupted = feed_in([], 120)
+    assert exact_state(later) == exact_state(uninterrupted)
+    assert later.status() == uninterrupted.status()
 
 
 def test_monitors_of_0_5_go_on() -> None:
@@ -118,15 +118,15 @@ def test_monitors_of_0_5_go_on() -> None:
 def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "monitor.json"
     feed_in([], 120).save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
     with pytest.raises(CalibratorFileError, match="cut short"):
         CalibrationMonitor.load(path)
-    assert path.read_bytes() == whole[: len(whole) // 2]
-    path.write_bytes(whole.replace(b'"n": 1500', b'"n": 1501'))
+    assert path.read_bytes() == content[: len(content) // 2]
+    path.write_bytes(content.replace(b'"n": 1500', b'"n": 1501'))
     with pytest.raises(CalibratorFileError, match="checksum"):
         CalibrationMonitor.load(path)
-    document = json.loads(whole)
+    document = json.loads(content)
     del document["checksum"]
     document["state"]["test"] = {}
     path.write_text(json.dumps(document | {"checksum": checksum(document)}))
@@ -180,20 +180,20 @@ def test_the_reference_of_a_fit_travels_with_the_calibrator(
     if certified:
         cal.certify(held, held_labels)
     cal.save(tmp_path / "cal.json")
-    known = (held, held_labels) if certified else (logits, labels)
-    given = CalibrationMonitor.from_validation(cal, *known)
+    reference = (held, held_labels) if certified else (logits, labels)
+    from_reference = CalibrationMonitor.from_validation(cal, *reference)
     fresh = synthetic_logits(1000, 5, seed=3)
-    expected = given.update_logits(*fresh).status()
-    for each in (cal, hokical.load(tmp_path / "cal.json")):
-        found = CalibrationMonitor(each).update_logits(*fresh).status()
-        assert found.inputs is not None
+    expected = from_reference.update_logits(*fresh).status()
+    for calibrator in (cal, hokical.load(tmp_path / "cal.json")):
+        status = CalibrationMonitor(calibrator).update_logits(*fresh).status()
+        assert status.inputs is not None
         assert expected.inputs is not None
         # A level of confidence is 0.4 % of the log-odds, so a row may lie in the next
         # bin.
-        assert found.inputs.distance == pytest.approx(
+        assert status.inputs.distance == pytest.approx(
             expected.inputs.distance, abs=0.005
         )
-        assert found.verdict.kind == "calibrated"
+        assert status.verdict.kind == "calibrated"
 
 
 def test_weights_that_are_no_counts_make_no_reference() -> None:
@@ -203,28 +203,28 @@ def test_weights_that_are_no_counts_make_no_reference() -> None:
         ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"
     ):
         CalibrationMonitor(cal)
-    made = CalibrationMonitor.from_validation(cal, logits, labels)
-    assert made.update_logits(logits + 0.01, labels).status().inputs is not None
+    monitor = CalibrationMonitor.from_validation(cal, logits, labels)
+    assert monitor.update_logits(logits + 0.01, labels).status().inputs is not None
 
 
 def test_logits_through_the_calibrator(tmp_path: Path) -> None:
     val, test = (synthetic_logits(3000, 5, seed=seed) for seed in (1, 2))
     cal = Hoki().fit(*val)
-    found = CalibrationMonitor(cal).update_logits(*test)
+    monitor = CalibrationMonitor(cal).update_logits(*test)
     confidence, predicted = cal.predict_confidence(test[0]), cal.predict(test[0])
     same = CalibrationMonitor(cal).update(
         confidence, predicted == test[1], predicted=predicted
     )
-    assert found.status() == same.status()
-    assert found.status().verdict.kind == "calibrated"
+    assert monitor.status() == same.status()
+    assert monitor.status().verdict.kind == "calibrated"
     assert CalibrationMonitor(cal).update_logits(test[0]).status().inputs is not None
-    found.save(tmp_path / "m.json")
+    monitor.save(tmp_path / "m.json")
     with pytest.raises(ValueError, match="`logits` need a calibrator"):
         CalibrationMonitor.load(tmp_path / "m.json").update_logits(*test)
-    again = CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(
+    loaded = CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(
         *test, again=True
     )
-    assert again.n == 6000
+    assert loaded.n == 6000
 
 
 def test_logits_of_the_best_classes() -> None:
@@ -232,41 +232,41 @@ def test_logits_of_the_best_classes() -> None:
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1500], labels[:1500])
     best, truth = TopK.from_logits(logits[1500:], 3), labels[1500:]
     confidence, correct = cal.predict_confidence(best), cal.predict(best) == truth
-    found = CalibrationMonitor(cal).update_logits(best, truth).status()
+    status = CalibrationMonitor(cal).update_logits(best, truth).status()
     expected = CalibrationMonitor(cal).update(
         confidence, correct, predicted=cal.predict(best)
     )
-    assert found == expected.status()
+    assert status == expected.status()
 
 
 def test_empty_batches_change_nothing() -> None:
     logits, labels = synthetic_logits(500, 4, seed=1)
-    made = CalibrationMonitor(Hoki(noise=Gaussian(4.0)).fit(logits, labels))
-    before = exact_state(made)
-    made.update([], []).update([]).update_logits(logits[:0]).update_logits(
+    monitor = CalibrationMonitor(Hoki(noise=Gaussian(4.0)).fit(logits, labels))
+    before = exact_state(monitor)
+    monitor.update([], []).update([]).update_logits(logits[:0]).update_logits(
         []
     ).add_labels([], [])
-    made.update_logits(logits[:0], labels[:0]).update_logits([], [])
-    assert exact_state(made) == before
+    monitor.update_logits(logits[:0], labels[:0]).update_logits([], [])
+    assert exact_state(monitor) == before
     with pytest.raises(ValueError, match="at least one row"):
-        made.update_logits(logits[:0], labels[:1])
+        monitor.update_logits(logits[:0], labels[:1])
 
 
 def test_a_status_of_many_classes_needs_no_row_of_each() -> None:
     logits, labels = synthetic_logits(1000, 1000, seed=1)
-    made = CalibrationMonitor(make("temps").fit(logits, labels))
-    made.update_logits(*synthetic_logits(1000, 1000, seed=2))
-    assert peak_memory(made.status) < logits.nbytes / 4
+    monitor = CalibrationMonitor(make("temps").fit(logits, labels))
+    monitor.update_logits(*synthetic_logits(1000, 1000, seed=2))
+    assert peak_memory(monitor.status) < logits.nbytes / 4
 
 
 # verdicts
 
 
 def words(*streams: tuple[Any, Any], **options: Any) -> str:
-    made = monitor(**options)
+    fed_monitor = monitor(**options)
     for confidence, correct in streams:
-        made.update(confidence, correct)
-    return str(made.status().verdict)
+        fed_monitor.update(confidence, correct)
+    return str(fed_monitor.status().verdict)
 
 
 def test_verdicts_in_words() -> None:
@@ -279,29 +279,29 @@ def test_verdicts_in_words() -> None:
         words(over),
     )
     assert alone is not None
-    found = re.fullmatch(
+    verdict = re.fullmatch(
         r"over-confident by about 6 points, started no later than label ([\d,]+)",
         words(calm, over),
     )
-    assert found is not None
-    assert 5001 <= int(found[1].replace(",", "")) <= 8000
+    assert verdict is not None
+    assert 5001 <= int(verdict[1].replace(",", "")) <= 8000
     assert words(stream(5000, seed=2, gap=-0.06)).startswith(
         "under-confident by about 5 points"
     )
-    again = words(over, stream(6000, seed=3))
+    mended = words(over, stream(6000, seed=3))
     since = f"started no later than label {alone[1]}"
-    assert again == f"was over-confident, {since}; calibrated again in the window"
+    assert mended == f"was over-confident, {since}; calibrated again in the window"
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("change", [1000, 4000])
 def test_a_change_is_never_said_to_be_older_than_it_can_be(change: int) -> None:
     for seed in range(20):
-        made = CalibrationMonitor(None, min_labels=1)
-        made.update(*stream(change, seed=seed)).update(
+        monitor = CalibrationMonitor(None, min_labels=1)
+        monitor.update(*stream(change, seed=seed)).update(
             *stream(4000, seed=seed + 99, gap=0.12)
         )
-        alarm = made.status().calibration.alarm
+        alarm = monitor.status().calibration.alarm
         assert alarm is not None
         assert alarm.n > change  # "no later than label n" holds
 
@@ -310,8 +310,8 @@ def test_verdicts_without_an_alarm_are_not_a_blessing() -> None:
     """A model that was 6 points too sure at fit time has not drifted, and is not
     calibrated.
     """
-    known = CalibrationMonitor.from_validation(None, *stream(5000, seed=8, gap=0.06))
-    status = known.update(*stream(5000, seed=9, gap=0.06)).status()
+    monitor = CalibrationMonitor.from_validation(None, *stream(5000, seed=8, gap=0.06))
+    status = monitor.update(*stream(5000, seed=9, gap=0.06)).status()
     assert status.calibration.alarm is None
     assert status.verdict.kind == "as at fit time"
     assert (
@@ -345,9 +345,9 @@ def test_verdict_on_a_bin() -> None:
     rng = np.random.default_rng(5)
     confidence = rng.permutation(np.repeat([0.7, 0.95], 4000))
     correct = rng.uniform(size=8000) < np.where(confidence == 0.7, 0.85, 0.9)
-    made = CalibrationMonitor(None, window=8000).update(confidence, correct)
-    found = str(made.status())
-    assert found.startswith(
+    monitor = CalibrationMonitor(None, window=8000).update(confidence, correct)
+    text = str(monitor.status())
+    assert text.startswith(
         "under-confident by about 15 points at confidences of 67% to 73%"
     )
 
@@ -370,11 +370,11 @@ def test_verdict_on_a_bin() -> None:
     ],
 )
 def test_bad_examples_change_nothing(arguments: tuple[Any, ...], message: str) -> None:
-    made = monitor().update(CONFIDENCE, CORRECT)
-    before = exact_state(made)
+    fed_monitor = monitor().update(CONFIDENCE, CORRECT)
+    before = exact_state(fed_monitor)
     with pytest.raises(ValueError, match=message):
-        made.update(*arguments)
-    assert exact_state(made) == before
+        fed_monitor.update(*arguments)
+    assert exact_state(fed_monitor) == before
 
 
 @pytest.mark.parametrize(

@@ -34,50 +34,52 @@ def cal() -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(cal: Any) -> Any:
+def evaluation(cal: Any) -> Any:
     return hokical.evaluate(cal, *loans(1500, 1), class_names=("paid", "default"))
 
 
-def test_the_event_is_that_of_the_probabilities(found: Any, cal: Any) -> None:
+def test_the_event_is_that_of_the_probabilities(evaluation: Any, cal: Any) -> None:
     scores, truth = loans(1500, 1)
     p = cal.predict_proba(scores)[:, 1]
-    assert found.binary["auroc"].value == pytest.approx(
+    assert evaluation.binary["auroc"].value == pytest.approx(
         roc_auc_score(truth, p), abs=1e-9
     )
-    known = binary_summary(p, truth).estimates
-    for name, each in found.binary.estimates.items():
-        assert each.value == pytest.approx(known[name].value, abs=1e-6), name
+    expected = binary_summary(p, truth).estimates
+    for name, estimate in evaluation.binary.estimates.items():
+        assert estimate.value == pytest.approx(expected[name].value, abs=1e-6), name
     uncalibrated = 1.0 / (1.0 + np.exp(-scores[:, 1]))
     ratio = truth.mean() / uncalibrated.mean()
-    assert found.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
+    assert evaluation.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
 
 
-def test_the_headline_says_that_risks_are_too_low(found: Any) -> None:
-    first, now = (each.binary["oe_ratio"] for each in found.both)
-    assert found.verdict == (
+def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
+    first, now = (stage.binary["oe_ratio"] for stage in evaluation.both)
+    assert evaluation.verdict == (
         f"Observed events are {first.value:.2f} times the expected ({first.low:.2f} to "
         f"{first.high:.2f}): probabilities are too low; after calibration "
         f"{now.value:.2f} ({now.low:.2f} to {now.high:.2f})."
     )
     assert first.low > 1.0
-    assert found.headline.startswith(found.verdict)
-    assert "The event is default," in found.details
-    text = str(found)
+    assert evaluation.headline.startswith(evaluation.verdict)
+    assert "The event is default," in evaluation.details
+    text = str(evaluation)
     assert text.index("O:E ratio") < text.index("Predicted label") < text.index("ECE")
-    assert found.words("label")[0] in text
+    assert evaluation.words("label")[0] in text
 
 
 def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
     scores, truth = loans(600, 2)
     plain = hokical.evaluate(cal, scores, truth)
     assert "The event is class 1," in plain.headline
-    other = hokical.evaluate(cal, scores, truth, positive=0)
+    by_number = hokical.evaluate(cal, scores, truth, positive=0)
     names = ("paid", "default")
     named = hokical.evaluate(cal, scores, truth, class_names=names, positive="paid")
-    for each in (other, named):
-        assert each.binary["prevalence"].value == pytest.approx(1.0 - truth.mean())
+    for evaluation in (by_number, named):
+        assert evaluation.binary["prevalence"].value == pytest.approx(
+            1.0 - truth.mean()
+        )
     assert named.binary.event == "paid"
-    assert plain.summary.estimates == other.summary.estimates
+    assert plain.summary.estimates == by_number.summary.estimates
     with pytest.raises(
         ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"
     ):
@@ -87,52 +89,54 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
 def test_more_classes_have_no_event() -> None:
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(300, 3)), rng.integers(3, size=300)
-    found = hokical.evaluate(None, logits, labels)
-    assert found.binary is None
-    assert found.headline == " ".join(found.words("label"))
-    assert "event" not in str(found)
-    assert "binary" not in found.to_dict()["methods"][0]
+    evaluation = hokical.evaluate(None, logits, labels)
+    assert evaluation.binary is None
+    assert evaluation.headline == " ".join(evaluation.words("label"))
+    assert "event" not in str(evaluation)
+    assert "binary" not in evaluation.to_dict()["methods"][0]
     with pytest.raises(ValueError, match="`positive` must be None for 3 classes"):
         hokical.evaluate(None, logits, labels, positive=1)
 
 
 def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
     scores, truth = loans(900, 3)
-    whole = hokical.evaluate(cal, scores, truth)
-    parts = [(scores[k::3], truth[k::3]) for k in range(3)]
-    streamed = hokical.evaluate(cal, parts)
-    for name, each in streamed.binary.estimates.items():
-        assert each.value == pytest.approx(whole.binary[name].value, rel=1e-9), name
+    evaluation = hokical.evaluate(cal, scores, truth)
+    chunks = [(scores[k::3], truth[k::3]) for k in range(3)]
+    streamed = hokical.evaluate(cal, chunks)
+    for name, estimate in streamed.binary.estimates.items():
+        assert estimate.value == pytest.approx(
+            evaluation.binary[name].value, rel=1e-9
+        ), name
     twice = hokical.evaluate(cal, scores, truth, sample_weight=np.full(900, 2.0))
     assert twice.binary["slope"].low == pytest.approx(
-        whole.binary["slope"].low, rel=1e-6
+        evaluation.binary["slope"].low, rel=1e-6
     )
 
 
-def test_tables_and_json_have_the_event(found: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+def test_tables_and_json_have_the_event(evaluation: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(evaluation.to_csv())))
     assert [row["method"] for row in rows] == ["uncalibrated", "platt"]
-    for row, each in zip(rows, found.both, strict=True):
+    for row, stage in zip(rows, evaluation.both, strict=True):
         for name in ("slope", "intercept", "auroc", "brier", "log_loss"):
-            assert float(row[f"event_{name}"]) == each.binary[name].value
+            assert float(row[f"event_{name}"]) == stage.binary[name].value
     assert (
         "O:E ratio & intercept & slope & AUROC & Brier score & log loss"
-        in found.to_latex()
+        in evaluation.to_latex()
     )
-    values = json.loads(json.dumps(found.to_dict()))["methods"][1]["binary"]
-    assert values["estimates"]["slope"]["value"] == found.binary["slope"].value
+    values = json.loads(json.dumps(evaluation.to_dict()))["methods"][1]["binary"]
+    assert values["estimates"]["slope"]["value"] == evaluation.binary["slope"].value
     assert len(values["bands"]["rows"]) == 10
     compared = hokical.compare(loans(800, 0), loans(1500, 1), ["uncalibrated", "platt"])
-    assert compared.records()[1]["event_auroc"] == found.binary["auroc"].value
+    assert compared.records()[1]["event_auroc"] == evaluation.binary["auroc"].value
     assert "O:E ratio" in str(compared)
 
 
 def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
     scores, _ = loans(50, 4)
-    found = hokical.evaluate(cal, scores, np.zeros(50, int))
-    assert math.isnan(found.binary["slope"].value)
-    assert found.binary.curve is None
-    assert "Observed events are 0.00 times the expected (0.00 to" in found.headline
+    evaluation = hokical.evaluate(cal, scores, np.zeros(50, int))
+    assert math.isnan(evaluation.binary["slope"].value)
+    assert evaluation.binary.curve is None
+    assert "Observed events are 0.00 times the expected (0.00 to" in evaluation.headline
 
 
 def test_every_prediction_is_made_once(
@@ -148,51 +152,58 @@ def test_every_prediction_is_made_once(
     assert sum(calls) == 400
 
 
-def test_the_report_shows_the_event_first(found: Any, tmp_path: Path) -> None:
-    text = found.to_html(tmp_path / "report.html").read_text("utf-8")
+def test_the_report_shows_the_event_first(evaluation: Any, tmp_path: Path) -> None:
+    text = evaluation.to_html(tmp_path / "report.html").read_text("utf-8")
     order = [
         "The probability of the event: default",
         "Decision curve",
         "By band of probability",
         "The predicted label",
-        found.words("label")[0],
+        evaluation.words("label")[0],
     ]
-    places = [text.index(words) for words in order]
-    assert places == sorted(places)
+    positions = [text.index(words) for words in order]
+    assert positions == sorted(positions)
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', text)[1])
     event = data["methods"][1]["event"]
-    assert event["estimates"]["slope"] == f"{found.binary['slope'].value:.3f}"
-    assert sum(row["events"] for row in event["bands"]["rows"]) == found.binary.n_events
+    assert event["estimates"]["slope"] == f"{evaluation.binary['slope'].value:.3f}"
+    assert (
+        sum(row["events"] for row in event["bands"]["rows"])
+        == evaluation.binary.n_events
+    )
     assert len(event["curve"]["observed"]) == 101
     assert sum(event["events"]) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_the_plot_is_that_of_the_event(found: Any) -> None:
-    ax = found.plot()
+def test_the_plot_is_that_of_the_event(evaluation: Any) -> None:
+    ax = evaluation.plot()
     assert ax.get_xlabel() == "predicted probability"
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), found.binary.curve.observed)
-    assert found.plot(of="label").get_xlabel() == "confidence"
+    np.testing.assert_allclose(
+        ax.lines[1].get_ydata(), evaluation.binary.curve.observed
+    )
+    assert evaluation.plot(of="label").get_xlabel() == "confidence"
 
 
 def test_folds_are_predicted_by_fits_on_the_others() -> None:
     scores, truth = loans(300, 6)
-    found = hokical.evaluate("platt", scores, truth, folds=5)
+    evaluation = hokical.evaluate("platt", scores, truth, folds=5)
     fair = hokical.evaluate(hokical.make("platt").fit(scores, truth), *loans(20_000, 7))
-    assert found.folds == 5
-    assert "Cross-fitted in 5 folds: intervals are conditional" in found.headline
-    assert not found.summary.bounds
-    assert found.n == 300
-    assert found.before.binary["auroc"].value == pytest.approx(
+    assert evaluation.folds == 5
+    assert "Cross-fitted in 5 folds: intervals are conditional" in evaluation.headline
+    assert not evaluation.summary.bounds
+    assert evaluation.n == 300
+    assert evaluation.before.binary["auroc"].value == pytest.approx(
         roc_auc_score(truth, scores[:, 1]), abs=1e-9
     )
-    low, high = found.binary["log_loss"].low, found.binary["log_loss"].high
+    low, high = evaluation.binary["log_loss"].low, evaluation.binary["log_loss"].high
     assert low < fair.binary["log_loss"].value < high
-    p = found.calibrator.predict_proba(scores)[
+    p = evaluation.calibrator.predict_proba(scores)[
         :, 1
     ]  # of all examples, which is better than fair
-    assert binary_summary(p, truth)["log_loss"].value < found.binary["log_loss"].value
-    again = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
-    assert again.binary.estimates == found.binary.estimates
+    assert (
+        binary_summary(p, truth)["log_loss"].value < evaluation.binary["log_loss"].value
+    )
+    of_a_calibrator = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
+    assert of_a_calibrator.binary.estimates == evaluation.binary.estimates
 
 
 def test_folds_of_an_interpolating_method_are_not_optimistic() -> None:
@@ -218,8 +229,8 @@ def test_folds_take_weights_groups_and_a_method() -> None:
         "groups": np.repeat(["a", "b"], 200),
         "sample_weight": np.arange(400) % 3,
     }
-    found = hokical.evaluate("auto", scores, truth, folds=4, **options)
-    assert found.groups is not None
+    evaluation = hokical.evaluate("auto", scores, truth, folds=4, **options)
+    assert evaluation.groups is not None
     with pytest.raises(
         ValueError, match="`folds` must be an integer from 2 to 400; got 1"
     ):

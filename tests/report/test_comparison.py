@@ -46,7 +46,7 @@ def test_results_are_those_of_the_calibrators(comparison: Any) -> None:
         "hoki",
     ]
     hoki = comparison["hoki"]
-    logits, labels = (each[600:] for each in synthetic_logits(1200, 4, seed=2))
+    logits, labels = (array[600:] for array in synthetic_logits(1200, 4, seed=2))
     right = hoki.calibrator.predict(logits) == labels
     assert hoki.score("accuracy") == pytest.approx(right.mean())
     confidence = hoki.calibrator.predict_confidence(logits)
@@ -85,17 +85,17 @@ def test_the_headline_says_what_happened(comparison: Any) -> None:
     temps, plain, vecs = (
         comparison[name] for name in ("temps", "uncalibrated", "vecs")
     )
-    words = temps.headline
-    assert words.startswith("The calibration error fell from")
-    assert "with Temperature scaling (temps). Mean confidence was" in words
+    headline = temps.headline
+    assert headline.startswith("The calibration error fell from")
+    assert "with Temperature scaling (temps). Mean confidence was" in headline
     bound = temps.summary.bounds["bousquet"]
-    assert f"With 95% confidence the true error is below {bound:.4f}." in words
-    assert f"accuracy is {temps.score('accuracy'):.1%}." in words
+    assert f"With 95% confidence the true error is below {bound:.4f}." in headline
+    assert f"accuracy is {temps.score('accuracy'):.1%}." in headline
     assert plain.headline.startswith(
         f"The calibration error is {plain.score('ece'):.4f}. Mean"
     )
     assert f"below {plain.summary.bounds['bousquet']:.4f}" in plain.headline
-    first, now = (f"{each.score('accuracy'):.1%}" for each in (plain, vecs))
+    first, now = (f"{evaluation.score('accuracy'):.1%}" for evaluation in (plain, vecs))
     assert first != now
     assert f"accuracy was {first} and is {now}" in vecs.headline
     assert comparison.headline == comparison["hoki"].headline
@@ -147,41 +147,41 @@ def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:
         "old": fitted,
         "mine": OnlyBinary,
     }
-    found = compare((logits, labels), (logits, labels), methods)
-    assert [result.label for result in found.results] == [
+    comparison = compare((logits, labels), (logits, labels), methods)
+    assert [result.label for result in comparison.results] == [
         "Uncalibrated softmax (plain)",
         "Hoki (hoki 20)",
         "Temperature scaling (old)",
         "Two-class scaling (mine)",
     ]
-    assert found["hoki 20"].calibrator.n_bins == 20
-    assert found["old"].calibrator is fitted
-    assert found["old"].fit_seconds is None
+    assert comparison["hoki 20"].calibrator.n_bins == 20
+    assert comparison["old"].calibrator is fitted
+    assert comparison["old"].fit_seconds is None
     listed = compare((logits, labels), (logits, labels), [Hoki(n_bins=20), Hoki()])
     assert [result.name for result in listed.results] == ["Hoki(n_bins=20)", "hoki"]
 
 
 def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
     three = synthetic_logits(100, 3, seed=0)
-    found = compare(three, three, {"temps": "temps", "two": OnlyBinary()})
-    assert list(found.skipped.values()) == ["for two classes, and there are 3"]
+    comparison = compare(three, three, {"temps": "temps", "two": OnlyBinary()})
+    assert list(comparison.skipped.values()) == ["for two classes, and there are 3"]
     top = (TopK.from_logits(three[0], 2), three[1])
-    found = compare(top, top, ["temps", "vecs"])
-    assert found.skipped == {"vecs": "needs the logits of all classes"}
-    assert not found["temps"].summary.vectors
-    assert "Brier" in found.to_markdown()
+    comparison = compare(top, top, ["temps", "vecs"])
+    assert comparison.skipped == {"vecs": "needs the logits of all classes"}
+    assert not comparison["temps"].summary.vectors
+    assert "Brier" in comparison.to_markdown()
     with pytest.raises(ValueError, match="must have one that the data allow"):
         compare(three, three, [OnlyBinary])
 
 
 def test_differences_are_paired(comparison: Any) -> None:
     for metric in ("log_loss", "brier"):
-        for found in comparison.differences(metric, against="temps"):
-            result, other = comparison[found.method], comparison["temps"]
-            assert found.value == pytest.approx(
-                result.score(metric) - other.score(metric)
+        for difference in comparison.differences(metric, against="temps"):
+            result, reference = comparison[difference.method], comparison["temps"]
+            assert difference.value == pytest.approx(
+                result.score(metric) - reference.score(metric)
             )
-            assert found.low <= found.value <= found.high
+            assert difference.low <= difference.value <= difference.high
     plain = comparison.differences(against="temps")[0]
     assert (plain.method, plain.metric, plain.verdict) == (
         "uncalibrated",
@@ -201,20 +201,24 @@ def test_methods_that_are_the_same_do_not_differ() -> None:
 def test_the_same_probabilities_but_for_rounding_do_not_differ() -> None:
     logits, labels = synthetic_logits(2000, 5, seed=3)
     plain, shifted = (make("uncalibrated").fit(logits, labels) for _ in range(2))
-    found = compare((logits, labels), (logits, labels), {"a": plain, "b": shifted})
-    rows = found["b"].row_scores["log_loss"]
+    comparison = compare((logits, labels), (logits, labels), {"a": plain, "b": shifted})
+    rows = comparison["b"].row_scores["log_loss"]
     for noise in (
         rows + 1e-17,
         rows * (1.0 + 1e-15),
         rows.astype(np.float32).astype(np.float64),
     ):
-        odd = replace(found["b"], row_scores={"log_loss": noise})
-        (same,) = replace(found, results=(found["a"], odd)).differences(against="a")
+        odd = replace(comparison["b"], row_scores={"log_loss": noise})
+        (same,) = replace(comparison, results=(comparison["a"], odd)).differences(
+            against="a"
+        )
         assert same.verdict == "no clear difference"
         assert same.low <= 0.0 <= same.high
-    odd = replace(found["b"], row_scores={"log_loss": rows + 1e-4})
-    (other,) = replace(found, results=(found["a"], odd)).differences(against="a")
-    assert other.verdict == "worse"
+    odd = replace(comparison["b"], row_scores={"log_loss": rows + 1e-4})
+    (larger,) = replace(comparison, results=(comparison["a"], odd)).differences(
+        against="a"
+    )
+    assert larger.verdict == "worse"
 
 
 @pytest.mark.slow
@@ -237,14 +241,14 @@ def test_no_verdict_without_errors() -> None:
     truth = losses(3.0) - losses(1.0)
     assert truth > 0.01
     for _ in range(repetitions(400, 20)):
-        own = rng.choice(margin, 150)
-        labels = (rng.uniform(size=150) < 1.0 / (1.0 + np.exp(-own))).astype(int)
-        logits = np.stack([np.zeros(150), own], axis=1)
+        log_odds = rng.choice(margin, 150)
+        labels = (rng.uniform(size=150) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
+        logits = np.stack([np.zeros(150), log_odds], axis=1)
         plain = evaluate(None, logits, labels)
         more = replace(evaluate(None, 3.0 * logits, labels), name="more")
-        (found,) = paired_differences([plain, more], plain)
-        false += found.verdict == "better"
-        held += found.low <= truth <= found.high
+        (difference,) = paired_differences([plain, more], plain)
+        false += difference.verdict == "better"
+        held += difference.low <= truth <= difference.high
     assert false <= 1
     assert hold_often(held, repetitions(400, 20))
 
@@ -253,15 +257,20 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     logits, labels = np.array([[0.0, -np.inf], [1.0, 0.0]] * 20), np.array([1, 0] * 20)
     finite = synthetic_logits(40, 2, seed=1)
     sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
-    found = compare(finite, (logits, labels), {"a": sure, "b": plain})
-    assert found.differences()[0].verdict == "unknown"
+    comparison = compare(finite, (logits, labels), {"a": sure, "b": plain})
+    assert comparison.differences()[0].verdict == "unknown"
     odd = replace(
-        found["b"], row_scores=found["b"].row_scores | {"log_loss": np.ones(40)}
+        comparison["b"],
+        row_scores=comparison["b"].row_scores | {"log_loss": np.ones(40)},
     )
-    worse = replace(found, results=(found["a"], odd)).differences(against="b")[0]
+    worse = replace(comparison, results=(comparison["a"], odd)).differences(
+        against="b"
+    )[0]
     assert (worse.value, worse.p_value, worse.verdict) == (math.inf, 0.0, "worse")
-    assert found.to_dict()["methods"][0]["estimates"]["log_loss"]["value"] == np.inf
-    assert "infinite" in found.to_markdown()
+    assert (
+        comparison.to_dict()["methods"][0]["estimates"]["log_loss"]["value"] == np.inf
+    )
+    assert "infinite" in comparison.to_markdown()
 
 
 def test_tables_hold_the_numbers(comparison: Any, tmp_path: Path) -> None:
@@ -315,10 +324,10 @@ def test_shipped_logits_are_what_they_should_be() -> None:
 
 
 def test_references_can_be_found() -> None:
-    own = {"uncalibrated", "adaptive", "profile"}
+    without_source = {"uncalibrated", "adaptive", "profile"}
     for info in (make(name).method for name in method_names()):
-        found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
-        assert found or info.name in own, info.name
+        source = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
+        assert source or info.name in without_source, info.name
         assert info.title, info.name
 
 

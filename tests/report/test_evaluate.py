@@ -26,19 +26,26 @@ def cal() -> hokical.Calibrator:
 def test_logits_are_evaluated_as_compare_does(
     cal: hokical.Calibrator, tmp_path: Path
 ) -> None:
-    found = hokical.evaluate(cal, *TEST, data_name="new")
-    known = hokical.compare(VAL, TEST, {"uncalibrated": "uncalibrated", "temps": cal})
-    for mine, other in ((found.before, known["uncalibrated"]), (found, known["temps"])):
-        assert str(mine.summary) == str(other.summary)
-        assert mine.classes == other.classes
-    assert found.headline == known["temps"].headline
-    page = found.to_html(tmp_path / "page.html").read_text()
+    evaluation = hokical.evaluate(cal, *TEST, data_name="new")
+    comparison = hokical.compare(
+        VAL, TEST, {"uncalibrated": "uncalibrated", "temps": cal}
+    )
+    for evaluated, compared in (
+        (evaluation.before, comparison["uncalibrated"]),
+        (evaluation, comparison["temps"]),
+    ):
+        assert str(evaluated.summary) == str(compared.summary)
+        assert evaluated.classes == compared.classes
+    assert evaluation.headline == comparison["temps"].headline
+    page = evaluation.to_html(tmp_path / "page.html").read_text()
     assert "Measured on 1,000 examples of 4 classes." in page
     assert "new: " in page
     assert "Validation data" not in page
-    assert json.loads(json.dumps(found.to_dict()))["methods"][1]["method"] == "temps"
-    assert "debiased ECE (L2)" in str(found)
-    assert found.headline in str(found)
+    assert (
+        json.loads(json.dumps(evaluation.to_dict()))["methods"][1]["method"] == "temps"
+    )
+    assert "debiased ECE (L2)" in str(evaluation)
+    assert evaluation.headline in str(evaluation)
 
 
 def test_a_loaded_calibrator_and_none(cal: hokical.Calibrator, tmp_path: Path) -> None:
@@ -58,21 +65,23 @@ def test_a_stream_has_the_numbers_of_the_arrays(
     cal: hokical.Calibrator, tmp_path: Path
 ) -> None:
     logits, labels = TEST
-    known = hokical.evaluate(cal, logits, labels)
+    of_arrays = hokical.evaluate(cal, logits, labels)
     chunks = [(logits[:300], labels[:300]), (logits[300:], labels[300:])]
     for source in (chunks, iter(chunks), lambda: iter(chunks)):
-        found = hokical.evaluate(cal, source)
-        for name, estimate in known.summary.estimates.items():
-            assert found[name].value == pytest.approx(estimate.value, rel=1e-12), name
-            assert found.before[name].value == pytest.approx(
-                known.before[name].value, rel=1e-12
+        of_stream = hokical.evaluate(cal, source)
+        for name, estimate in of_arrays.summary.estimates.items():
+            assert of_stream[name].value == pytest.approx(estimate.value, rel=1e-12), (
+                name
             )
-        assert found["ece"].low == pytest.approx(known["ece"].low, abs=1e-12)
-        assert found.summary.bounds == pytest.approx(known.summary.bounds)
-        assert [row.n for row in found.classes.rows] == [
-            row.n for row in known.classes.rows
+            assert of_stream.before[name].value == pytest.approx(
+                of_arrays.before[name].value, rel=1e-12
+            )
+        assert of_stream["ece"].low == pytest.approx(of_arrays["ece"].low, abs=1e-12)
+        assert of_stream.summary.bounds == pytest.approx(of_arrays.summary.bounds)
+        assert [row.n for row in of_stream.classes.rows] == [
+            row.n for row in of_arrays.classes.rows
         ]
-    assert "Is it calibrated?" in found.to_html(tmp_path / "page.html").read_text()
+    assert "Is it calibrated?" in of_stream.to_html(tmp_path / "page.html").read_text()
 
 
 def test_weights_count_rows(cal: hokical.Calibrator) -> None:
@@ -114,8 +123,8 @@ def test_classes_that_the_average_hides_are_named() -> None:
 
 def test_sets_are_those_of_the_calibrator() -> None:
     half = slice(0, 500), slice(500, 1000)
-    cal = hokical.make("temps").fit(*(each[half[0]] for each in VAL))
-    cal.certify(*(each[half[1]] for each in VAL))
+    cal = hokical.make("temps").fit(*(array[half[0]] for array in VAL))
+    cal.certify(*(array[half[1]] for array in VAL))
     sets = hokical.evaluate(cal, *TEST, coverage=0.9).sets
     members = np.asarray(cal.predict_set(TEST[0], coverage=0.9).members)
     assert sets.overall.coverage == members[np.arange(1000), TEST[1]].mean()
@@ -134,9 +143,9 @@ def test_differences_of_labels_are_by_example() -> None:
     )
     ones = hokical.evaluate(cal, scores, labels)
     twos = hokical.evaluate(twice, np.tile(scores, 2), np.tile(labels, 2))
-    (one,), (two,) = (paired_differences(each.both, each) for each in (ones, twos))
-    assert one.verdict == "worse"  # before calibration
-    assert two.high - two.low == pytest.approx(one.high - one.low, rel=0.1)
+    (of_ones,), (two,) = (paired_differences(each.both, each) for each in (ones, twos))
+    assert of_ones.verdict == "worse"  # before calibration
+    assert two.high - two.low == pytest.approx(of_ones.high - of_ones.low, rel=0.1)
     assert ones.summary.bounds == {}
     assert len(ones.groups.rows) == 12
 
@@ -146,9 +155,9 @@ def test_confidences_before_and_after() -> None:
     cal = hokical.ConfidenceCalibrator().fit(
         stated[:500], right[:500], groups=subject[:500]
     )
-    found = hokical.evaluate(cal, stated[500:], right[500:], groups=subject[500:])
-    assert found.score("ece") < found.before.score("ece")
-    assert {row.name for row in found.groups.rows} == set(subject)
+    evaluation = hokical.evaluate(cal, stated[500:], right[500:], groups=subject[500:])
+    assert evaluation.score("ece") < evaluation.before.score("ece")
+    assert {row.name for row in evaluation.groups.rows} == set(subject)
     fresh = hokical.ConfidenceCalibrator(scale=100)
     before = hokical.evaluate(fresh, 100 * stated, right)
     assert before.before is None
@@ -158,22 +167,26 @@ def test_confidences_before_and_after() -> None:
 
 def test_a_plot_is_a_reliability_diagram(cal: hokical.Calibrator) -> None:
     pytest.importorskip("matplotlib").use("Agg")
-    found = hokical.evaluate(cal, *TEST)
-    ax = found.plot(color="black")
-    assert f"ECE {found['ece'].value:.4f}" in ax.get_title()
+    evaluation = hokical.evaluate(cal, *TEST)
+    ax = evaluation.plot(color="black")
+    assert f"ECE {evaluation['ece'].value:.4f}" in ax.get_title()
 
 
 def test_logits_of_jax_are_evaluated_as_those_of_numpy(cal: hokical.Calibrator) -> None:
     jnp = pytest.importorskip("jax.numpy")
     logits, labels = TEST[0].astype(np.float32), TEST[1]
-    found = hokical.evaluate(cal, jnp.asarray(logits), labels)
+    evaluation = hokical.evaluate(cal, jnp.asarray(logits), labels)
     expected = hokical.evaluate(cal, logits, labels)
-    assert found.score("log_loss") == pytest.approx(
+    assert evaluation.score("log_loss") == pytest.approx(
         expected.score("log_loss"), rel=1e-5
     )
     val = (jnp.asarray(VAL[0]), VAL[1])
-    known = hokical.compare(val, (jnp.asarray(logits), labels), ["temps"], coverage=0.9)
-    assert known["temps"].score("ece") == pytest.approx(expected.score("ece"), abs=1e-4)
+    comparison = hokical.compare(
+        val, (jnp.asarray(logits), labels), ["temps"], coverage=0.9
+    )
+    assert comparison["temps"].score("ece") == pytest.approx(
+        expected.score("ece"), abs=1e-4
+    )
 
 
 def test_rows_of_the_fit_are_noticed(cal: hokical.Calibrator) -> None:
@@ -206,12 +219,12 @@ def test_columns_of_labels_may_be_in_another_order() -> None:
     pandas = pytest.importorskip("pandas")
     scores, labels = (pandas.DataFrame(table).add_prefix("tag") for table in tags(800))
     cal = hokical.MultilabelCalibrator().fit(scores[:400], labels[:400])
-    found = hokical.evaluate(cal, scores[400:], labels[400:])
+    evaluation = hokical.evaluate(cal, scores[400:], labels[400:])
     turned = hokical.evaluate(
         cal, scores[400:].iloc[:, ::-1], labels[400:].iloc[:, ::-1]
     )
-    assert str(turned) == str(found)
-    assert "tag3" in {row.full_name for row in found.groups.rows}
+    assert str(turned) == str(evaluation)
+    assert "tag3" in {row.full_name for row in evaluation.groups.rows}
 
 
 def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:

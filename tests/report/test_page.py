@@ -137,11 +137,20 @@ def test_the_same_comparison_gives_the_same_bytes(
 
 
 def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) -> None:
-    target = write_report(comparison, str(tmp_path / "r.html"))
+    target = comparison.to_html(str(tmp_path / "r.html"))
     assert target == tmp_path / "r.html"
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert list(tmp_path.iterdir()) == [target]
     assert target.stat().st_size < 200_000
+
+
+def test_write_report_is_retired_and_still_writes(
+    comparison: Any, tmp_path: Path
+) -> None:
+    with pytest.warns(FutureWarning, match=r"evaluation\.to_html.*0\.7") as caught:
+        page = write_report(comparison, tmp_path / "r.html")
+    assert page.read_bytes() == comparison.to_html(tmp_path / "same.html").read_bytes()
+    assert caught[0].filename == __file__
 
 
 def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
@@ -150,7 +159,7 @@ def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"
     ):
-        write_report(comparison, tmp_path / "r.pdf")
+        comparison.to_html(tmp_path / "r.pdf")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.html").mkdir()
     with pytest.raises(DataFileError, match="it is not a file"):

@@ -19,7 +19,7 @@ NAMES = ("cat", "dog", "cow", "hen")
 
 
 @cache
-def _world() -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+def _grouped_frame() -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
     """Logits, labels and two columns of groups, of which the first matters."""
     logits, labels = synthetic_logits(1200, 4, seed=7)
     site, ward = np.arange(1200) % 3, np.arange(1200) % 2
@@ -32,7 +32,7 @@ def _world() -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
 
 @cache
 def _fitted(grouped: bool) -> Any:
-    frame, labels, groups = _world()
+    frame, labels, groups = _grouped_frame()
     return hokical.auto(frame, labels, groups=groups if grouped else None)
 
 
@@ -40,7 +40,7 @@ def mixed_columns(rng: Generator, folder: Path) -> str:
     """The same columns in any order give the same bits; others are refused, also
     after `load`.
     """
-    frame, labels, groups = _world()
+    frame, labels, groups = _grouped_frame()
     rows = np.sort(rng.choice(1200, 50, replace=False))
     grouped = bool(rng.integers(2))
     cal = _fitted(grouped)

@@ -11,10 +11,9 @@ import pytest
 import hokical
 from hokical import AutoCalibrator
 from hokical.streams import certify, fit, open_source, predict, predict_to
-from tests.calibrators.test_groups import world
-from tests.fitted import fingerprint
+from tests.conftest import grouped_examples
 
-LOGITS, LABELS, SITE = world(1500, 0)
+LOGITS, LABELS, SITE = grouped_examples(1500, seed=0)
 
 
 def chunks() -> Any:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from hokical._core.logits import Logits
+from hokical._core.runtime import warn_user
 from hokical._core.storage import CalibratorFileError, is_storable, read_document
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import MethodInfo, check_plain_logits, clone
@@ -40,10 +41,11 @@ OTHER_SCORES = {
     "confidence": "ConfidenceCalibrator",
     "multilabel": "MultilabelCalibrator",
 }
-#: Names that say what a method is; tables and files keep the short ones.
-ALIASES = {
+#: scikit-learn's name for what is the same method here.
+ALIASES = {"temperature": "temps"}
+#: Second names of methods, which go with 0.7.
+RETIRED_NAMES = {
     "softmax": "uncalibrated",
-    "temperature": "temps",
     "vector": "vecs",
     "matrix": "ms_odir",
     "dirichlet": "dir_odir",
@@ -153,6 +155,7 @@ def new_calibrator(
     given.
     """
     if isinstance(method, str):
+        method = resolve_alias(method)
         load_class(method, argument)  # whose error names the argument
         made = make(method, **parameters)
     elif not isinstance(method, Calibrator):
@@ -175,10 +178,22 @@ def refuse_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"{rule}: set them on the calibrator itself.")
 
 
+def resolve_alias(name: str) -> str:
+    """The name in tables and files; a retired name warns."""
+    if name in RETIRED_NAMES:
+        warn_user(
+            f"the method {name!r} is {RETIRED_NAMES[name]!r} now; the old name goes "
+            "with 0.7.",
+            FutureWarning,
+        )
+        return RETIRED_NAMES[name]
+    return ALIASES.get(name, name)
+
+
 def load_class(name: Any, argument: str = "name") -> type[Any]:
     """The class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
-        name = ALIASES.get(name, name)
+        name = resolve_alias(name)
         if name in BUILT_IN or name in AUTOMATIC:
             module, own = (BUILT_IN | AUTOMATIC)[name]
             found: type[Any] = getattr(
@@ -200,7 +215,7 @@ def suggest(name: Any) -> str:
     like it.
 
     >>> suggest("vec")
-    ' Did you mean vecs or vector?'
+    ' Did you mean vecs?'
     """
     import difflib
 

@@ -401,7 +401,7 @@ def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     catalog = hokical.calibrators.catalog
     known = [*catalog.method_names(2), "auto"]
-    name = catalog.ALIASES.get(name, name)
+    name = catalog.resolve_alias(name)
     if name in known:
         return name
     why = (

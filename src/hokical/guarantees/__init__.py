@@ -2,10 +2,12 @@
 
 from hokical.guarantees.bounds import calibration_bound, clopper_pearson
 from hokical.guarantees.control import RiskControl
-from hokical.guarantees.planning import DensityRatios, density_ratios, plan
+from hokical.guarantees.covariate_shift import DensityRatios, density_ratios
+from hokical.guarantees.planning import plan
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
 from hokical.guarantees.shift import ShiftEstimate
+from hokical.guarantees.validation import ValidationPlan, plan_validation
 
 __all__ = [
     "DensityRatios",
@@ -15,8 +17,10 @@ __all__ = [
     "RiskControl",
     "SelectivePrediction",
     "ShiftEstimate",
+    "ValidationPlan",
     "calibration_bound",
     "clopper_pearson",
     "density_ratios",
     "plan",
+    "plan_validation",
 ]

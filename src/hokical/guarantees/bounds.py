@@ -16,6 +16,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_count
+from hokical._core.reading import refuse
 
 
 def scipy_special() -> Any:
@@ -88,6 +89,18 @@ def check_chance(name: str, value: Any) -> float:
             f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}"
         )
     return float(value)
+
+
+def check_probabilities(name: str, values: Any, source: str) -> FloatArray:
+    """The values as float64 (m,), each in [0, 1]; an error names their `source`."""
+    checked = np.asarray(values, np.float64)
+    if checked.ndim != 1 or not checked.size:
+        raise ValueError(
+            f"`{name}` must be (m,) numbers; got shape {checked.shape}. Use {source}."
+        )
+    outside = ~((checked >= 0.0) & (checked <= 1.0))
+    refuse(outside, checked, f"`{name}` must lie in [0, 1]", f"Use {source}.")
+    return checked
 
 
 def beta_quantile(a: Any, b: Any, tail: float) -> FloatArray:

@@ -191,7 +191,7 @@ def evaluate(
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
         or `Dense`. None evaluates the uncalibrated softmax of logits (n, classes), or
         confidences (n,).
-    x, y
+    x, y : arrays, or `x` alone a stream
         Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
         (n,); confidences (n,) and whether each was right (n,); scores and labels, both
         (n, labels), where every known label counts as a prediction of its own; maps for

@@ -14,7 +14,7 @@ pytest.importorskip("ndonnx")
 import hokical  # noqa: E402
 from hokical.cli import app  # noqa: E402
 from hokical.integrations.onnx import attach, check, export  # noqa: E402
-from tests.calibrators.test_groups import world  # noqa: E402
+from tests.conftest import grouped_examples  # noqa: E402
 from tests.integrations.onnx.helpers import fitted  # noqa: E402
 from tests.integrations.onnx.test_attach import network  # noqa: E402
 
@@ -181,7 +181,7 @@ def test_errors(saved, tmp_path):
 
 
 def test_the_method_is_that_of_the_fit(tmp_path):
-    logits, labels, site = world(2000, 0)
+    logits, labels, site = grouped_examples(2000, seed=0)
     hokical.auto(logits, labels, groups=site).save(tmp_path / "cal.json")
     done = command(
         tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--no-check", "--json"

@@ -23,8 +23,7 @@ from hokical.rules.scaling import (  # noqa: E402
     AutoRule,
     StructuredRule,
 )
-from tests.calibrators.test_groups import world  # noqa: E402
-from tests.conftest import synthetic_logits  # noqa: E402
+from tests.conftest import grouped_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, from_rule, run  # noqa: E402
 from tests.integrations.onnx.test_attach import inputs, network  # noqa: E402
 from tests.integrations.onnx.test_export import ROUNDING, hard_rows  # noqa: E402
@@ -135,13 +134,13 @@ def test_behind_a_network(method: str) -> None:
 
 @pytest.mark.slow
 def test_groups_and_a_correction() -> None:
-    logits, labels, site = world(2000, 0)
+    logits, labels, site = grouped_examples(2000, seed=0)
     logits *= np.where(np.arange(2000) % 2, 0.3, 1.0)[:, None]
     calibrator = hokical.auto(logits, labels, groups=site)
     assert calibrator.groups_
     assert calibrator.correction_ is not None
     model = export(calibrator, input_dtype="float64")
-    rows, _, sites = world(50, 1)
+    rows, _, sites = grouped_examples(50, seed=1)
     found = run(model, logits=rows, groups=calibrator.group_codes(sites))
     expected = calibrator.predict_proba(rows, groups=sites)
     np.testing.assert_allclose(found["probabilities"], expected, atol=1e-9)
