@@ -27,7 +27,7 @@ from hokical._fitting.searches import (
 from hokical._fitting.structured import STRENGTH, fit_ridges, fit_structured
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
 from hokical.rules import as_logits
-from hokical.rules.scaling import AutoRule, Average, ClassScaling, StructuredRule
+from hokical.rules.scaling import AutoRule, StructuredRule
 from tests.conftest import softmax_examples
 
 

@@ -170,7 +170,7 @@ def test_save_and_load(subject: Subject, data: Data, tmp_path: Path) -> None:
     assert type(loaded) is type(subject.calibrator)
     assert loaded.get_params() == subject.calibrator.get_params()
     assert repr(loaded) == repr(subject.calibrator)
-    assert loaded._stamp() == subject.calibrator._stamp()
+    assert fingerprint(loaded) == fingerprint(subject.calibrator)
     for method in METHODS:
         np.testing.assert_array_equal(
             getattr(loaded, method)(logits), subject.answer(method, logits)

@@ -15,6 +15,7 @@ from scipy.special import softmax
 import hokical
 from hokical.metrics import log_loss
 from tests.conftest import grouped_examples
+from tests.fitted import fingerprint
 
 
 @pytest.fixture(scope="module")

@@ -316,7 +316,7 @@ def test_merged_calibrators_know_their_columns(data: Any) -> None:
         first.merge(unnamed),
         unnamed.merge(first),
     ):  # arrays have no names to disagree
-        assert merged._columns == first._columns
+        assert merged.schema_.columns == first.schema_.columns
 
 
 def test_more_examples_keep_what_the_table_was() -> None:

@@ -170,7 +170,7 @@ def test_show_tells_what_is_inside(fitted: Path) -> None:
     assert (values["method"], values["title"]) == ("temps", "Temperature scaling")
     assert (values["n_classes"], values["classes"]) == (3, list(NAMES))
     assert (values["examples"], values["scores"]) == (150, "logits")
-    counts = calibrator.kept_.fit_scores
+    counts = label_scores(calibrator)
     assert values["accuracy"] == pytest.approx(1.0 - counts.wrong.sum() / counts.total)
     assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
 

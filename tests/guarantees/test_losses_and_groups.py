@@ -13,7 +13,7 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
-from hokical.guarantees.sets import CertifiedSets, Conformity, SetOptions
+from hokical.guarantees.sets import Conformity, SetOptions, prove_sets
 from tests.conftest import peak_memory, softmax_examples
 
 
@@ -580,7 +580,7 @@ def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     ]
     whole, streamed = copy(cal), copy(cal)
     whole.certify(logits[:3000], softmax_examples(20_000, classes, seed=3)[1][:3000])
-    streamed._certify_parts(parts)
+    streamed.certify_parts(parts)
     np.testing.assert_array_equal(
         *(each.predict_interval(logits, label=0) for each in (whole, streamed))
     )

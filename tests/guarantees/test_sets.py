@@ -23,7 +23,9 @@ from hokical.guarantees.control import (
     find_thresholds,
 )
 from hokical.guarantees.sets import SetOptions, prove_sets
+from hokical.rules.sets import set_score
 from tests.conftest import max_examples, softmax_examples
+from tests.fitted import with_held_out
 
 DRAWS = 10_000
 
@@ -356,7 +358,7 @@ def test_files_keep_sets(tmp_path) -> None:
     with_sets(cal, coverage=0.9).save(tmp_path / "sets.json")
     with_thresholds = hokical.load(tmp_path / "sets.json")
     np.testing.assert_array_equal(
-        with_thresholds._output("members", logits),
+        with_thresholds.fitted.predict("members", logits),
         cal.predict_set(logits, coverage=0.9).members,
     )
 
@@ -628,7 +630,7 @@ def test_what_is_remembered_is_not_stored() -> None:
 
 
 def test_copies_of_examples_start_without_answers() -> None:
-    examples = certified(200).kept_.held_out_conformity
+    examples = certified(200).predictor_.held_out.conformity
     question = (SetOptions(0.9), "held-out", 6)
     answer = prove_sets(examples, *question)
     assert prove_sets(examples, *question) is answer

@@ -197,7 +197,7 @@ def test_item_weights_are_those_of_risk_control() -> None:
     """
     cal = Dense("temps").fit(*_last(dense_examples(60, 0)))
     logits, labels = _last(dense_examples(25, 9))
-    noted = cal.certify(logits, labels).calibrator_.kept_.held_out_conformity
+    noted = cal.certify(logits, labels).calibrator_.predictor_.held_out.conformity
     assert noted.n == 25 * 30
     threshold = cal.predict_set(logits, coverage=0.85).thresholds[0]
     truth = noted.proba.reshape(25, 30)

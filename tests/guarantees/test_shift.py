@@ -78,7 +78,7 @@ def test_without_class_scores_the_error_asks_for_a_new_fit(cal) -> None:
 
 def test_a_known_balance_is_bayes_rule(cal) -> None:
     logits, _ = class_gaussians(50, seed=1)
-    old, weights = cal.predict_proba(logits), NEW / cal.kept_.class_scores.frequencies
+    old, weights = cal.predict_proba(logits), NEW / class_scores(cal).frequencies
     twin = cal.reweight_classes(NEW)
     expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(logits), expected)

@@ -12,6 +12,7 @@ import hokical
 from hokical import AutoCalibrator
 from hokical.streams import certify, fit, open_source, predict, predict_to
 from tests.conftest import grouped_examples
+from tests.fitted import fingerprint
 
 LOGITS, LABELS, SITE = grouped_examples(1500, seed=0)
 
