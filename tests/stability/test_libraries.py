@@ -16,16 +16,15 @@ from hokical import label_distribution, label_stability
 from hokical._core.arrays import Backend, backend_of, to_float64
 from hokical.rules import Logits, as_logits
 from hokical.stability import (
-    Draws,
     Gaussian,
     Gumbel,
     Noise,
     Uniform,
     gaussian,
     gumbel,
-    survivals,
     uniform,
 )
+from hokical.stability.sampled import Draws, survivals
 from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
 

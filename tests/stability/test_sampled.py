@@ -81,7 +81,7 @@ def test_other_noise_than_that_of_the_fit_is_refused(tmp_path) -> None:
     assert read_document(path)["draws"] == draws
 
     class Altered(Draws):
-        def _fingerprint(self) -> str:
+        def fingerprint(self) -> str:
             return "0" * 64
 
     with pytest.raises(ValueError, match="is not the noise of the fit"):
