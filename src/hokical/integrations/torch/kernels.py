@@ -107,6 +107,31 @@ def _six_terms(t):
 
 
 @triton.jit
+def _add_low(low, terms):
+    """The sums of T_1 ... T_6 and of T_6 T_b, with the terms of more classes."""
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (low[r] + terms[r],)
+    for r in tl.static_range(6):
+        sums = sums + (low[r + 6] + terms[5] * terms[r],)
+    return sums
+
+
+@triton.jit
+def _add_high(high, terms):
+    """The sums of T_12 T_b, T_18 T_b and T_12^2, with the terms of more classes."""
+    sixth = terms[5]
+    twelfth = 2.0 * sixth * sixth - 1.0
+    eighteenth = 2.0 * sixth * twelfth - sixth
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (high[r] + twelfth * terms[r],)
+    for r in tl.static_range(5):
+        sums = sums + (high[r + 6] + eighteenth * terms[r],)
+    return sums + (high[11] + twelfth * twelfth,)
+
+
+@triton.jit
 def _from_products(low, high, count):
     """S_r from the sums of T_1 ... T_6, T_6 T_b, T_12 T_b, T_18 T_b and T_12^2."""
     sums = ()
@@ -179,23 +204,8 @@ def _gaussian_kernel(
         pointers += BLOCK * stride
         t = (top - z) * step - 1.0
         t = tl.where(t < 1.0, t, 1.0)
-        terms = _six_terms(t)
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (low[r] + terms[r],)
-        for r in tl.static_range(6):
-            sums = sums + (low[r + 6] + terms[5] * terms[r],)
-        low = sums
-        terms = _six_terms(t.to(KIND))
-        sixth = terms[5]
-        twelfth = 2.0 * sixth * sixth - 1.0
-        next_one = 2.0 * sixth * twelfth - sixth
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (high[r] + twelfth * terms[r],)
-        for r in tl.static_range(5):
-            sums = sums + (high[r + 6] + next_one * terms[r],)
-        high = sums + (high[11] + twelfth * twelfth,)
+        low = _add_low(low, _six_terms(t))
+        high = _add_high(high, _six_terms(t.to(KIND)))
     # Columns beyond the last were at t = 1, where every T_r is 1.
     count = (tl.cdiv(n_classes, BLOCK) * BLOCK).to(tl.float64)
     sums = _from_products(low, high, count)
