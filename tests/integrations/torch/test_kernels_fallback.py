@@ -135,8 +135,10 @@ def test_every_family_that_names_a_kernel_is_sent_to_it(
 
 def test_kernels_that_families_name_are_in_the_source() -> None:
     source = Path(backend.__file__).with_name("kernels.py").read_text(encoding="utf-8")
-    for family in FAMILIES.values():
-        assert f"\ndef {family.kernel}(values: Tensor" in source
+    names = [family.kernel for family in FAMILIES.values() if family.kernel]
+    assert names
+    for name in names:
+        assert f"\ndef {name}(values: Tensor" in source
 
 
 class _OnGPU:
