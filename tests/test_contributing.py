@@ -1,6 +1,7 @@
-"""The walk-throughs of CONTRIBUTING.md, followed: a method, a metric, a command.
+"""The walk-throughs of CONTRIBUTING.md, followed: a method, a metric, a noise family, a
+command.
 
-The method is first one of another package, as it stands on the page; then all three are
+The method is first one of another package, as it stands on the page; then all four are
 put into a copy of the source, each block where its first line says.
 """
 
@@ -12,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
 
 #: A first line such as `# src/hokical/metrics/__init__.py: in __all__`.
-_WHERE = re.compile(r"# src/(\S+): (at the end|above|in)(?: (\w+))?\n")
+_WHERE = re.compile(r"# src/(\S+): (a new file|at the end|above|in)(?: (\w+))?\n")
 
 
 def blocks() -> list[str]:
@@ -189,6 +190,10 @@ def put(folder: Path, block: str) -> None:
     assert where is not None
     path, place, anchor = where.groups()
     code, file = block[where.end() :], folder / path
+    if place == "a new file":
+        assert not file.exists(), block
+        file.write_text(code, encoding="utf-8")
+        return
     text = file.read_text(encoding="utf-8")
     if place == "above" and anchor[0].isupper():  # a class that moves here
         text += f"\n{code}\n\n{class_source(anchor)}\n"
@@ -225,36 +230,124 @@ print(hokical.metrics.summary([0.9, 0.6, 0.7, 0.8], [True, False, True, True])["
 """
 
 
-def test_the_walk_throughs_can_be_followed(
-    data: tuple[np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
-    folder = tmp_path / "src"
+TYPED = """
+import sys
+from hokical.cli import main
+
+words = "fit val.npz --method hoki --set noise=logistic:2 -o typed.json"
+sys.argv[:] = ["hokical", *words.split()]
+main()
+"""
+
+NOISE = """
+import doctest
+import sys
+import warnings
+import numpy as np
+import hokical
+from hokical import Hoki, label_distribution, label_stability, select_noise
+from hokical.rules import as_logits
+from hokical.stability import Logistic, logistic
+from hokical.stability.sampled import Draws
+
+warnings.simplefilter("error")
+assert hokical.__file__.startswith(sys.path[1]), hokical.__file__
+data = np.load("val.npz")
+logits, labels = data["logits"], data["labels"]
+noise = Logistic(1.5)
+assert doctest.testmod(logistic) == (0, 2)
+
+# Exact stability is what the draws estimate, and the label's own probability.
+gamma = label_stability(logits, noise)
+sampled = label_stability(logits, noise, draws=20_000, random_state=0)
+assert np.abs(gamma - sampled).max() < 5.0 * 0.5 / np.sqrt(20_000)
+proba = label_distribution(logits, noise)
+rows = np.arange(len(logits))
+np.testing.assert_allclose(proba[rows, logits.argmax(axis=1)], gamma, atol=1e-12)
+draws = Draws(noise, 0, 5000, 4).values
+assert abs(draws.std() / (1.5 * Logistic.unit_deviation) - 1.0) < 0.02
+np.testing.assert_array_equal(label_stability(logits[:7], noise), gamma[:7])
+order = np.argsort(-logits, axis=1)[:, :2]
+top = as_logits(
+    hokical.TopK(np.take_along_axis(logits, order, axis=1), order, n_classes=4)
+)
+np.testing.assert_allclose(noise.stability(top), noise.stability(top.fill()), atol=1e-9)
+
+# It is searched, by name; saved and loaded, with draws and without; and typed.
+chosen = select_noise(logits, labels, families=["logistic"]).noise
+assert type(chosen) is Logistic
+assert "logistic" not in {
+    trial.noise.family for trial in select_noise(logits, labels).trials
+}
+for options in ({}, {"draws": 200, "random_state": 3}):
+    cal = Hoki(noise=chosen, **options).fit(logits, labels)
+    cal.save("noise.json")
+    loaded = hokical.load("noise.json")
+    assert loaded.noise_ == chosen
+    expected = cal.predict_proba(logits)
+    np.testing.assert_array_equal(loaded.predict_proba(logits), expected)
+assert hokical.load("typed.json").noise_ == Logistic(2.0)
+
+# Tensors give the same, as on a GPU: there is no kernel to look for.
+try:
+    import torch
+except ImportError:
+    pass
+else:
+    values = torch.from_numpy(logits)
+    np.testing.assert_allclose(label_stability(values, noise), gamma, atol=1e-12)
+    smooth = values.clone().requires_grad_()
+    label_stability(smooth, noise).sum().backward()
+    assert smooth.grad.isfinite().all() and smooth.grad.abs().max() > 1e-3
+"""
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(
+    data: tuple[np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Run a program with words of the command line, in a copy of the source in which
+    all walk-throughs have been followed.
+    """
+    home = tmp_path_factory.mktemp("followed")
+    folder = home / "src"
     shutil.copytree(
         PAGE.parent / "src" / "hokical", folder / "hokical"
     )  # with what is compiled
     placed = [block for block in blocks() if _WHERE.match(block)]
-    assert len(placed) == 11
+    assert len(placed) == 16
     for block in placed:
         put(folder, block)
-    np.savez(tmp_path / "val.npz", logits=data[0], labels=data[1])
+    np.savez(home / "val.npz", logits=data[0], labels=data[1])
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
-    program = f"import sys; sys.path.insert(1, {str(folder)!r})\n{FOLLOWED}"
-
-    def run(*words: str) -> str:
+    def run(*words: str, code: str = FOLLOWED) -> str:
+        program = f"import sys; sys.path.insert(1, {str(folder)!r})\n{code}"
         done = subprocess.run(
             [sys.executable, "-c", program, *words],
-            cwd=tmp_path,
+            cwd=home,
             capture_output=True,
             text=True,
             check=False,
-            env={
-                key: value for key, value in os.environ.items() if key != "PYTHONPATH"
-            },
+            env=env,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    return run
+
+
+def test_the_walk_throughs_can_be_followed(run: Run) -> None:
     run("fit", "val.npz", "--method", "hedge", "-o", "cal.json")
     assert float(run()) == pytest.approx(0.19, abs=0.15)
     assert "Mean confidence" in run("sharpness", "val.npz")
     assert "spherical" in run("evaluate", "cal.json", "val.npz", "--json")
+
+
+@pytest.mark.slow
+def test_the_noise_family_of_the_page_works_everywhere(run: Run) -> None:
+    run(code=TYPED)
+    run(code=NOISE)

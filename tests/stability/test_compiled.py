@@ -21,7 +21,7 @@ from hokical._core.special import contract
 from hokical.rules import Logits, as_logits
 from hokical.stability import Gaussian, Uniform, gaussian, sampled, uniform
 from hokical.stability.sampled import Draws
-from hokical.stability.tables import POWER_PARTS, series_to_powers
+from hokical.stability.tables import POWER_RANGES, series_to_powers
 from tests.conftest import max_examples, random_rows
 
 pytest.importorskip("numba")
@@ -137,7 +137,7 @@ def test_powers_are_those_of_the_series() -> None:
     powers, basis = series @ series_to_powers(), chebvander(t, 4)
     found = sum(
         basis[:, j] * polyval(basis[:, 4], powers[slice(*part)])
-        for j, part in enumerate(POWER_PARTS)
+        for j, part in enumerate(POWER_RANGES)
     )
     np.testing.assert_allclose(found, chebval(t, series), atol=1e-12)
 

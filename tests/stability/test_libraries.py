@@ -15,19 +15,11 @@ from hypothesis import strategies as st
 from hokical import label_distribution, label_stability
 from hokical._core.arrays import Backend, backend_of, to_float64
 from hokical.rules import Logits, as_logits
-from hokical.stability import (
-    Draws,
-    Gaussian,
-    Gumbel,
-    Noise,
-    Uniform,
-    gaussian,
-    gumbel,
-    survivals,
-    uniform,
-)
+from hokical.stability import Gaussian, Noise, gaussian, gumbel, uniform
+from hokical.stability.sampled import Draws, survivals
 from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
+from tests.stability.examples import NOISES, each_noise
 
 Solver = Callable[[Logits], Any]
 
@@ -35,7 +27,6 @@ N_CLASSES = st.sampled_from(
     [2, 3, 11, 90]
 )  # 90: more rivals than the fixed-shape rule sorts
 WIDTHS = st.sampled_from([0.3, 1.0, 4.0, 30.0])
-NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
 OTHERS = [name for name in NAMES if name not in ("numpy", "jax")]
 
 
@@ -131,7 +122,7 @@ def run_traced(work: Solver, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+@each_noise
 class TestPublicFunctions:
     def test_answers_come_back_in_kind(self, name: str, noise: Noise) -> None:
         library = get_library(name)
@@ -160,7 +151,7 @@ class TestPublicFunctions:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+@each_noise
 def test_many_rows_are_cut_into_blocks(
     name: str, noise: Noise, monkeypatch: pytest.MonkeyPatch
 ) -> None:

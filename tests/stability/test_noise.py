@@ -10,7 +10,13 @@ from scipy import special, stats
 
 from hokical import Gaussian, Gumbel, Uniform
 from hokical._core import special as _portable
-from hokical.stability.noise import FAMILIES, family_named, parse_noise
+from hokical.stability.noise import (
+    FAMILIES,
+    default_families,
+    family_named,
+    parse_noise,
+)
+from tests.stability.examples import NOISES
 
 positive = st.floats(1e-6, 1e6)
 finite = st.floats(-1e6, 1e6)
@@ -120,7 +126,8 @@ def test_uniform_draws_stay_inside() -> None:
 
 
 def test_families_are_all_listed() -> None:
-    assert set(FAMILIES) == {"gaussian", "uniform", "gumbel"}
+    assert set(FAMILIES) == {noise.family for noise in NOISES}
+    assert default_families() == ("gaussian", "uniform")
 
 
 PINNED_UNIFORM = [

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from hokical import CalibratorFileError, TopK, label_stability
 from hokical._core.storage import read_document, write_document
 from hokical.rules import as_logits
-from hokical.stability import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import Gaussian, Noise, Uniform
 from hokical.stability.sampled import Draws, below_top, survivals
 from tests.conftest import encoded, max_examples, random_rows, write_encoded
-
-NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
-each_noise = pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+from tests.stability.examples import each_noise
 
 
 def slow_survivals(values: np.ndarray, draws: Draws) -> np.ndarray:
@@ -81,7 +79,7 @@ def test_other_noise_than_that_of_the_fit_is_refused(tmp_path) -> None:
     assert read_document(path)["draws"] == draws
 
     class Altered(Draws):
-        def _fingerprint(self) -> str:
+        def fingerprint(self) -> str:
             return "0" * 64
 
     with pytest.raises(ValueError, match="is not the noise of the fit"):

@@ -14,8 +14,7 @@ from hokical import label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform, gaussian, uniform
 from tests import references
 from tests.conftest import random_rows
-
-NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
+from tests.stability.examples import NOISES, each_noise
 
 n_classes = st.sampled_from([2, 3, 5, 17, 100, 1000])
 scales = st.sampled_from([0.05, 0.3, 1.0, 2.0, 7.0, 50.0])
@@ -139,7 +138,7 @@ def test_gumbel_is_the_softmax(c: int, scale: float, seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+@each_noise
 @pytest.mark.parametrize("c", [2, 6, 40])
 def test_tied_classes_share_evenly(noise: Noise, c: int) -> None:
     np.testing.assert_allclose(
@@ -179,7 +178,7 @@ def test_far_classes_keep_their_order_of_magnitude() -> None:
     np.testing.assert_allclose(pi[1:], special.ndtr(margins / -np.sqrt(2.0)), rtol=0.01)
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+@each_noise
 class TestNothingElseMatters:
     """What must not change the result: shifts, order, batches, threads, the noise's
     mean.
@@ -257,7 +256,7 @@ def test_the_mean_of_the_noise_changes_nothing() -> None:
         )
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
+@each_noise
 def test_masked_classes_might_as_well_be_absent(noise: Noise) -> None:
     values = np.random.default_rng(2).normal(size=(50, 8))
     masked = np.insert(values, 3, -np.inf, axis=1)
@@ -280,7 +279,7 @@ def test_more_noise_or_a_smaller_lead_means_less_stability(
 
 def test_a_wrong_noise_is_named() -> None:
     with pytest.raises(
-        TypeError, match="`noise` must be a Gaussian, Uniform or Gumbel"
+        TypeError, match="`noise` must be a Gaussian, Gumbel or Uniform"
     ):
         label_stability([[1.0, 2.0]], 2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`draws` must be an integer from 1"):

@@ -46,12 +46,22 @@ class Kernels:
         """exp(y^2) erfc(y)."""
         return None
 
-    def stability(self, family: str, logits: Any, width: Any) -> Array | None:
-        """Label stability (n,) by a fused kernel, or (m, n) of widths (m,)."""
+    def stability(self, kernel: str, logits: Any, width: Any) -> Array | None:
+        """Label stability (n,) by the fused kernel of this name, or (m, n) of widths
+        (m,).
+        """
         return None
 
-    def chebyshev_moments(self, logits: Any, step: Any) -> Array | None:
-        """The sums behind Gaussian stability, (n, R + 1)."""
+    def recompute(
+        self,
+        function: Callable[[Any, Any], Array],
+        logits: Any,
+        number: Any,
+        floats_per_row: int,
+    ) -> Array | None:
+        """`function(logits, number)`, which is computed again for the gradient rather
+        than kept; `floats_per_row` is the size of what would be kept.
+        """
         return None
 
     def label_distances(self, logits: Any) -> tuple[Array, Array, Array] | None:

@@ -17,15 +17,17 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, FloatArray, Namespace, backend_of
 
-#: exp(-FAR) is as good as 0.
+#: Exponent: exp(-700) is 1e-304, as good as 0.
 FAR = 700.0
+#: The factor from deviations of a normal variable to arguments of erfc.
 ROOT_HALF = math.sqrt(0.5)
-#: Arrays of so few elements are clipped at once.
+#: Elements of an array that is clipped at once: looking first would take longer.
 _FEW = 1000
+#: Argument about which the polynomial below is centred, as its authors have it.
+_ERFCX_CENTRE = 3.75
 #: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75),
 #: highest power first; the form is that of Shepherd and Laframboise, Mathematics of
 #: Computation 36, 1981.
-_ERFCX_CENTRE = 3.75
 _ERFCX = (
     -2.623107347133476e-09,
     -1.9551358868985616e-09,
@@ -66,17 +68,17 @@ def chebyshev_polynomials(t: FloatArray, degree: int) -> FloatArray:
     >>> chebyshev_polynomials(np.array([0.5]), 3)[:, 0]
     array([ 1. ,  0.5, -0.5, -1. ])
     """
-    found = np.empty((degree + 1, *t.shape))
-    found[0] = 1.0
-    found[1] = t
-    known = 1
-    while known < degree:
-        more = min(known, degree - known)
-        new = found[known + 1 : known + more + 1]
-        np.multiply(found[1 : more + 1], 2.0 * found[known], out=new)
-        new -= found[known - more : known][::-1]
-        known += more
-    return found
+    polynomials = np.empty((degree + 1, *t.shape))
+    polynomials[0] = 1.0
+    polynomials[1] = t
+    highest = 1
+    while highest < degree:
+        more = min(highest, degree - highest)
+        new = polynomials[highest + 1 : highest + more + 1]
+        np.multiply(polynomials[1 : more + 1], 2.0 * polynomials[highest], out=new)
+        new -= polynomials[highest - more : highest][::-1]
+        highest += more
+    return polynomials
 
 
 def exponential(x: Array, xp: Namespace) -> Array:
@@ -169,9 +171,9 @@ def safe_log(x: Array, xp: Namespace) -> Array:
 
 def erfcx(y: Array) -> Array:
     """exp(y^2) erfc(y) for y >= 0, with a relative error of about 1e-15."""
-    own = (backend_of(y) or NUMPY).kernels.erfcx(y)
-    if own is not None:
-        return own
+    native = (backend_of(y) or NUMPY).kernels.erfcx(y)
+    if native is not None:
+        return native
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
     return horner(_ERFCX, t) / (1.0 + 2.0 * y)
 
@@ -187,10 +189,10 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
     return xp.matmul(rows, matrix)
 
 
-_LN2_HIGH = float.fromhex(
-    "0x1.62e42fee00000p-1"
-)  # the leading 32 bits of ln 2: exact products
-_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")  # ln 2 - _LN2_HIGH
+#: The leading 32 bits of ln 2: products with an exponent are exact.
+_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
+#: ln 2 - _LN2_HIGH.
+_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 
 
 def uniform_draws(seed: int, shape: tuple[int, int]) -> FloatArray:

@@ -50,7 +50,14 @@ from hokical.guarantees.scores import (
 )
 from hokical.rules.hoki import Curve, HokiRule
 from hokical.stability import gumbel
-from hokical.stability.noise import NARROWEST, WIDEST, Noise, check_noise, family_named
+from hokical.stability.noise import (
+    NARROWEST,
+    WIDEST,
+    Noise,
+    check_noise,
+    default_families,
+    family_named,
+)
 from hokical.stability.sampled import MOST_DRAWS, Draws, draw_seed
 from hokical.stability.tables import EXACT_LEVELS, StabilityTable
 
@@ -185,7 +192,7 @@ def survival_rates(
 
 
 #: The families that are considered unless others are asked for.
-FAMILIES = ("gaussian", "uniform")
+FAMILIES = default_families()
 #: The width is chosen on so many rows, or logits if that is fewer rows; with up to
 #: twice as many rows, on all. sigma_hat is flat around its maximum: on all rows it is
 #: within 1 % of the best.
@@ -241,7 +248,7 @@ def select_noise(
         Class indices.
     sample_weight : array-like of shape (n,), optional
     families : sequence of str
-        Which of "gaussian", "uniform" and "gumbel" to consider.
+        Names of the families of noise to consider, as "gumbel" (`Noise.family`).
 
     Returns
     -------
@@ -410,7 +417,8 @@ class Hoki(Calibrator):
 
     Parameters
     ----------
-    noise : "auto" or a Gaussian, Uniform or Gumbel
+    noise : "auto" or Noise
+        Such as `Gaussian(2.0)`.
         "auto" chooses family and width on the validation set (`select_noise`); of more
         than 4 million logits, on the sample of rows that other methods are fitted on. A
         second pass then counts all rows. With a given noise, one pass is enough.

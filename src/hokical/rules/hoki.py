@@ -14,7 +14,7 @@ from hokical._core.checks import ArrayOf, Checked
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
 from hokical.rules.base import Rule, distribute_remainder
-from hokical.stability.noise import Gumbel, Noise
+from hokical.stability.noise import Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 from hokical.stability.tables import EXACT_LEVELS
 
@@ -193,7 +193,7 @@ class HokiRule(Rule):
         """Under Gumbel noise they are a softmax; otherwise they cost more than the
         stability.
         """
-        return isinstance(self.noise, Gumbel)
+        return self.noise.has_cheap_distribution
 
     @property
     def n_parameters(self) -> int:  # type: ignore[override]

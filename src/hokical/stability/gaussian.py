@@ -12,47 +12,54 @@ vanish there. The equally spaced rule converges exponentially fast. In all, gamm
 by at most 2e-7 up to 1000 classes, 1e-6 at 10,000 and 1e-5 at 100,000.
 """
 
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
 import numpy as np
 
 from hokical._core import special
-from hokical._core.arrays import Array, Namespace
+from hokical._core.arrays import Array, FloatArray, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.runtime import has_kernels
 from hokical.stability import tables
+from hokical.stability.families import Finite, Noise, Scale, register_family
 from hokical.stability.tables import DEGREE, REACH
 
 #: Arrays of a block that the distribution uses again and again; they stay in cache.
 _ARRAYS_AT_ONCE = 4
 #: Rows that BLAS sees at once.
 LANES = 8
+#: Temporary numbers of a row and node while the logarithms of a tail are taken.
+_TAIL_FLOATS_PER_NODE = 16
 #: Margins, in scales, beyond which the probability to win is 0 in float64.
 _FARTHEST = 1e3
 
 
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns and the tail."""
-    fused = logits.backend.kernels.stability("gaussian", logits, scale)
+    fused = Gaussian.fused_stability(logits, scale)
     if fused is not None:
         return fused
-    hidden = logits.tail is not None
-    step = tables.SHORTEST_STEP if hidden else tables.node_step(logits.n_classes)
+    has_tail = logits.tail is not None
+    step = tables.SHORTEST_STEP if has_tail else tables.node_step(logits.n_classes)
     rule = tables.gaussian_quadrature(-tables.NODE_LIMIT, step)
 
     def work(block: Logits) -> Array:
         xp = block.xp
         tail = block.tail
-        own, weights = map(block.from_host, (rule.own, rule.weights))
-        logs = log_products(block, scale, rule) - own
+        log_of_top, weights = map(block.from_host, (rule.log_of_top, rule.weights))
+        logs = log_products(block, scale, rule) - log_of_top
         if tail is not None:  # equal classes
-            hidden = special.log_ndtr(
-                rule.nodes + tail.scaled_margin(scale)[:, None], np
+            margins = tail.scaled_margin(scale)[:, None]
+            logs = logs + tail.count[:, None] * special.log_ndtr(
+                rule.nodes + margins, np
             )
-            logs = logs + tail.count[:, None] * hidden
         return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
 
-    return by_blocks(
-        work, logits, 16 * rule.nodes.size if hidden else _floats_per_row(logits)
-    )
+    floats_per_row = _floats_per_row(logits)
+    if has_tail:
+        floats_per_row = _TAIL_FLOATS_PER_NODE * rule.nodes.size
+    return by_blocks(work, logits, floats_per_row)
 
 
 def distribution(logits: Logits, scale: Array) -> Array:
@@ -96,12 +103,13 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
     else:
         log_pi = portable_sums(powers, t, xp)
     far = margins > REACH
-    some = margins[far] if xp is np else margins  # how log G goes on there
-    further = special.log_ndtr(some * -special.ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
+    far_margins = margins[far] if xp is np else margins
+    log_overtake = special.log_ndtr(far_margins * -special.ROOT_HALF, xp)
+    decline = log_overtake - _LOG_OVERTAKE_AT_REACH  # how log G goes on there
     if xp is np:
-        log_pi[far] += further
+        log_pi[far] += decline
     else:
-        log_pi = xp.where(far, log_pi + further, log_pi)
+        log_pi = xp.where(far, log_pi + decline, log_pi)
     return special.normalized_exponential(logits.put_masked(log_pi, -xp.inf), xp)
 
 
@@ -113,25 +121,31 @@ def log_products(logits: Logits, scale: Array, rule: tables.Quadrature) -> Array
 
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
     """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
-    own = logits.backend.kernels.chebyshev_moments(logits, step)
-    if own is not None:
-        return own
-    if not has_kernels(logits):
-        return portable_moments(logits, step)
+    recomputed = logits.backend.kernels.recompute(
+        portable_moments, logits, step, logits.n_columns
+    )
+    if recomputed is not None:
+        return recomputed
+    if has_kernels(logits):
+        return _compiled_moments(logits, step)
+    return portable_moments(logits, step)
+
+
+def _compiled_moments(logits: Logits, step: float) -> FloatArray:
+    """`chebyshev_moments` for NumPy arrays, by a kernel."""
     from hokical.stability import kernels
 
-    found = np.empty((logits.n_rows, DEGREE + 1))
+    moments = np.empty((logits.n_rows, DEGREE + 1))
     dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
     values = np.ascontiguousarray(logits.values, dtype)
-    kernels.chebyshev_moments(values, logits.top, step, found)
-    for b in range(
-        4, DEGREE, 4
-    ):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
-        products = found[:, b + 1 : b + 5]
-        before = found[:, b - 4 : b]
+    kernels.chebyshev_moments(values, logits.top, step, moments)
+    for b in range(4, DEGREE, 4):
+        # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a).
+        products = moments[:, b + 1 : b + 5]
+        lower = moments[:, b - 4 : b]
         products += products
-        products -= before[:, ::-1]
-    return found
+        products -= lower[:, ::-1]
+    return moments
 
 
 def portable_moments(logits: Logits, step: Array) -> Array:
@@ -144,15 +158,14 @@ def portable_moments(logits: Logits, step: Array) -> Array:
         # Of one row NumPy would add the classes in another order than of several.
         rows = t if t.shape[0] > 1 else np.concatenate([t, t])
         terms = special.chebyshev_polynomials(np.ascontiguousarray(rows.T), DEGREE // 2)
-        found = np.empty(
-            (DEGREE + 1, rows.shape[0])
-        )  # all rows at once, class by class
-        low = found[: DEGREE // 2 + 1]
-        high = found[DEGREE // 2 + 1 :]
+        # All rows at once, class by class.
+        moments = np.empty((DEGREE + 1, rows.shape[0]))
+        low = moments[: DEGREE // 2 + 1]
+        high = moments[DEGREE // 2 + 1 :]
         np.add.reduce(terms, axis=1, out=low)
         np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
         high -= low[-2::-1]  # T_(h + r) = 2 T_h T_r - T_(h - r)
-        return found[:, : t.shape[0]].T
+        return moments[:, : t.shape[0]].T
 
     return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
 
@@ -182,26 +195,26 @@ def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
     if xp is not np:
         return xp.matmul(rows, table)
     n, p = rows.shape
-    whole = (
-        rows if n % LANES == 0 else np.concatenate([rows, np.zeros((-n % LANES, p))])
-    )
-    return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
+    padded = rows
+    if n % LANES:
+        padded = np.concatenate([rows, np.zeros((-n % LANES, p))])
+    products = np.matmul(padded.reshape(-1, LANES, p), table)
+    return products.reshape(-1, table.shape[1])[:n]
 
 
 def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
     """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
     second = 2.0 * t * t - 1.0
     fourth = 2.0 * second * second - 1.0
-    parts = []
-    for first, end in tables.POWER_PARTS:
-        value = coefficients[:, end - 1 : end] * fourth
-        for k in range(end - 2, first, -1):
+    polynomials = []
+    for first, stop in tables.POWER_RANGES:
+        value = coefficients[:, stop - 1 : stop] * fourth
+        for k in range(stop - 2, first, -1):
             c = coefficients[:, k : k + 1]
             value = special.times(special.plus(value, c, xp), fourth, xp)
-        parts.append(value + coefficients[:, first : first + 1])
-    return (
-        parts[0] + t * (parts[1] + (2.0 * second - 1.0) * parts[3]) + second * parts[2]
-    )
+        polynomials.append(value + coefficients[:, first : first + 1])
+    p0, p1, p2, p3 = polynomials
+    return p0 + t * (p1 + (2.0 * second - 1.0) * p3) + second * p2
 
 
 def _floats_per_row(logits: Logits) -> int:
@@ -214,3 +227,38 @@ def _floats_per_row(logits: Logits) -> int:
 _LOG_OVERTAKE_AT_REACH = float(
     special.log_ndtr(np.array(-REACH * special.ROOT_HALF), np)
 )
+
+
+@register_family
+@dataclass(frozen=True)
+class Gaussian(Noise):
+    """Normal noise with standard deviation `scale`; `mean` changes no result.
+
+    >>> from hokical import label_stability
+    >>> label_stability([[2.0, 0.0]], Gaussian(1.0)).round(4).tolist()
+    [0.9214]
+    """
+
+    family: ClassVar[str] = "gaussian"
+    unit_deviation: ClassVar[float] = 1.0
+    is_default: ClassVar[bool] = True
+    kernel: ClassVar[str | None] = "gaussian_stability"
+    scale: Scale
+    mean: Finite = 0.0
+
+    exact_stability = staticmethod(stability)
+    exact_distribution = staticmethod(distribution)
+
+    @property
+    def width(self) -> float:
+        return self.scale
+
+    @classmethod
+    def make_unchecked(cls, scale: Any) -> Self:
+        """Of a scale that may be an array of one number, as while a graph is traced."""
+        noise = object.__new__(cls)
+        noise.__dict__.update(scale=scale, mean=0.0)
+        return noise
+
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        return self.mean + self.scale * special.normal_quantile(uniform)

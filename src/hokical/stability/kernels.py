@@ -42,6 +42,17 @@ max_kernel = partial(kernel, fastmath=("nnan", "nsz"))
 
 
 @kernel
+def _store_four(
+    row: FloatArray, first: int, s1: float, s2: float, s3: float, s4: float
+) -> None:
+    """Put four numbers into a row, from column `first` on."""
+    row[first] = s1
+    row[first + 1] = s2
+    row[first + 2] = s3
+    row[first + 3] = s4
+
+
+@kernel
 def chebyshev_moments(
     block: Block, top: FloatArray, step: float, moments: FloatArray
 ) -> None:
@@ -92,30 +103,12 @@ def chebyshev_moments(
             f3 = f3 + t3 * t20
             f4 = f4 + t4 * t20
         m[0] = row.shape[0]
-        m[1] = a1
-        m[2] = a2
-        m[3] = a3
-        m[4] = a4
-        m[5] = b1
-        m[6] = b2
-        m[7] = b3
-        m[8] = b4
-        m[9] = c1
-        m[10] = c2
-        m[11] = c3
-        m[12] = c4
-        m[13] = d1
-        m[14] = d2
-        m[15] = d3
-        m[16] = d4
-        m[17] = e1
-        m[18] = e2
-        m[19] = e3
-        m[20] = e4
-        m[21] = f1
-        m[22] = f2
-        m[23] = f3
-        m[24] = f4
+        _store_four(m, 1, a1, a2, a3, a4)
+        _store_four(m, 5, b1, b2, b3, b4)
+        _store_four(m, 9, c1, c2, c3, c4)
+        _store_four(m, 13, d1, d2, d3, d4)
+        _store_four(m, 17, e1, e2, e3, e4)
+        _store_four(m, 21, f1, f2, f3, f4)
 
 
 @kernel
@@ -131,9 +124,8 @@ def sums_of_powers(table: FloatArray, powers: FloatArray) -> None:
             t = row[i]
             second = 2.0 * t * t - 1.0
             w = 2.0 * second * second - 1.0
-            w2 = (
-                w * w
-            )  # short sums side by side: one long one would wait for its own results
+            # Short sums side by side: one long one would wait for its own results.
+            w2 = w * w
             p0 = (
                 c[0]
                 + w * c[1]
@@ -145,10 +137,10 @@ def sums_of_powers(table: FloatArray, powers: FloatArray) -> None:
             row[i] = p0 + second * p2 + t * (p1 + (2.0 * second - 1.0) * p3)
 
 
-#: A product of this size ends the integral.
+#: Product of all factors: the integral ends at one of this size.
 _NEGLIGIBLE = 1e-9
-#: Classes that would join the product within this distance, divided by their number,
-#: join at once.
+#: Distance, in widths: classes that would join the product within it, divided by their
+#: number, join at once.
 _MERGE = 1e-6
 
 
@@ -185,8 +177,8 @@ def uniform_rows(
         while high > 0.0 and product >= _NEGLIGIBLE:
             while active < count and 1.0 - near[active] >= high - _MERGE / (active - 1):
                 active += 1
-            end = 1.0 - near[active] if active < count else 0.0
-            length = min(high - end, 2.5 / (active - 1))
+            low = 1.0 - near[active] if active < count else 0.0
+            length = min(high - low, 2.5 / (active - 1))
             growth = (active - 1) * length
             rule = 2
             order = 10
@@ -253,17 +245,17 @@ def _count_tile(
     valid: int,
 ) -> int:
     """Draws in which the label wins; on an exact tie the first of the equals does."""
-    kept = 0
+    n_wins = 0
     for k in range(valid):
-        own = row[label] + tile[label, k]
-        if own > best[k]:
-            kept += 1
-        elif own == best[k]:
+        noisy = row[label] + tile[label, k]
+        if noisy > best[k]:
+            n_wins += 1
+        elif noisy == best[k]:
             j = 0
-            while j < count and row[candidates[j]] + tile[candidates[j], k] != own:
+            while j < count and row[candidates[j]] + tile[candidates[j], k] != noisy:
                 j += 1
-            kept += j < count and candidates[j] > label
-    return kept
+            n_wins += j < count and candidates[j] > label
+    return n_wins
 
 
 @max_kernel
@@ -299,13 +291,6 @@ def count_survivals(
         valid = min(TILE, n_draws - t * TILE)
         for n in range(rows):
             _best_of_others(block[n], candidates[n], counts[n], tiles[t], best)
-            args = (
-                block[n],
-                labels[n],
-                candidates[n],
-                counts[n],
-                tiles[t],
-                best,
-                valid,
+            out[n] += _count_tile(
+                block[n], labels[n], candidates[n], counts[n], tiles[t], best, valid
             )
-            out[n] += _count_tile(*args)

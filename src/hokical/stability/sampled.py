@@ -22,11 +22,13 @@ from hokical._core.runtime import has_compiler
 from hokical._core.storage import storable
 from hokical.stability.noise import Noise, check_noise
 
+#: Draws: their noise for ten classes takes 0.8 GB; the standard error is 2e-4 at most.
 MOST_DRAWS = 10**7
-#: More noise than this, 1 GB, is a mistake, or a file that asks for too much memory.
+#: Numbers of noise, 1 GB: more is a mistake, or a file that asks for too much memory.
 _MOST_NUMBERS = 1 << 27
-#: While a graph is traced: draws per step, and the largest number of steps.
+#: Draws per step while a graph is traced, at least.
 _TRACED_STEP = 64
+#: Steps while a graph is traced, at most: each becomes nodes of the graph.
 _TRACED_STEPS = 256
 #: Noisy logits from which counting is compiled. Both ways count the same.
 _MANY_COMPARISONS = 30_000_000
@@ -70,23 +72,23 @@ class Draws:
         the same.
         """
         names = ("noise", "seed", "n_draws", "n_classes")
-        return {name: getattr(self, name) for name in names} | {
-            "sha256": self._fingerprint()
-        }
+        sources = {name: getattr(self, name) for name in names}
+        return sources | {"sha256": self.fingerprint()}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
         """Draw again what `to_stored` described, or refuse."""
-        given = dict(stored)
-        expected = given.pop("sha256")
-        draws = cls(**given)
-        if draws._fingerprint() != expected:
+        sources = dict(stored)
+        expected = sources.pop("sha256")
+        draws = cls(**sources)
+        if draws.fingerprint() != expected:
             raise ValueError(
                 "the noise re-drawn from the seed is not the noise of the fit"
             )
         return draws
 
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
+        """The SHA-256 of the draws, as hexadecimal digits."""
         return hashlib.sha256(self.values.astype("<f8").tobytes()).hexdigest()
 
 
@@ -97,13 +99,11 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     for float64 logits, else in float32; of equals the first class wins.
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
-    many = (
-        logits.is_numpy
-        and logits.n_rows * logits.n_columns * draws.n_draws >= _MANY_COMPARISONS
-    )
-    return (compiled_survivals if many and has_compiler() else portable_survivals)(
-        logits, draws
-    )
+    n_comparisons = logits.n_rows * logits.n_columns * draws.n_draws
+    is_large = logits.is_numpy and n_comparisons >= _MANY_COMPARISONS
+    if is_large and has_compiler():
+        return compiled_survivals(logits, draws)
+    return portable_survivals(logits, draws)
 
 
 def portable_survivals(logits: Logits, draws: Draws) -> Array:
@@ -114,40 +114,36 @@ def portable_survivals(logits: Logits, draws: Draws) -> Array:
     def work(block: Logits) -> Array:
         xp = block.xp
         below = below_top(block)
-        if block.is_traced:
-            step = max(_TRACED_STEP, -(-draws.n_draws // _TRACED_STEPS))
-        else:
-            step = max(
-                1, block.backend.block_size // max(1, block.n_rows * block.n_columns)
-            )
-        kept: Array = 0
+        step = _draws_per_step(block, draws.n_draws)
+        counts: Array = 0
         for start in range(0, draws.n_draws, step):
-            some = xp.astype(
-                noise[start : min(start + step, draws.n_draws), ...], below.dtype
-            )
-            winners = xp.argmax(below[:, None, :] + some[None, :, :], axis=2)
-            stays = xp.astype(winners == block.labels[:, None], xp.int64)
-            kept = kept + xp.sum(stays, axis=1)
-        return kept
+            stop = min(start + step, draws.n_draws)
+            chunk = xp.astype(noise[start:stop, ...], below.dtype)
+            winners = xp.argmax(below[:, None, :] + chunk[None, :, :], axis=2)
+            survived = xp.astype(winners == block.labels[:, None], xp.int64)
+            counts = counts + xp.sum(survived, axis=1)
+        return counts
 
     return by_blocks(work, logits)
 
 
+def _draws_per_step(block: Logits, n_draws: int) -> int:
+    """How many draws are added to a block of logits at once."""
+    if block.is_traced:
+        return max(_TRACED_STEP, -(-n_draws // _TRACED_STEPS))
+    n_logits = max(1, block.n_rows * block.n_columns)
+    return max(1, block.backend.block_size // n_logits)
+
+
 def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     """`survivals` for NumPy arrays, by a kernel."""
-    from hokical.stability.kernels import TILE, count_survivals
+    from hokical.stability.kernels import count_survivals
 
-    known = _tiles.setdefault(draws, {})
     dtype = below_top(logits.take(slice(0, 1))).dtype
-    if dtype.name not in known:
-        noise = draws.values.astype(dtype)
-        n_tiles = -(-draws.n_draws // TILE)
-        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
-        padded[: draws.n_draws] = noise
-        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
-        extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
-        known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
-    tiles, extremes = known[dtype.name]
+    by_type = _tiles.setdefault(draws, {})
+    if dtype.name not in by_type:
+        by_type[dtype.name] = _make_tiles(draws, dtype)
+    tiles, extremes = by_type[dtype.name]
 
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)
@@ -160,8 +156,22 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     return counts
 
 
-#: The noise as the kernel reads it, (tiles, classes, TILE), draws innermost, padded
-#: with zeros; and its extremes: by type, while the draws are in use.
+def _make_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+    """The noise as the kernel reads it, (tiles, classes, TILE), draws innermost, padded
+    with zeros; and the highest and lowest per class, (2, classes).
+    """
+    from hokical.stability.kernels import TILE
+
+    noise = draws.values.astype(dtype)
+    n_tiles = -(-draws.n_draws // TILE)
+    padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
+    padded[: draws.n_draws] = noise
+    tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
+    extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
+    return np.ascontiguousarray(tiles), extremes
+
+
+#: What `_make_tiles` made, by type, while the draws are in use.
 _tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = (
     WeakKeyDictionary()
 )
@@ -206,8 +216,8 @@ def label_stability(
     logits : array of any library of shape (n, classes), array-like, or TopK
         -inf marks a masked class. The hidden classes of a `TopK` are taken
         as equals that share what is left.
-    noise : Gaussian, Uniform or Gumbel
-        Added to every logit independently.
+    noise : Noise
+        Such as `Gaussian(2.0)`; added to every logit independently.
     draws : int, optional
         None, the default, solves the integral: no randomness. A number M counts over M
         noise vectors shared by all rows, as in the paper; its standard error is at most
@@ -232,12 +242,12 @@ def label_stability(
         checked = as_logits(logits)
         if draws is None:
             return arrays.to_input_library(noise.stability(checked), logits)
-        m = check_count(
+        n_draws = check_count(
             "draws", draws, most=MOST_DRAWS, remedy="None solves the integral."
         )
-        shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
+        shared = Draws(noise, draw_seed(random_state), n_draws, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
-        return arrays.to_input_library(counts / float(m), logits)
+        return arrays.to_input_library(counts / float(n_draws), logits)
 
 
 def label_distribution(logits: Any, noise: Noise) -> Array:

@@ -22,8 +22,8 @@ Files hold this table, and `load` reads them: the module needs NumPy alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,26 +34,37 @@ from hokical._core.runtime import memoize
 from hokical._core.special import chebyshev_polynomials, log_ndtr
 from hokical._core.storage import storable
 
-DEGREE = 24  # the compiled kernels are unrolled for this degree
+#: Degree of the series; the compiled kernels are unrolled for it.
+DEGREE = 24
+#: Margin, in scales, up to which the series holds: Phi(-9) is 1e-19.
 REACH = 9.0
-NODE_LIMIT = 5.5  # the normal mass outside is 4e-8
-TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
-#: Distance of the nodes up to a number of classes, and beyond: the more classes there
+#: Highest node, in scales: the normal mass outside is 4e-8.
+NODE_LIMIT = 5.5
+#: Lowest node, in scales, of a distribution: where the label loses to a far class, its
+#: noise is far down.
+TAIL_LIMIT = 8.1
+#: Distance of the nodes, in scales, up to a number of classes: the more classes there
 #: are, the narrower is the peak of the integrand. Each leaves an error of less than
 #: 4e-8.
 _STEPS = ((20, 0.4), (200, 0.25))
+#: Distance of the nodes, in scales, beyond these numbers of classes.
 SHORTEST_STEP = 0.2
+#: Points of a margin at which the series is fitted: ten per degree.
 _FIT_POINTS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Quadrature:
-    """Nodes and weights (K,), and the series at the nodes, `series` (R + 1, K)."""
+    """Nodes and weights (K,), and the series at the nodes, `series` (R + 1, K).
+
+    `log_of_top` (K,) is log Phi(u) as the series has it: the factor of the top class,
+    to be left out of the product.
+    """
 
     nodes: FloatArray
     weights: FloatArray
     series: FloatArray
-    own: FloatArray  # log Phi(u) as the series has it: the top's own factor, to be left out
+    log_of_top: FloatArray
 
 
 def node_step(n_classes: int) -> float:
@@ -99,8 +110,8 @@ def switch_tables(step: float) -> tuple[FloatArray, FloatArray]:
     return step * np.exp(log_hazard), matrix.T @ series_to_powers()
 
 
-#: Where the coefficients of P_0 ... P_3 stand among those of `series_to_powers`.
-POWER_PARTS = ((0, 7), (7, 13), (13, 19), (19, 25))
+#: Columns of the coefficients of P_0 ... P_3 in `series_to_powers`, (first, stop).
+POWER_RANGES = ((0, 7), (7, 13), (13, 19), (19, 25))
 
 
 def series_to_powers() -> FloatArray:
@@ -114,14 +125,14 @@ def series_to_powers() -> FloatArray:
     for k in range(2, 7):
         in_w[k] = -in_w[k - 2]
         in_w[k, 1:] += 2.0 * in_w[k - 1, :-1]
-    found = np.zeros((DEGREE + 1, DEGREE + 1))
+    powers = np.zeros((DEGREE + 1, DEGREE + 1))
     for r in range(DEGREE + 1):
         k, j = divmod(r, 4)
-        first, end = POWER_PARTS[j]
-        found[r, first:end] = (2.0 if j and k else 1.0) * in_w[k, : end - first]
+        first, stop = POWER_RANGES[j]
+        powers[r, first:stop] = (2.0 if j and k else 1.0) * in_w[k, : stop - first]
         if j and k:
-            found[r] -= found[4 * k - j]
-    return found
+            powers[r] -= powers[4 * k - j]
+    return powers
 
 
 def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:
@@ -136,6 +147,7 @@ def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:
 
 
 def normal_density(x: FloatArray) -> FloatArray:
+    """The standard normal density."""
     return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi))
 
 
@@ -182,18 +194,18 @@ class StabilityTable(Checked):
         cell = level if start is None else start * (levels + 1) + level
         shape = (n_starts, levels + 1)
         weight = np.ones(level.shape[0]) if sample_weight is None else sample_weight
-        pair = (weight, weight * correct)
-        return cls(
-            *(sum_by(cell, each, math.prod(shape)).reshape(shape) for each in pair)
-        )
+        n_cells = math.prod(shape)
+        weights = sum_by(cell, weight, n_cells)
+        hits = sum_by(cell, weight * correct, n_cells)
+        return cls(weights.reshape(shape), hits.reshape(shape))
 
     def __add__(self, other: object) -> StabilityTable:
         if not isinstance(other, StabilityTable):
             return NotImplemented
         if self.weight.shape != other.weight.shape:
-            told = f"got shapes {self.weight.shape} and {other.weight.shape}"
             raise ValueError(
-                f"stability tables must have equal levels and starting bins; {told}."
+                "stability tables must have equal levels and starting bins; got "
+                f"shapes {self.weight.shape} and {other.weight.shape}."
             )
         return StabilityTable(self.weight + other.weight, self.correct + other.correct)
 
@@ -223,15 +235,14 @@ class StabilityTable(Checked):
 
     def occupied_cells(self) -> Cells:
         """The cells that hold weight, as flat arrays."""
-        place = np.flatnonzero(self.weight.ravel() > 0.0)
-        start, level = np.divmod(place, self.levels + 1)
-        return Cells(
-            start, level, self.weight.ravel()[place], self.correct.ravel()[place]
-        )
+        weight = self.weight.ravel()
+        cell = np.flatnonzero(weight > 0.0)
+        start, level = np.divmod(cell, self.levels + 1)
+        return Cells(start, level, weight[cell], self.correct.ravel()[cell])
 
     def to_stored(self) -> dict[str, Any]:
         """Shape and occupied cells."""
-        cells = self.occupied_cells()._asdict()
+        cells = vars(self.occupied_cells())
         return {"n_starts": self.n_starts, "levels": self.levels, **cells}
 
     @classmethod
@@ -242,12 +253,13 @@ class StabilityTable(Checked):
         shape = (int(stored["n_starts"]), int(stored["levels"]) + 1)
         if min(shape) < 1 or math.prod(shape) > _MOST_CELLS:
             raise ValueError(f"a stability table cannot have shape {shape}")
-        cells = Cells(*(np.asarray(stored[name]) for name in Cells._fields))
-        if len({array.shape for array in cells}) != 1:
+        cells = Cells(*(np.asarray(stored[field.name]) for field in fields(Cells)))
+        if len({array.shape for array in vars(cells).values()}) != 1:
             raise ValueError("a stability table must hold 1-D arrays of one length")
-        for name, size in zip(Cells._fields, shape, strict=False):
-            places = getattr(cells, name)
-            check_array(name, places, (places.size,), 0, size - 1, np.int64)
+        n_starts, n_levels = shape
+        n_cells = (cells.start.size,)
+        check_array("start", cells.start, n_cells, 0, n_starts - 1, np.int64)
+        check_array("level", cells.level, n_cells, 0, n_levels - 1, np.int64)
         weight = np.zeros(shape)
         correct = np.zeros(shape)
         weight[cells.start, cells.level] = cells.weight
@@ -255,7 +267,8 @@ class StabilityTable(Checked):
         return cls(weight, correct)
 
 
-class Cells(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Cells:
     """Occupied cells of a table, all arrays (n_cells,)."""
 
     start: IntArray

@@ -17,7 +17,9 @@ classes all but tie: the rule sees no bend of the product between two of its nod
 compiled form is off by 2e-8. The entries of a distribution are off by 1e-6 at most.
 """
 
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -25,22 +27,42 @@ from hokical._core.arrays import Array, FloatArray, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.runtime import has_kernels, memoize
 from hokical._core.special import constant, horner
+from hokical.stability.families import (
+    NARROWEST,
+    WIDEST,
+    Finite,
+    Noise,
+    register_family,
+)
+from hokical.stability.gaussian import Gaussian
 
+
+class _Panels(NamedTuple):
+    """A composite rule: Gauss-Legendre nodes of each panel, and panels."""
+
+    order: int
+    n_panels: int
+
+
+#: Rivals that join the product one after the other: more would cost more than they tell.
 NEAREST = 64
-#: exp(-CUT_OFF) is negligible.
+#: Logarithm of a product: exp(-21) is 8e-10, below what is claimed.
 CUT_OFF = 21.0
+#: Product of the nearest: below it, what all the others take is not looked at.
 NEGLIGIBLE = 1e-9
 #: Newton's steps to the end of the last piece. Any end beyond the true one is right.
 _END_STEPS = 6
-#: Nodes of a piece.
+#: Nodes of a piece: exact for the polynomial of 31 rivals.
 _ORDER = 16
-#: Nodes of a panel of the last piece, and panels: long ones for gamma, short ones for
-#: the shares.
-_LONG = (16, 16)
-_SHORT = (4, 64)
+#: Panels of the last piece for gamma: few and long, as it is smooth.
+_LONG = _Panels(order=16, n_panels=16)
+#: Panels of the last piece for the shares: short, as a class wins in a part of one.
+_SHORT = _Panels(order=4, n_panels=64)
+#: Added to nodes, in widths, so that nothing is divided by 0.
 _TINY = 1e-30
-#: Halvings of the distance from where a tail joins, and nodes in each.
+#: Halvings of the distance from where a tail joins: 2^-26 is below what is claimed.
 _HALVINGS = 26
+#: Nodes between two halvings.
 _HALF_ORDER = 8
 
 
@@ -48,9 +70,15 @@ def stability(logits: Logits, width: Array) -> Array:
     """gamma of every row, (n,) float64: that of the columns, less what the tail
     takes.
     """
-    fused = logits.backend.kernels.stability("uniform", logits, width)
+    fused = Uniform.fused_stability(logits, width)
     if fused is not None:
         return fused
+    n_rivals = min(logits.n_columns - 1, NEAREST)
+    recomputed = logits.backend.kernels.recompute(
+        portable_stability, logits, width, n_rivals * n_rivals
+    )
+    if recomputed is not None:
+        return recomputed
     if has_kernels(logits):
         gamma = by_blocks(lambda block: _compiled_stability(block, width), logits)
     else:
@@ -134,16 +162,16 @@ def portable_distribution(logits: Logits, width: Array) -> Array:
         mass = _turn(mass, xp)
         pi = xp.where(margins == 0.0, near[:, :1], xp.zeros_like(margins))
         for start in range(0, nodes.shape[1], _ORDER):
-            some = slice(start, min(start + _ORDER, nodes.shape[1]))
-            u = nodes[:, some][:, None, :] + _TINY
+            chunk = slice(start, min(start + _ORDER, nodes.shape[1]))
+            u = nodes[:, chunk][:, None, :] + _TINY
             reached = u + margins[:, :, None]
-            share = mass[:, some][:, None, :] * u / reached
+            share = mass[:, chunk][:, None, :] * u / reached
             pi = pi + xp.sum(xp.where(reached < 1.0, share, 0.0), axis=2)
         if _is_crowded(block):
             pi = pi + _crowded_shares(block, width, near, margins)
         return pi / xp.sum(pi, axis=1, keepdims=True)
 
-    per_class = _SHORT[1] if _is_crowded(logits) else _ORDER
+    per_class = _SHORT.n_panels if _is_crowded(logits) else _ORDER
     return by_blocks(work, logits, per_class * logits.n_columns)
 
 
@@ -161,9 +189,9 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     near = xp.clip(ordered[:, 1 : count + 1], None, 1.0)
     across = _turn(near, xp)  # (m, n): rows innermost, for long loops
     high = 1.0 - across
-    end = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
+    last = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
     active = logits.from_host(np.arange(1.0, count + 1.0))[:, None]
-    low = xp.maximum(xp.concat([high[1:, :], end], axis=0), high - CUT_OFF / active)
+    low = xp.maximum(xp.concat([high[1:, :], last], axis=0), high - CUT_OFF / active)
     x, w = (
         constant(table, near) for table in unit_rule(min(_ORDER, count // 2 + 1), 1)
     )
@@ -175,16 +203,18 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
             mass[i:] *= nodes[i:] + across[i]
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
+    return near, _join_pieces(nodes, logits), _join_pieces(mass, logits)
+
+
+def _join_pieces(table: Array, logits: Logits) -> Array:
+    """The nodes of all pieces one after the other, (pieces * nodes, n), from (pieces,
+    nodes, n).
+    """
+    xp = logits.xp
     if logits.is_traced:  # torch 2.11 exports no reshape of so many rows
-        joined = (
-            xp.concat([part[i, :, :] for i in range(count)], axis=0)
-            for part in (nodes, mass)
-        )
-    else:
-        joined = (
-            xp.reshape(part, (count * part.shape[1], -1)) for part in (nodes, mass)
-        )
-    return near, *joined
+        pieces = [table[i, :, :] for i in range(table.shape[0])]
+        return xp.concat(pieces, axis=0)
+    return xp.reshape(table, (table.shape[0] * table.shape[1], -1))
 
 
 def _turn(table: Array, xp: Namespace) -> Array:
@@ -211,13 +241,11 @@ def _crowded_part(logits: Logits, width: Array, near: Array) -> Array:
     if not counts.any():
         return xp.zeros_like(left)
     rows = logits.from_host(np.flatnonzero(counts))
-    some = _last_integral(logits.take(counts), width, xp.take(near, rows, axis=0))
-    # Row i finds its number at its place among the rows that count, the others at the
-    # end.
-    place = logits.from_host(
-        np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts))
-    )
-    return xp.take(xp.concat([some, xp.zeros_like(some[:1])], axis=0), place, axis=0)
+    integrals = _last_integral(logits.take(counts), width, xp.take(near, rows, axis=0))
+    padded = xp.concat([integrals, xp.zeros_like(integrals[:1])], axis=0)
+    # Row i takes its number from among the rows that count, the others the zero behind.
+    positions = np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts))
+    return xp.take(padded, logits.from_host(positions), axis=0)
 
 
 def _last_integral(logits: Logits, width: Array, near: Array) -> Array:
@@ -239,19 +267,19 @@ def _crowded_shares(logits: Logits, width: Array, near: Array, margins: Array) -
     low, length, nodes, product = _last_piece(margins, near, _SHORT, xp)
     size = length[:, :, None] / float(panels)
     starts = low[:, :, None] + size * constant(np.arange(float(panels)), near)
-    part = xp.clip((1.0 - margins[:, :, None] - starts) / (size + _TINY), 0.0, 1.0)
+    covered = xp.clip((1.0 - margins[:, :, None] - starts) / (size + _TINY), 0.0, 1.0)
     total = xp.zeros_like(margins)
     for q, powers in enumerate(_partial_weights().tolist()):
         u = nodes[:, q::order][:, None, :] + _TINY
-        others = product[:, q::order][:, None, :] * u
-        others = others / xp.clip(u + margins[:, :, None], None, 1.0)
-        weight = horner(powers[::-1], part) * part
-        total = total + xp.sum(size * weight * others, axis=2)
+        rivals = product[:, q::order][:, None, :] * u
+        rivals = rivals / xp.clip(u + margins[:, :, None], None, 1.0)
+        weight = horner(powers[::-1], covered) * covered
+        total = total + xp.sum(size * weight * rivals, axis=2)
     return total
 
 
 def _last_piece(
-    margins: Array, near: Array, panels: tuple[int, int], xp: Namespace
+    margins: Array, near: Array, panels: _Panels, xp: Namespace
 ) -> tuple[Array, Array, Array, Array]:
     """[0, 1 - d], d the last of the nearest, as far down as it counts, with all classes
     in it.
@@ -274,7 +302,7 @@ def _last_piece(
     low = 1.0 - last - length
     nodes = low + length * constant(unit_rule(*panels)[0], near)
     products = []
-    for start in range(0, panels[0] * panels[1], _ORDER):
+    for start in range(0, panels.order * panels.n_panels, _ORDER):
         u = nodes[:, start : start + _ORDER]
         product = xp.prod(
             xp.clip(u[:, :, None] + margins[:, None, :], None, 1.0), axis=2
@@ -288,8 +316,8 @@ def _last_piece(
 def unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre nodes and weights on [0, 1], cut into equal panels."""
     x, w = np.polynomial.legendre.leggauss(order)
-    places = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
-    return places.ravel(), np.tile(0.5 * w / panels, panels)
+    nodes = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
+    return nodes.ravel(), np.tile(0.5 * w / panels, panels)
 
 
 @memoize
@@ -297,7 +325,7 @@ def _partial_weights() -> FloatArray:
     """Weights (4, 4) of the nodes of a short panel for its part [0, c], by powers c,
     c^2, ...
     """
-    x, _ = unit_rule(_SHORT[0], 1)
+    x, _ = unit_rule(_SHORT.order, 1)
     lagrange = np.linalg.inv(np.vander(x, increasing=True))
     return np.asarray((lagrange / np.arange(1.0, x.size + 1.0)[:, None]).T)
 
@@ -336,6 +364,49 @@ def _taken_share(logits: Logits, width: float) -> FloatArray:
 def _graded_rule() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1], with pieces that halve towards 0."""
     x, w = unit_rule(_HALF_ORDER, 1)
-    ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
-    length = np.diff(ends)[:, None]
-    return (ends[:-1, None] + length * x).ravel(), (length * w).ravel()
+    borders = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
+    length = np.diff(borders)[:, None]
+    return (borders[:-1, None] + length * x).ravel(), (length * w).ravel()
+
+
+@register_family
+@dataclass(frozen=True)
+class Uniform(Noise):
+    """Noise spread evenly over [`low`, `high`]; only `high - low` changes a result.
+
+    >>> from hokical import label_stability
+    >>> label_stability([[2.0, 0.0]], Uniform(0.0, 4.0)).round(4).tolist()
+    [0.875]
+    """
+
+    family: ClassVar[str] = "uniform"
+    unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
+    is_default: ClassVar[bool] = True
+    kernel: ClassVar[str | None] = "uniform_stability"
+    low: Finite
+    high: Finite
+
+    exact_stability = staticmethod(stability)
+    exact_distribution = staticmethod(distribution)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not NARROWEST <= self.high - self.low <= WIDEST:
+            raise ValueError(
+                f"`high` must lie above `low`, by {NARROWEST:g} to {WIDEST:g}; got "
+                f"low={self.low!r}, high={self.high!r}."
+            )
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    @classmethod
+    def of_width(cls, width: float) -> Self:
+        return cls(-0.5 * width, 0.5 * width)
+
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        return self.low + (self.high - self.low) * uniform
+
+    def unbounded(self) -> Noise:
+        return Gaussian.make_unchecked(self.width * self.unit_deviation)

@@ -114,6 +114,18 @@ def extreme_rows() -> np.ndarray:
     return values
 
 
+def data_parallel(network: Any) -> Any:
+    """The network in `DataParallel`, on the host also where there are GPUs: it would
+    move there, and its answers with it.
+    """
+    import torch
+
+    wrapped = torch.nn.DataParallel(network)
+    wrapped.device_ids = []
+    wrapped.module.cpu()
+    return wrapped
+
+
 def off(expected: np.ndarray, got: Any) -> float:
     """Between an array and a tensor; equal infinities differ by 0."""
     array = got.detach().cpu().numpy()

@@ -204,7 +204,7 @@ def test_tables_are_brought_to_a_device_once(monkeypatch: pytest.MonkeyPatch) ->
     table[2] = 7.0  # changes in place are seen
     assert torch_backend().from_host(table, like) is not first
     assert torch_backend().from_host(table.reshape(2, 3), like).shape == (2, 3)
-    large = np.zeros(module._KEPT_UP_TO + 1)
+    large = np.zeros(module._LARGEST_SHARED_TABLE + 1)
     assert torch_backend().from_host(large, like) is not torch_backend().from_host(
         large, like
     )

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hokical.rules import Logits
-from hokical.stability import gaussian, gumbel, uniform
+from hokical.stability import Gumbel, gaussian, gumbel, uniform
+from hokical.stability.noise import FAMILIES
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
@@ -87,6 +90,55 @@ def test_memory_that_runs_out_is_no_reason(
     with pytest.raises(torch.OutOfMemoryError):
         gumbel.stability(logits, 1.0)
     assert not backend._broken
+
+
+@pytest.mark.parametrize("kernel", [None, "plain_stability"])
+def test_a_family_without_a_kernel_falls_back_alone(
+    kernel: str | None,
+    logits: Logits,
+    launches: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether it says so, or names one that is not there."""
+
+    class Plain(Gumbel):
+        exact_stability = staticmethod(softmax_confidence)
+
+    monkeypatch.setattr(Plain, "kernel", kernel)
+    monkeypatch.setitem(
+        sys.modules, KERNELS, SimpleNamespace(gumbel_stability=fused_confidence)
+    )
+    widths = np.array([0.7, 1.3])
+    expected = [softmax_confidence(logits, scale) for scale in widths.tolist()]
+    assert torch.equal(Plain.stabilities(logits, widths), torch.stack(expected))
+    assert torch.equal(Plain(0.7).stability(logits), expected[0])
+    # The other families still have theirs.
+    assert torch.equal(gumbel.stability(logits, 1.3), fused_confidence(logits))
+    assert Gumbel.stabilities(logits, widths).tolist() == [2.0] * 7
+
+
+def fused_confidence(values: Any, *_: Any) -> Any:
+    """What no portable function gives: 2 for every row of seven."""
+    return torch.full((7,), 2.0, dtype=torch.float64)
+
+
+def test_every_family_that_names_a_kernel_is_sent_to_it(
+    logits: Logits, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [family.kernel for family in FAMILIES.values() if family.kernel]
+    assert len(names) == 3
+    stub = SimpleNamespace(**dict.fromkeys(names, fused_confidence))
+    monkeypatch.setitem(sys.modules, KERNELS, stub)
+    for family in FAMILIES.values():
+        assert family.of_width(1.3).stability(logits).tolist() == [2.0] * 7
+
+
+def test_kernels_that_families_name_are_in_the_source() -> None:
+    source = Path(backend.__file__).with_name("kernels.py").read_text(encoding="utf-8")
+    names = [family.kernel for family in FAMILIES.values() if family.kernel]
+    assert names
+    for name in names:
+        assert f"\ndef {name}(values: Tensor" in source
 
 
 class _OnGPU:

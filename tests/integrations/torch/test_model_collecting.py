@@ -13,7 +13,7 @@ import pytest
 
 import hokical
 from hokical import Gaussian, Hoki, load
-from tests.integrations.torch.examples import synthetic_logits
+from tests.integrations.torch.examples import data_parallel, synthetic_logits
 
 torch = pytest.importorskip("torch")
 
@@ -442,7 +442,7 @@ class OfOne(torch.nn.Module):
         return both[0][:, :3] + both[1][:, :3]
 
 
-@pytest.mark.parametrize("wrap", [lambda network: network, torch.nn.DataParallel])
+@pytest.mark.parametrize("wrap", [lambda network: network, data_parallel])
 def test_nested_inputs_and_targets(data: Any, wrap: Any) -> None:
     inputs, labels = data
     expected = 2.0 * inputs[:, :3]

@@ -13,7 +13,10 @@ from hokical import CalibratorFileError  # noqa: E402
 from hokical.calibrators import make  # noqa: E402
 from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
 from tests.fitted import label_scores  # noqa: E402
-from tests.integrations.torch.examples import fitted  # noqa: E402
+from tests.integrations.torch.examples import (
+    data_parallel,
+    fitted,
+)
 
 
 def make_network() -> torch.nn.Module:
@@ -125,16 +128,14 @@ def test_a_model_says_what_it_is() -> None:
 def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch")
     inputs, path = batches(1)[0][0], tmp_path / "model.safetensors"
-    model = calibrate(
-        torch.nn.DataParallel(trained_network()), batches(0), "temps"
-    ).eval()
+    model = calibrate(data_parallel(trained_network()), batches(0), "temps").eval()
     wanted = model(inputs).confidence
     model.save(path)
     with safetensors.safe_open(str(path), framework="pt") as stored:
         about = stored.metadata()
     old = tmp_path / "old.safetensors"  # as 0.4 wrote it
     safetensors.save_model(model.model, str(old), metadata=about)
-    wrapped = torch.nn.DataParallel(make_network())
+    wrapped = data_parallel(make_network())
     for file, network in (
         (path, make_network()),
         (path, wrapped),
@@ -145,8 +146,8 @@ def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> No
         assert torch.equal(again(inputs).confidence, wanted)
 
 
-@pytest.mark.parametrize("saved", [torch.nn.DataParallel, lambda network: network])
-@pytest.mark.parametrize("loading", [torch.nn.DataParallel, lambda network: network])
+@pytest.mark.parametrize("saved", [data_parallel, lambda network: network])
+@pytest.mark.parametrize("loading", [data_parallel, lambda network: network])
 def test_state_dicts_load_with_and_without_data_parallel(
     saved: Any, loading: Any
 ) -> None:

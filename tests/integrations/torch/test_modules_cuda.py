@@ -56,10 +56,10 @@ def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
     assert fitted(name).predict(there).is_cuda
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore")  # the compiler remarks on its own choices
 @pytest.mark.parametrize("name", ["hoki gaussian", "hoki sampled", "vecs"])
 def test_modules_are_compiled_on_the_gpu(name: str) -> None:
-    torch.compiler.reset()
     _, there = on_both()
     module = as_module(fitted(name)).cuda()
     compiled = torch.compile(module, fullgraph=True)

@@ -74,12 +74,6 @@ def test_exported_tuples_are_loaded_without_this_package(tmp_path: Path) -> None
     assert done.stdout.strip() == f"tuple {model(torch.zeros(6, 4))[2].tolist()}"
 
 
-@pytest.fixture
-def fresh_compiler() -> None:
-    """Every module is another graph of the same code, and the compiler allows eight."""
-    torch.compiler.reset()
-
-
 COMPILED = [
     *(
         ("eager", name)

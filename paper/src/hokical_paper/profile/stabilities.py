@@ -148,10 +148,11 @@ def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:
     """
     xp = logits.xp
     rule = _quadrature(logits.n_classes)
-    own, nodes, weights = (
-        constant(table, logits.values) for table in (rule.own, rule.nodes, rule.weights)
+    log_of_top, nodes, weights = (
+        constant(table, logits.values)
+        for table in (rule.log_of_top, rule.nodes, rule.weights)
     )
-    logs = _log_products(logits, scales, rule) - own
+    logs = _log_products(logits, scales, rule) - log_of_top
     if logits.tail is not None:
         margin = _tail_margins(logits.tail, scales)[:, :, None]
         logs = logs + logits.tail.count[:, None, None] * log_ndtr(nodes + margin, np)

@@ -8,7 +8,8 @@ its own: gradients, graphs whose values are unknown, types that NumPy lacks.
 loaded only once there is something for them to do. They have no part on other devices,
 in gradients and graphs, with HOKICAL_TRITON=0 in the environment, and for good once a
 launch has failed (Triton compiles a launcher of its own, which needs a C compiler). The
-portable functions then go on in plain torch.
+portable functions then go on in plain torch, as they do for a family of noise that has
+no kernel.
 """
 
 import os
@@ -21,7 +22,8 @@ from typing import Any
 import array_api_compat.torch
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, _is_functional_tensor
+from torch._C import _DisableFuncTorch, _functorch
 from torch._subclasses.fake_tensor import is_fake
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils.checkpoint import checkpoint
@@ -29,29 +31,25 @@ from torch.utils.checkpoint import checkpoint
 from hokical._core.arrays import AnyArray, Backend, Kernels, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.runtime import warn_user
-from hokical.stability import gaussian, uniform
-from hokical.stability.tables import REACH
 
 #: Float types that can be computed with as they are; of these NumPy has all but
 #: bfloat16.
 _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: Numbers that are recorded per class, or node and rival, while a block is computed
-#: again.
+#: Numbers that autograd records per number of a block which is computed again: about as
+#: many operations are made of it.
 _RECORDED = 32
-#: Tables up to this many numbers are kept on the devices to which they were brought.
-_KEPT_UP_TO = 1 << 13
-
-_functorch = torch._C._functorch
+#: Numbers, 64 kB: a table of no more stays on the devices to which it was brought.
+_LARGEST_SHARED_TABLE = 1 << 13
 
 
 def is_in_graph(tensor: Tensor) -> bool:
     """Whether a graph is being recorded, or shapes alone are computed."""
     if torch.compiler.is_compiling() or tensor.is_meta:
         return True
-    plain = type(tensor) is Tensor and not torch._is_functional_tensor(
-        tensor
-    )  # most are: be quick
-    return not (plain and not is_wrapped(tensor)) and is_fake(tensor)
+    is_plain = type(tensor) is Tensor and not _is_functional_tensor(tensor)
+    if is_plain and not is_wrapped(tensor):  # most are: be quick
+        return False
+    return is_fake(tensor)
 
 
 def is_wrapped(tensor: Tensor) -> bool:
@@ -135,16 +133,21 @@ def usable(values: Tensor, *numbers: Any) -> bool:
 
 
 def _launch(kernel: str, logits: Logits, *numbers: Any) -> Tensor | None:
-    """What a kernel makes of logits, numbers and tables (m,); None if it cannot."""
+    """What a kernel makes of logits, numbers and tables (m,); None if it cannot, or if
+    there is none of this name.
+    """
     global _broken
     values = logits.values
     if not usable(values, *numbers):
         return None
-    given = [_on_device(number, values.device) for number in numbers]
+    arguments = [_on_device(number, values.device) for number in numbers]
     try:
+        # A kernel that is not there says nothing about the others.
+        work = getattr(import_module(f"{__package__}.kernels"), kernel, None)
+        if work is None:
+            return None
         with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
-            work = getattr(import_module(f"{__package__}.kernels"), kernel)
-            return work(values, logits.top, *given)
+            return work(values, logits.top, *arguments)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -183,49 +186,36 @@ class TorchKernels(Kernels):
         # gradient.
         return torch.special.erfcx(y)
 
-    def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
-        if family == "uniform":
-            rivals = min(logits.n_columns - 1, uniform.NEAREST)
-            per_row = _RECORDED * rivals * rivals
-            found = _recompute(uniform.portable_stability, logits, width, per_row)
-            if found is not None:
-                return found
-        if not usable(logits.values):
-            return None
-        width = 2.0 / (REACH * width) if family == "gaussian" else width
-        return _launch(f"{family}_stability", logits, width)
+    def stability(self, kernel: str, logits: Any, width: Any) -> Tensor | None:
+        return _launch(kernel, logits, width)
 
-    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
-        return _recompute(
-            gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns
-        )
+    def recompute(
+        self,
+        function: Callable[[Logits, Any], Tensor],
+        logits: Logits,
+        number: Any,
+        floats_per_row: int,
+    ) -> Tensor | None:
+        """None unless autograd, and not `torch.func` or a graph, records what is
+        computed.
+        """
+        if (
+            not asks_gradient(logits.values, number)
+            or logits.is_traced
+            or is_wrapped(logits.values)
+        ):
+            return None
+
+        def solve(values: Tensor, top: Tensor) -> Tensor:
+            return function(Logits(values, top, BACKEND), number)
+
+        def work(block: Logits) -> Tensor:
+            return checkpoint(solve, block.values, block.top, use_reentrant=False)
+
+        return by_blocks(work, logits, _RECORDED * floats_per_row)
 
     def label_distances(self, logits: Any) -> Any:
         return _launch("label_distances", logits)
-
-
-def _recompute(
-    function: Callable[[Logits, Any], Tensor], logits: Logits, number: Any, per_row: int
-) -> Tensor | None:
-    """`function(logits, number)`, which records so many numbers per row while it is
-    computed.
-
-    None unless autograd, and not `torch.func` or a graph, records what is computed.
-    """
-    if (
-        not asks_gradient(logits.values, number)
-        or logits.is_traced
-        or is_wrapped(logits.values)
-    ):
-        return None
-
-    def solve(values: Tensor, top: Tensor) -> Tensor:
-        return function(Logits(values, top, BACKEND), number)
-
-    def work(block: Logits) -> Tensor:
-        return checkpoint(solve, block.values, block.top, use_reentrant=False)
-
-    return by_blocks(work, logits, per_row)
 
 
 class TorchBackend(Backend):
@@ -259,9 +249,7 @@ class TorchBackend(Backend):
         return array if array.dtype in _KNOWN else array.float()
 
     def to_host(self, array: Tensor) -> AnyArray:
-        with (
-            torch._C._DisableFuncTorch()
-        ):  # tensors are what they are, and not wrapped again
+        with _DisableFuncTorch():  # tensors are what they are, and not wrapped again
             *_, inner = _levels(array)
             plain = inner.detach()
             if plain.dtype == torch.bfloat16:  # NumPy has none
@@ -271,7 +259,7 @@ class TorchBackend(Backend):
     def from_host(self, array: AnyArray, like: Tensor) -> Tensor:
         if self.is_traced(like):  # a constant of the graph
             return torch.tensor(array, device=like.device)
-        if like.device.type == "cpu" or array.size > _KEPT_UP_TO:
+        if like.device.type == "cpu" or array.size > _LARGEST_SHARED_TABLE:
             return _share(array).to(like.device)
         return _table(array.tobytes(), array.dtype.str, array.shape, like.device)
 
@@ -279,8 +267,9 @@ class TorchBackend(Backend):
         """None for tensors with a gradient to keep, on another device, or without
         known values.
         """
-        known = array.is_cpu and not asks_gradient(array)
-        if not known or is_wrapped(array) or self.is_traced(array):
+        if not array.is_cpu or asks_gradient(array):
+            return None
+        if is_wrapped(array) or self.is_traced(array):
             return None
         tangent = unpack_dual(array).tangent  # type: ignore[no-untyped-call]  # forward mode
         return None if tangent is not None else self.to_host(array)
@@ -309,8 +298,9 @@ class TorchBackend(Backend):
 
 def _share(array: AnyArray) -> Tensor:
     """A tensor that shares the memory of an array, if the array may be written to."""
-    whole = np.asarray(array, order="C")
-    return torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+    contiguous = np.asarray(array, order="C")
+    writeable = contiguous if contiguous.flags.writeable else contiguous.copy()
+    return torch.from_numpy(writeable)
 
 
 @lru_cache(256)

@@ -8,6 +8,7 @@ part of each section is what runs on the host.
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,33 +17,45 @@ import triton.language as tl
 from torch import Tensor
 
 from hokical._core.logits import MAX_MARGIN
-from hokical.stability.tables import NODE_LIMIT, gaussian_quadrature, node_step
+from hokical.stability.tables import (
+    NODE_LIMIT,
+    REACH,
+    gaussian_quadrature,
+    node_step,
+)
 
 # mypy: ignore-errors
 # ruff: noqa: RUF005 (Triton cannot unpack a tuple)
 
 
+class _Tile(NamedTuple):
+    """What a program works on: rows, columns of them at a time, by so many warps."""
+
+    rows: int
+    columns: int
+    warps: int
+
+
 def _run(
-    kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **own
+    kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **options
 ) -> Tensor:
     """What a kernel finds of every row, (*shape, n) float64: of each entry of the first
     table.
-
-    A program works on a tile of so many rows and columns, with so many warps.
     """
-    out = values.new_empty((*shape, values.shape[0]), dtype=torch.float64)
-    rows, block, warps = tile
-    kernel[(triton.cdiv(values.shape[0], rows), tables[0].numel() if tables else 1)](
+    n_rows = values.shape[0]
+    out = values.new_empty((*shape, n_rows), dtype=torch.float64)
+    n_entries = tables[0].numel() if tables else 1
+    kernel[(triton.cdiv(n_rows, tile.rows), n_entries)](
         values,
         tops.contiguous(),
         out,
         *tables,
         *values.shape,
         *values.stride(),
-        ROWS=rows,
-        BLOCK=block,
-        num_warps=warps,
-        **own,
+        ROWS=tile.rows,
+        BLOCK=tile.columns,
+        num_warps=tile.warps,
+        **options,
     )
     return out
 
@@ -60,12 +73,14 @@ def _run(
 # float64 throughout.
 
 _series = np.polynomial.Chebyshev.interpolate(np.exp2, 10, domain=[-0.5, 0.5])
-#: Of 2^x for |x| <= 1/2, highest degree first; off by 2e-15.
+#: Coefficients of 2^x for |x| <= 1/2, the highest degree first; off by 2e-15.
 _POWERS = tl.constexpr(
     tuple(_series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist())
 )
 #: Added to a number it leaves the nearest whole one in the last bits.
 _ROUNDER = tl.constexpr(1.5 * 2.0**52)
+#: Margin, in scales, up to which the series holds.
+_REACH = tl.constexpr(REACH)
 
 
 @triton.jit
@@ -73,10 +88,10 @@ def exp2(x):
     """2^x in float64 for x of at most a few hundred; 0 or nearly so below -1000."""
     x = tl.maximum(x, -1000.0)
     shifted = x + _ROUNDER
-    rest = x - (shifted - _ROUNDER)
-    power = rest * _POWERS[0] + _POWERS[1]
+    remainder = x - (shifted - _ROUNDER)
+    power = remainder * _POWERS[0] + _POWERS[1]
     for i in tl.static_range(2, 11):
-        power = power * rest + _POWERS[i]
+        power = power * remainder + _POWERS[i]
     bits = power.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
     return bits.to(tl.float64, bitcast=True)
 
@@ -89,6 +104,31 @@ def _six_terms(t):
     for r in tl.static_range(4):
         terms = terms + (twice * terms[r + 1] - terms[r],)
     return terms
+
+
+@triton.jit
+def _add_low(low, terms):
+    """The sums of T_1 ... T_6 and of T_6 T_b, with the terms of more classes."""
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (low[r] + terms[r],)
+    for r in tl.static_range(6):
+        sums = sums + (low[r + 6] + terms[5] * terms[r],)
+    return sums
+
+
+@triton.jit
+def _add_high(high, terms):
+    """The sums of T_12 T_b, T_18 T_b and T_12^2, with the terms of more classes."""
+    sixth = terms[5]
+    twelfth = 2.0 * sixth * sixth - 1.0
+    eighteenth = 2.0 * sixth * twelfth - sixth
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (high[r] + twelfth * terms[r],)
+    for r in tl.static_range(5):
+        sums = sums + (high[r + 6] + eighteenth * terms[r],)
+    return sums + (high[11] + twelfth * twelfth,)
 
 
 @triton.jit
@@ -111,12 +151,27 @@ def _from_products(low, high, count):
     return shifted
 
 
+@triton.jit
+def _integrate(
+    sums, table, ROWS: tl.constexpr, NODES: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    """The integral over all nodes of the table, from the sums S_r of each row."""
+    gamma = tl.zeros([ROWS], tl.float64)
+    for start in range(0, NODES, AT_ONCE):
+        node = table + start + tl.arange(0, AT_ONCE)
+        logs = tl.zeros([ROWS, AT_ONCE], tl.float64) + tl.load(node + NODES)[None, :]
+        for r in tl.static_range(24):
+            logs += sums[r][:, None] * tl.load(node + (r + 2) * NODES)[None, :]
+        gamma += tl.sum(exp2(logs) * tl.load(node)[None, :], axis=1)
+    return gamma
+
+
 @triton.jit(do_not_specialize=["n_rows"])
 def _gaussian_kernel(
     values,
     tops,
     out,
-    step,
+    scale,
     table,
     n_rows,
     n_classes,
@@ -134,7 +189,7 @@ def _gaussian_kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
-    width = tl.load(step + tl.program_id(1))
+    step = 2.0 / (_REACH * tl.load(scale + tl.program_id(1)))
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
     low = ()
@@ -142,40 +197,19 @@ def _gaussian_kernel(
     for _ in tl.static_range(12):
         low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
         high = high + (tl.zeros([ROWS, BLOCK], KIND),)
-    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    pointers = (values + rows * row_stride)[:, None] + columns[None, :] * stride
     for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=4):
-        here = inside[:, None] & (first + columns < n_classes)[None, :]
-        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
-        place += BLOCK * stride
-        t = (top - z) * width - 1.0
+        mask = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(pointers, mask=mask, other=float("-inf")).to(tl.float64)
+        pointers += BLOCK * stride
+        t = (top - z) * step - 1.0
         t = tl.where(t < 1.0, t, 1.0)
-        terms = _six_terms(t)
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (low[r] + terms[r],)
-        for r in tl.static_range(6):
-            sums = sums + (low[r + 6] + terms[5] * terms[r],)
-        low = sums
-        terms = _six_terms(t.to(KIND))
-        sixth = terms[5]
-        twelfth = 2.0 * sixth * sixth - 1.0
-        next_one = 2.0 * sixth * twelfth - sixth
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (high[r] + twelfth * terms[r],)
-        for r in tl.static_range(5):
-            sums = sums + (high[r + 6] + next_one * terms[r],)
-        high = sums + (high[11] + twelfth * twelfth,)
+        low = _add_low(low, _six_terms(t))
+        high = _add_high(high, _six_terms(t.to(KIND)))
     # Columns beyond the last were at t = 1, where every T_r is 1.
     count = (tl.cdiv(n_classes, BLOCK) * BLOCK).to(tl.float64)
     sums = _from_products(low, high, count)
-    gamma = tl.zeros([ROWS], tl.float64)
-    for start in range(0, NODES, AT_ONCE):
-        node = table + start + tl.arange(0, AT_ONCE)
-        logs = tl.zeros([ROWS, AT_ONCE], tl.float64) + tl.load(node + NODES)[None, :]
-        for r in tl.static_range(24):
-            logs += sums[r][:, None] * tl.load(node + (r + 2) * NODES)[None, :]
-        gamma += tl.sum(exp2(logs) * tl.load(node)[None, :], axis=1)
+    gamma = _integrate(sums, table, ROWS, NODES, AT_ONCE)
     tl.store(
         out + tl.program_id(1).to(tl.int64) * n_rows + rows,
         tl.minimum(tl.maximum(gamma, 0.0), 1.0),
@@ -183,33 +217,54 @@ def _gaussian_kernel(
     )
 
 
-#: Rows and columns of a program's tile, warps, and nodes at once: a row per thread; few
-#: sums across lanes, and whole sectors of memory; a program per long row.
-_SHORT = (32, 1, 1, 1)
-_MIDDLE = (2, 16, 1, 16)
-_LONG = (1, 256, 4, 64)
+#: Classes of a row that a thread takes alone, at most.
+_FEW_CLASSES = 20
+#: Classes of a row that a program takes alone, at least.
+_MANY_CLASSES = 8192
+#: A row per thread.
+_SHORT_ROWS = _Tile(rows=32, columns=1, warps=1)
+#: Few sums across lanes, and whole sectors of memory.
+_MIDDLE_ROWS = _Tile(rows=2, columns=16, warps=1)
+#: A program per long row.
+_LONG_ROWS = _Tile(rows=1, columns=256, warps=4)
 
 
-def gaussian_stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
-    """gamma of every row, (*step.shape, n) float64; step = 2 / (REACH * scale)."""
+def gaussian_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
+    """gamma of every row, (*scale.shape, n) float64."""
     n_classes = values.shape[1]
-    kind = tl.float64 if values.dtype == torch.float64 else tl.float32
-    *tile, at_once = (
-        _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
+    if n_classes <= _FEW_CLASSES:
+        tile = _SHORT_ROWS
+        nodes_at_once = 1
+    elif n_classes < _MANY_CLASSES:
+        tile = _MIDDLE_ROWS
+        nodes_at_once = 16
+    else:
+        tile = _LONG_ROWS
+        nodes_at_once = 64
+    table = _table(n_classes, nodes_at_once, values.device)
+    return _run(
+        _gaussian_kernel,
+        scale.shape,
+        tile,
+        values,
+        tops,
+        scale,
+        table,
+        KIND=tl.float64 if values.dtype == torch.float64 else tl.float32,
+        NODES=table.shape[1],
+        AT_ONCE=nodes_at_once,
     )
-    table = _table(n_classes, at_once, values.device)
-    own = {"KIND": kind, "NODES": table.shape[1], "AT_ONCE": at_once}
-    return _run(_gaussian_kernel, step.shape, tile, values, tops, step, table, **own)
 
 
 @lru_cache(64)
 def _table(n_classes: int, at_once: int, device: torch.device) -> Tensor:
-    """Weights, own logarithms and the series from degree 1, (R + 2, nodes); to base 2.
+    """Weights, logarithms of the top class and the series from degree 1, (R + 2,
+    nodes); to base 2.
 
     With nodes of weight 0 up to a multiple of `at_once`.
     """
     rule = gaussian_quadrature(-NODE_LIMIT, node_step(n_classes))
-    logarithms = np.vstack([-rule.own, rule.series[1:]]) / np.log(2.0)
+    logarithms = np.vstack([-rule.log_of_top, rule.series[1:]]) / np.log(2.0)
     table = np.vstack([rule.weights, logarithms])
     with torch.inference_mode(False):
         padded = np.pad(table, ((0, 0), (0, -table.shape[1] % at_once)))
@@ -238,9 +293,9 @@ def _powers(top, z, scale):
     below = z - top
     lost = z - (below + top)
     exponent = below * fast
-    rest = tl.math.fma(below, fast, -exponent) + (below * slow + lost * fast)
+    correction = tl.math.fma(below, fast, -exponent) + (below * slow + lost * fast)
     power = tl.math.exp2(exponent)
-    power += power * (rest * _LOG2)
+    power += power * (correction * _LOG2)
     return tl.where(exponent > -_FAR, power, 0.0).to(tl.float64)
 
 
@@ -263,12 +318,12 @@ def _gumbel_kernel(
     width = tl.load(scale + tl.program_id(1))
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
-    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    pointers = (values + rows * row_stride)[:, None] + columns[None, :] * stride
     total = tl.zeros([ROWS, BLOCK], tl.float64)
     for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=2):
-        here = inside[:, None] & (first + columns < n_classes)[None, :]
-        z = tl.load(place, mask=here, other=float("-inf"))
-        place += BLOCK * stride
+        mask = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(pointers, mask=mask, other=float("-inf"))
+        pointers += BLOCK * stride
         if values.dtype.element_ty == tl.float64:
             total += tl.exp((z - top) / width)
         else:
@@ -297,27 +352,27 @@ def _distances_kernel(
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
-    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
-    rest = tl.zeros([ROWS, BLOCK], tl.float64)
-    tied = rest
-    total = rest
-    possible = rest
-    near = rest + float("inf")
+    pointers = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    weights = tl.zeros([ROWS, BLOCK], tl.float64)
+    tied = weights
+    total = weights
+    possible = weights
+    near = weights + float("inf")
     for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=2):
-        here = inside[:, None] & (first + columns < n_classes)[None, :]
-        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
-        place += BLOCK * stride
+        mask = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(pointers, mask=mask, other=float("-inf")).to(tl.float64)
+        pointers += BLOCK * stride
         margin = top - z
-        seen = z > float("-inf")
-        rest += tl.where(margin > 0.0, tl.exp(-margin), 0.0)
+        is_possible = z > float("-inf")
+        weights += tl.where(margin > 0.0, tl.exp(-margin), 0.0)
         tied += (margin == 0.0).to(tl.float64)
-        near = tl.where(seen & (margin > 0.0), tl.minimum(near, margin), near)
-        total += tl.where(seen, tl.minimum(margin, _MAX_MARGIN), 0.0)
-        possible += seen.to(tl.float64)
-    others = tl.sum(tied, axis=1) - 1.0
+        near = tl.where(is_possible & (margin > 0.0), tl.minimum(near, margin), near)
+        total += tl.where(is_possible, tl.minimum(margin, _MAX_MARGIN), 0.0)
+        possible += is_possible.to(tl.float64)
+    n_tied = tl.sum(tied, axis=1) - 1.0
     gap = tl.min(near, axis=1)
-    gap = tl.where((others > 0.0) | (gap == float("inf")), 0.0, gap)
-    tl.store(out + rows, tl.sum(rest, axis=1) + others, mask=inside)
+    gap = tl.where((n_tied > 0.0) | (gap == float("inf")), 0.0, gap)
+    tl.store(out + rows, tl.sum(weights, axis=1) + n_tied, mask=inside)
     tl.store(out + n_rows + rows, gap, mask=inside)
     mean = tl.sum(total, axis=1) / tl.sum(possible, axis=1)
     tl.store(out + 2 * n_rows.to(tl.int64) + rows, mean, mask=inside)
@@ -335,11 +390,11 @@ def gumbel_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
     return _run(_gumbel_kernel, scale.shape, _tile(values), values, tops, scale)
 
 
-def _tile(values: Tensor) -> tuple[int, int, int]:
-    """Rows and columns of a program's tile, and warps: for short rows, and for
-    others.
-    """
-    return (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
+def _tile(values: Tensor) -> _Tile:
+    """A row per thread for short rows, a program per row for others."""
+    if values.shape[1] <= 32:
+        return _Tile(rows=32, columns=1, warps=1)
+    return _Tile(rows=1, columns=256, warps=1)
 
 
 # --- Uniform noise; `hokical.stability.uniform` says what is integrated.
@@ -354,11 +409,13 @@ def _tile(values: Tensor) -> tuple[int, int, int]:
 # the jumps of F' = -F and F'' = -2 F' there. gamma is off by 1e-8 on logits like those
 # of classifiers, by 5e-8 if many rivals tie.
 
-#: Most classes of a row that is sorted.
+#: Classes of a row that is sorted, at most.
 _SORTED = 16
-#: exp(-CUT_OFF) is negligible. Any end beyond the true one is right.
+#: Logarithm of a product: exp(-17) is 4e-8, below what is claimed.
 _CUT_OFF = tl.constexpr(17.0)
-_END_STEPS = tl.constexpr(6)
+#: Newton's steps to the limit of a product. Any limit beyond the true one is right.
+_LIMIT_STEPS = tl.constexpr(6)
+#: Cells between the places at which a product is found.
 _CELLS = tl.constexpr(256)
 #: Rivals in a product between two looks at the loop's end; the list is filled up with
 #: 1.
@@ -436,25 +493,25 @@ def _long_kernel(
     near = scratch + program.to(tl.int64) * room
     heights = near + (room - _CELLS - 1)
     inverse = (1.0 / tl.load(width + tl.program_id(1))).to(kind)
-    one = tl.full([], 1, tl.int64)
+    unit = tl.full([], 1, tl.int64)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        start = values + row * (one * row_stride)
-        stride = one * column_stride
+        start = values + row * (unit * row_stride)
+        stride = unit * column_stride
         top = tl.load(tops + row).to(kind)
         count, least = _write_near(start, near, top, inverse, n_classes, stride, BLOCK)
         tl.debug_barrier()
-        end = _end(near, count, kind, PART)
-        count = _keep_before(near, count, end, PART)
+        limit = _find_limit(near, count, kind, PART)
+        count = _keep_before(near, count, limit, PART)
         tl.store(near + count + tl.arange(0, _AT_ONCE), tl.full([_AT_ONCE], 1.0, kind))
         tl.debug_barrier()
-        cell = tl.maximum(end - least, 0.0) / _CELLS
-        place = tl.arange(0, _CELLS)
-        x = least + cell * (place + 1).to(kind)
+        cell = tl.maximum(limit - least, 0.0) / _CELLS
+        cells = tl.arange(0, _CELLS)
+        x = least + cell * (cells + 1).to(kind)
         height = tl.full([_CELLS], 1.0, kind)
         for first in range(0, count, _AT_ONCE):
             for i in tl.static_range(_AT_ONCE):
                 height -= height * tl.maximum(x - tl.load(near + first + i), 0.0)
-        tl.store(heights + 1 + place, height)
+        tl.store(heights + 1 + cells, height)
         tl.store(heights, tl.full([], 1.0, kind))
         tl.debug_barrier()
         last = tl.load(heights + _CELLS).to(tl.float64)
@@ -463,9 +520,9 @@ def _long_kernel(
             - 4.0 * tl.load(heights + _CELLS - 1)
             + tl.load(heights + _CELLS - 2)
         )
-        whole = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
-        whole += cell * _bends(near, heights, count, least, cell, PART)
-        gamma = least + cell * whole
+        total = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
+        total += cell * _bends(near, heights, count, least, cell, PART)
+        gamma = least + cell * total
         tl.store(
             out + tl.program_id(1).to(tl.int64) * n_rows + row,
             tl.minimum(tl.maximum(gamma, 0.0), 1.0),
@@ -475,12 +532,12 @@ def _long_kernel(
 
 @triton.jit
 def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexpr):
-    """Margins below 1 but the label's own, one after the other; their number and the
+    """Margins below 1 but that of the label, one after the other; their number and the
     least.
     """
     kind: tl.constexpr = near.dtype.element_ty
     count = 0
-    found = 0
+    has_label = 0
     least = tl.full([], 1.0, kind)
     for first in range(0, n_classes, BLOCK):
         column = first + tl.arange(0, BLOCK)
@@ -488,9 +545,9 @@ def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexp
             start + column * stride, mask=column < n_classes, other=float("-inf")
         )
         d = tl.minimum((top - z.to(kind)) * inverse, 1.0)
-        own = tl.min(tl.where(d == 0.0, column, n_classes))
-        keep = (d < 1.0) & ((column != own) | (found > 0))
-        found = tl.where(own < n_classes, 1, found)
+        label = tl.min(tl.where(d == 0.0, column, n_classes))
+        keep = (d < 1.0) & ((column != label) | (has_label > 0))
+        has_label = tl.where(label < n_classes, 1, has_label)
         tl.store(near + count + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
         count += tl.sum(keep.to(tl.int32))
         least = tl.minimum(least, tl.min(tl.where(keep, d, 1.0)))
@@ -498,37 +555,37 @@ def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexp
 
 
 @triton.jit
-def _end(near, count, kind: tl.constexpr, PART: tl.constexpr):
+def _find_limit(near, count, kind: tl.constexpr, PART: tl.constexpr):
     """Where the product has surely fallen by exp(-CUT_OFF); at most 1. See
-    `uniform._fall`.
+    `uniform._last_piece`.
     """
-    end = tl.full([], 1.0, kind)
-    for _ in range(_END_STEPS):
+    limit = tl.full([], 1.0, kind)
+    for _ in range(_LIMIT_STEPS):
         excess = tl.zeros([PART], kind)
         active = tl.zeros([PART], tl.int32)
         for first in range(0, count, PART):
             i = first + tl.arange(0, PART)
-            reach = end - tl.load(near + i, mask=i < count, other=1.0)
+            reach = limit - tl.load(near + i, mask=i < count, other=1.0)
             excess += tl.maximum(reach, 0.0)
             active += (reach > 0.0).to(tl.int32)
         over = tl.sum(excess) - _CUT_OFF
-        end -= tl.maximum(over, 0.0) / tl.maximum(tl.sum(active), 1).to(kind)
-    return end
+        limit -= tl.maximum(over, 0.0) / tl.maximum(tl.sum(active), 1).to(kind)
+    return limit
 
 
 @triton.jit
-def _keep_before(near, count, end, PART: tl.constexpr):
-    """Move the margins before `end` to the front; how many there are."""
-    kept = 0
+def _keep_before(near, count, limit, PART: tl.constexpr):
+    """Move the margins before `limit` to the front; how many there are."""
+    n_near = 0
     for first in range(0, count, PART):
         i = first + tl.arange(0, PART)
         d = tl.load(near + i, mask=i < count, other=1.0)
-        keep = d < end
+        keep = d < limit
         tl.debug_barrier()
-        tl.store(near + kept + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
-        kept += tl.sum(keep.to(tl.int32))
+        tl.store(near + n_near + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
+        n_near += tl.sum(keep.to(tl.int32))
         tl.debug_barrier()
-    return kept
+    return n_near
 
 
 @triton.jit
@@ -538,47 +595,70 @@ def _bends(near, heights, count, least, cell, PART: tl.constexpr):
     total = tl.zeros([PART], kind)
     for first in range(0, count, PART):
         i = first + tl.arange(0, PART)
-        where = (tl.load(near + i, mask=i < count, other=1.0) - least) / cell
-        index = tl.minimum(tl.maximum(where, 0.0), _CELLS - 1.0).to(tl.int32)
-        part = where - index.to(kind)
+        position = (tl.load(near + i, mask=i < count, other=1.0) - least) / cell
+        index = tl.minimum(tl.maximum(position, 0.0), _CELLS - 1.0).to(tl.int32)
+        fraction = position - index.to(kind)
         left = tl.load(heights + index)
         right = tl.load(heights + index + 1)
-        rest = 1.0 - part
-        bend = (left * rest + right * part) * (0.5 * part * rest - 1.0 / 12.0)
-        bend -= (left - right) * part * rest * (rest - part) / 6.0
+        complement = 1.0 - fraction
+        height = left * complement + right * fraction
+        bend = height * (0.5 * fraction * complement - 1.0 / 12.0)
+        bend -= (left - right) * fraction * complement * (complement - fraction) / 6.0
         total += tl.where(i < count, bend, 0.0)
     return tl.sum(total).to(tl.float64)
 
 
-#: Columns read at once, rivals at once, warps and programs per multiprocessor; for long
-#: rows.
-_SIZES = (1024, 128, 1, 32), (4096, 1024, 8, 4)
+class _Launch(NamedTuple):
+    """How long rows are read."""
+
+    columns: int  # at once
+    rivals: int  # at once
+    warps: int
+    programs: int  # per multiprocessor
+
+
+#: Many programs of one warp: a row fits into the registers of a few.
+_MANY_PROGRAMS = _Launch(columns=1024, rivals=128, warps=1, programs=32)
+#: Few programs of many warps, from _MANY_CLASSES on.
+_WIDE_PROGRAMS = _Launch(columns=4096, rivals=1024, warps=8, programs=4)
 
 
 def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
     """gamma of every row, (*width.shape, n) float64."""
-    (n_rows, n_classes), n_widths = values.shape, width.numel()
+    if values.shape[1] <= _SORTED:
+        return _stability_of_short_rows(values, width)
+    return _stability_of_long_rows(values, tops, width)
+
+
+def _stability_of_short_rows(values: Tensor, width: Tensor) -> Tensor:
+    n_rows, n_classes = values.shape
     out = values.new_empty((*width.shape, n_rows), dtype=torch.float64)
-    if n_classes <= _SORTED:
-        _short_kernel[(triton.cdiv(n_rows, 32), n_widths)](
-            values,
-            out,
-            width,
-            *_unit_rules(values.device),
-            n_rows,
-            *values.stride(),
-            n_classes,
-            32,
-            num_warps=1,
-        )
-        return out
-    block, part, warps, programs = _SIZES[n_classes >= 8192]
+    _short_kernel[(triton.cdiv(n_rows, 32), width.numel())](
+        values,
+        out,
+        width,
+        *_unit_rules(values.device),
+        n_rows,
+        *values.stride(),
+        n_classes,
+        32,
+        num_warps=1,
+    )
+    return out
+
+
+def _stability_of_long_rows(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
+    n_rows, n_classes = values.shape
+    n_widths = width.numel()
+    out = values.new_empty((*width.shape, n_rows), dtype=torch.float64)
+    launch = _MANY_PROGRAMS if n_classes < _MANY_CLASSES else _WIDE_PROGRAMS
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     room = n_classes + _AT_ONCE.value + _CELLS.value + 1
-    programs *= torch.cuda.get_device_properties(values.device).multi_processor_count
-    programs = min(n_rows, triton.cdiv(programs, n_widths))
-    scratch = values.new_empty((programs * n_widths, room), dtype=kind)
-    _long_kernel[(programs, n_widths)](
+    device = torch.cuda.get_device_properties(values.device)
+    n_programs = triton.cdiv(launch.programs * device.multi_processor_count, n_widths)
+    n_programs = min(n_rows, n_programs)
+    scratch = values.new_empty((n_programs * n_widths, room), dtype=kind)
+    _long_kernel[(n_programs, n_widths)](
         values,
         tops.contiguous(),
         out,
@@ -587,9 +667,9 @@ def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
         *values.shape,
         *values.stride(),
         room,
-        min(block, triton.next_power_of_2(n_classes)),
-        part,
-        num_warps=warps,
+        min(launch.columns, triton.next_power_of_2(n_classes)),
+        launch.rivals,
+        num_warps=launch.warps,
     )
     return out
 
