@@ -18,6 +18,8 @@ from hokical.rules.binary_isotonic import (
 )
 from hokical.rules.hoki import Curve, HokiRule
 from hokical.rules.scaling import (
+    N_COEFFICIENTS,
+    N_FEATURES,
     AdaptiveRule,
     AutoRule,
     EnsembleRule,
@@ -117,8 +119,8 @@ def make_correction(rng: Generator) -> RowCorrection:
     """With numbers so large, now and then, that features, scale and shift are
     clipped.
     """
-    centre, spread = rng.normal(size=(2, 7)) * 2.0
-    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 8))
+    centre, spread = rng.normal(size=(2, N_FEATURES)) * 2.0
+    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, N_COEFFICIENTS))
     return RowCorrection(centre, np.exp(spread), log_scale, shift)
 
 
