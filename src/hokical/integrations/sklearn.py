@@ -827,7 +827,7 @@ class CalibratedFold:
 
 
 def calibrate_labels(
-    model: Any,
+    model: ClassifierMixin,
     calibrator: MultilabelCalibrator,
     parts: Sequence[HeldOutScores],
     *,

@@ -384,9 +384,8 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
         return block.put_masked(-floored_margins(block, floor), -block.xp.inf)
 
     values = by_blocks(work, logits)
-    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made._labels = logits.labels  # also where classes that differed have become equal
-    return made
+    floored = Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    return _with_labels_of(logits, floored)
 
 
 def clip_log_probabilities(logits: Logits, lowest: Array) -> Logits:
@@ -402,8 +401,13 @@ def clip_log_probabilities(logits: Logits, lowest: Array) -> Logits:
     values = by_blocks(work, logits)
     top = logits.xp.max(values, axis=1)
     clipped = dataclasses.replace(logits, values=values, top=top)
-    clipped._labels = logits.labels  # also where `lowest` has made classes equal
-    return clipped
+    return _with_labels_of(logits, clipped)
+
+
+def _with_labels_of(logits: Logits, changed: Logits) -> Logits:
+    """Changed logits with the old labels, also where classes have become equal."""
+    changed._labels = logits.labels
+    return changed
 
 
 def softmax(scores: Array, logits: Logits) -> Array:
