@@ -940,7 +940,7 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     return max(half, math.log(np.finfo(np.float64).eps))
 
 
-def check_estimator(estimator: Any) -> None:
+def check_estimator(estimator: BaseEstimator) -> None:
     """Raise unless an estimator gives one score for each class."""
     if not any(hasattr(estimator, way) for way in _WAYS):
         raise ValueError(
