@@ -863,8 +863,10 @@ class Calibrator(StoredEstimator):
         if floor > 0.0:
             fit = replace(fit, rule=FlooredRule(floor, fit.rule))
         record = complete_record(stats.record, fit.rule, sample)
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._store_fit(fit, schema, record)
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):
