@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules.base import BalancedRule, FlooredRule, UncalibratedRule
+from hokical.rules.base import BalancedRule, ClippedRule, FlooredRule, UncalibratedRule
 from hokical.rules.binary_isotonic import (
     BetaRule,
     ClasswiseIsotonicRule,
@@ -181,6 +181,12 @@ def _floored(rng: Generator, n_classes: int) -> rules.Rule:
     return FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
 
+def _clipped(rng: Generator, n_classes: int) -> rules.Rule:
+    makers = [_temps, _vecs, _ets, _irm, _structured, _adaptive, _auto, _floored]
+    inner = makers[rng.integers(len(makers))](rng, n_classes)
+    return ClippedRule(float(-np.log(n_classes) - 20.0 * rng.random()), inner)
+
+
 def _balanced(rng: Generator, n_classes: int) -> rules.Rule:
     makers = [_temps, _vecs, _ets, _structured]
     inner = makers[rng.integers(len(makers))](rng, n_classes)
@@ -204,6 +210,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "beta": _beta,
     "venn_abers": _venn_abers,
     "floored": _floored,
+    "clipped": _clipped,
     "balanced": _balanced,
 }
 NAMES = list(MAKERS)

@@ -177,6 +177,8 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("venn_abers", {"upper": np.zeros_like(good["venn_abers"].upper)}),
         ("floored", {"floor": -1e-9}),
         ("floored", {"rule": good["floored"]}),
+        ("clipped", {"lowest": 0.1}),
+        ("clipped", {"rule": good["clipped"]}),
         ("irm", {"knots": np.array([-1.0, -2.0]), "values": np.array([0.0, 1.0])}),
         ("irm", {"knots": np.array([-1.0, -0.1]), "values": np.array([0.0, 1.0])}),
         ("irm", {"knots": np.array([-2.0, -1.0]), "values": np.array([1.0, 0.5])}),

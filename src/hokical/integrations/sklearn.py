@@ -52,8 +52,11 @@ from sklearn.utils.parallel import Parallel, delayed
 from hokical._core import conversion, reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
+from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._core.runtime import warn_user
+from hokical._fitting.examples import Examples, with_stats
+from hokical._fitting.records import complete_record
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
@@ -63,12 +66,15 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
+from hokical.rules.base import ClippedRule, clip_log_probabilities
 
 __all__ = ["CalibratedClassifier"]
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
+#: Log-odds of the largest float64 below 1 are 36.7.
+_CERTAIN_LOG_ODDS = 36.0
 #: Methods that give scores; of several labels the last is preferred.
 _WAYS = ("decision_function", "predict_proba")
 
@@ -129,8 +135,8 @@ class CalibratedClassifier(
     reason_ : what the default chose, and why
     estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
         next
-    lowest_logit_ : logits are raised to this; -inf if they come from
-        `decision_function`
+    lowest_logit_ : what the calibrator raises log-probabilities to; -inf if logits come
+        from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
     Notes
@@ -399,8 +405,7 @@ class CalibratedClassifier(
         """
         index = self._place(label)
         found: Detections = self._ask("detect", X, index, groups=groups, **options)
-        words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
-        return replace(found, guarantee=words)
+        return found
 
     def _place(self, label: Any) -> int:
         """The column of a label."""
@@ -648,26 +653,22 @@ class CalibratedClassifier(
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
         if data.several:
-            logits = np.concatenate([part.scores for part in parts])
-            lowest = -math.inf
-            if hasattr(model, "predict_proba"):
-                # The largest log-odds but for those of 0 and 1, which are what rounding
-                # makes them.
-                size = np.abs(logits)
-                lowest = -math.log(2.0) - float(
-                    size.max(where=size < 36.0, initial=0.0)
-                )
-            logits = np.clip(logits, lowest, -lowest)
-            return CalibratedFold(
-                model, calibrator.fit(logits, labels, weights), lowest
+            return calibrate_labels(
+                model, calibrator, parts, labels=labels, weights=weights
             )
         classes = classes_of(model)
+        logits = np.concatenate([part.logits(classes) for part in parts])
         lowest = -math.inf
+        examples = as_logits(logits)
         if not hasattr(model, "decision_function"):
             lowest = resolution([part.scores for part in parts], classes.size)
-        logits = np.concatenate([part.logits(classes, lowest) for part in parts])
+            examples = clip_log_probabilities(examples, lowest)
         labels = class_index(labels, classes, "y")
-        fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
+        fitted = clone(calibrator).fit(examples.values, labels, weights, groups=groups)
+        fitted.set_columns((), tuple(map(str, classes.tolist())))
+        if lowest > -math.inf:
+            unclipped = fitted.fitted.schema.read(logits, groups)
+            fitted = clip_inputs(fitted, lowest, Examples(unclipped, labels, weights))
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very
             # examples set, are not independent examples of what the final model does.
@@ -684,11 +685,8 @@ class CalibratedClassifier(
         """
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
-            logits, (_, _, groups) = (
-                np.maximum(part.scores, pair.lowest),
-                data.of_parts([part]),
-            )
-            found.append(pair.spread(logits, self.classes_, groups))
+            _, _, groups = data.of_parts([part])
+            found.append(pair.spread(part.scores, self.classes_, groups))
         truth, weights, _ = data.of_parts(parts)
         logits = log_of_mean([np.vstack(found)])
         labels = class_index(truth, self.classes_, "y")
@@ -795,28 +793,28 @@ class HeldOutScores(NamedTuple):
     scores: FloatArray
     model: Any = None
 
-    def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
-        """Logits (rows, classes): none below `lowest`, and -inf for classes the
-        model lacks.
-        """
-        out = np.full((self.rows.size, classes.size), -np.inf)
-        out[:, class_index(self.known, classes, "y")] = np.maximum(self.scores, lowest)
-        return out
+    def logits(self, classes: AnyArray) -> FloatArray:
+        """Logits (rows, classes): -inf for classes that the model lacks."""
+        logits = np.full((self.rows.size, classes.size), -np.inf)
+        logits[:, class_index(self.known, classes, "y")] = self.scores
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
 class CalibratedFold:
-    """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
+    """A fitted classifier, and a calibrator of its logits.
+
+    The calibrator raises log-probabilities below `lowest`.
+    """
 
     model: Any
     calibrator: Any
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:
-        found = read_scores(
-            self.model, X, isinstance(self.calibrator, MultilabelCalibrator)
-        )
-        return np.clip(found, self.lowest, -self.lowest)
+        """The classifier's logits (n, classes), or log-odds (n, labels)."""
+        several = isinstance(self.calibrator, MultilabelCalibrator)
+        return read_scores(self.model, X, several)
 
     def spread(
         self, logits: FloatArray, classes: AnyArray, groups: Any = None
@@ -826,6 +824,48 @@ class CalibratedFold:
         known = class_index(classes_of(self.model), classes, "y")
         out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
         return out
+
+
+def calibrate_labels(
+    model: ClassifierMixin,
+    calibrator: MultilabelCalibrator,
+    parts: Sequence[HeldOutScores],
+    *,
+    labels: AnyArray,
+    weights: FloatArray | None,
+) -> CalibratedFold:
+    """A model of several labels, with a calibrator of its pooled held-out scores."""
+    scores = np.concatenate([part.scores for part in parts])
+    if not hasattr(model, "predict_proba"):
+        return CalibratedFold(model, calibrator.fit(scores, labels, weights), -math.inf)
+    # Of probabilities of 0 and 1 the log-odds are what rounding makes them.
+    size = np.abs(scores)
+    largest = size.max(where=size < _CERTAIN_LOG_ODDS, initial=0.0)
+    limit = math.log(2.0) + float(largest)
+    calibrator.fit(np.clip(scores, -limit, limit), labels, weights)
+    calibrator.rule_ = calibrator.rule_.clipped(limit)
+    return CalibratedFold(model, calibrator, -limit)
+
+
+def clip_inputs(
+    calibrator: Calibrator, lowest: float, examples: Examples
+) -> Calibrator:
+    """A calibrator for log-probabilities as they are, from one for those of at least
+    `lowest`.
+
+    `examples` are those of its fit, as they were before.
+    """
+    predictor = calibrator.fitted
+    stats = with_stats(lambda block: None, examples)
+    rule = ClippedRule(lowest, predictor.rule)
+    return calibrator.with_predictor(
+        replace(
+            predictor,
+            schema=predictor.schema.of_log_probabilities(),
+            rule=rule,
+            fit_record=complete_record(stats.record, rule, examples),
+        )
+    )
 
 
 def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
@@ -846,7 +886,7 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     n_classes = classes_of(estimator).size
     if way == "predict_proba":
         scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
-        scores = conversion.from_probabilities(scores, zeros="impossible", name=name)
+        scores = conversion.from_probabilities(scores, name=name)
     elif scores.ndim == 1 and n_classes == 2:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
@@ -874,7 +914,8 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     0.025
     """
     seen = min(
-        float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores
+        float(np.min(part, initial=0.0, where=part > conversion.LOG_ZERO))
+        for part in scores
     )
     half = min(seen, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
