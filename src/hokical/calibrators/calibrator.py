@@ -854,9 +854,9 @@ class Calibrator(StoredEstimator):
         All are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        reading.warn_of_contradiction(
-            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
-        )
+        predicted = sample.logits.to_host(sample.logits.labels)
+        reading.warn_of_contradiction(predicted, sample.labels, sample.weights)
+        reading.warn_of_features(predicted, sample.labels, sample.n_classes)
         has_floor = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if has_floor else 0.0
         fit = self._fit(with_floor(sample, floor) if has_floor else sample)
