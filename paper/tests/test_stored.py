@@ -108,7 +108,7 @@ def test_results_of_other_versions_are_reused_only_if_asked_for(
     found = Cache(tmp_path, reuse=True).get(pair, "temps")
     assert found is not None
     assert found.made.startswith("hokical ")
-    assert Cache(tmp_path, reuse=True).get(pair, "temps", cut=1) is None
+    assert Cache(tmp_path, reuse=True).get(pair, "temps", division=1) is None
 
 
 def test_unknown_blocks_are_named() -> None:

@@ -155,7 +155,7 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
 
 def test_recut_keeps_rows_whole(pair: Pair) -> None:
     data = pair.load()
-    again = data.recut(3)
+    again = data.divide_anew(3)
     assert again.val_labels.size == data.val_labels.size
     before, after = (
         sorted(

@@ -51,29 +51,38 @@ class Cache:
                 "Choose another one with --cache.",
             ) from error
 
-    def get(self, pair: Pair, method: str, cut: int | None = None) -> Result | None:
+    def get(
+        self, pair: Pair, method: str, division: int | None = None
+    ) -> Result | None:
         """The stored result, or None if there is none or its file is damaged."""
-        found = _read(self._path(pair, method, cut))
-        return self._older(pair, method, cut) if found is None and self.reuse else found
+        found = _read(self._path(pair, method, division))
+        return (
+            self._older(pair, method, division)
+            if found is None and self.reuse
+            else found
+        )
 
-    def _older(self, pair: Pair, method: str, cut: int | None) -> Result | None:
+    def _older(self, pair: Pair, method: str, division: int | None) -> Result | None:
         """The newest result of a method on a division that any version has stored."""
-        wanted = (pair.name, method, cut)
+        wanted = (pair.name, method, division)
         paths = self.folder.glob(f"{pair.name}-{method}-*.json")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
             found = _read(path)
-            if found is not None and (found.pair, found.method, found.cut) == wanted:
+            if (
+                found is not None
+                and (found.pair, found.method, found.division) == wanted
+            ):
                 return found
         return None
 
     def put(self, pair: Pair, result: Result) -> None:
         """Store a result; the file is written completely or not at all."""
         self.prepare()
-        path = self._path(pair, result.method, result.cut)
+        path = self._path(pair, result.method, result.division)
         write_text_atomically(path, json.dumps(result.to_dict(), indent=1) + "\n")
 
-    def _path(self, pair: Pair, method: str, cut: int | None) -> Path:
-        identity = [*_identity(pair, method), cut]
+    def _path(self, pair: Pair, method: str, division: int | None) -> Path:
+        identity = [*_identity(pair, method), division]
         key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return self.folder / f"{pair.name}-{method}-{key[:16]}.json"
 

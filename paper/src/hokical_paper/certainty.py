@@ -1,7 +1,7 @@
 """How certain the comparisons are: every pair's examples pooled and divided anew, many
 times.
 
-One division says little: "lowest on n of 12 pairs" changes with the seed. Here
+One division says little: "lowest on n of 12 pairs" changes with the division. Here
 validation and test examples are pooled and divided at random, in the sizes of the pair,
 and every method is fitted and measured on each division.
 """
@@ -18,18 +18,18 @@ from hokical_paper.running import Cell, run_cells
 from hokical_paper.suite import Pair, Suite
 
 #: Divisions of each pair.
-N_CUTS = 20
+N_DIVISIONS = 20
 #: The methods of SLOW are run up to so many classes, beyond only if asked for.
 SLOW_UP_TO = 50
 #: hokical's own methods, except exact Hoki.
 _BESIDE = tuple(name for name in OWN_METHODS if name != EXACT)
 
 
-def run_cuts(
+def run_divisions(
     suite: Suite,
     cache: Cache,
     *,
-    n_cuts: int = N_CUTS,
+    n_divisions: int = N_DIVISIONS,
     slow: bool = False,
     jobs: int | None = None,
     device: str | None = None,
@@ -41,7 +41,7 @@ def run_cuts(
     `slow` runs the matrix methods on pairs of many classes, too. `device` is that of
     `run_suite`; `stored_only` computes nothing and returns what is stored.
     """
-    cells = list(_cells(suite, n_cuts, slow))
+    cells = list(_cells(suite, n_divisions, slow))
     return list(
         run_cells(
             suite,
@@ -55,16 +55,16 @@ def run_cuts(
     )
 
 
-def _cells(suite: Suite, n_cuts: int, slow: bool) -> Iterator[Cell]:
-    """Seed by seed, so that a run that is stopped has complete divisions.
+def _cells(suite: Suite, n_divisions: int, slow: bool) -> Iterator[Cell]:
+    """Division by division, so that a run that is stopped has complete divisions.
 
     The methods that no claim is about come last.
     """
     claimed = [name for name in METHODS if name not in _BESIDE]
     for methods in (claimed, [name for name in METHODS if name in _BESIDE]):
-        for cut, pair, method in product(range(n_cuts), suite.pairs, methods):
+        for division, pair, method in product(range(n_divisions), suite.pairs, methods):
             if takes_part(pair, method, slow=slow):
-                yield pair, method, cut
+                yield pair, method, division
 
 
 def takes_part(pair: Pair, method: str, *, slow: bool) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hokical_paper.contests import (
-    Cuts,
+    Divisions,
     Share,
     is_lowest,
     mean_share,
@@ -43,16 +43,16 @@ def share_cell(share: Share) -> Cell:
     return Cell(share.text, share.value, share.low, share.high) if share.n else Cell()
 
 
-def cuts_note(cuts: Cuts) -> str:
+def divisions_note(divisions: Divisions) -> str:
     """How many divisions there are, and which methods are not in all of them."""
-    if not cuts.pairs:
+    if not divisions.pairs:
         return "No new divisions are stored: `hokical paper certainty` computes them."
-    counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
+    counts = sorted({len(divisions.numbers(pair)) for pair in divisions.pairs})
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     methods = (*RIVALS[SAMPLED], *NORMALISED.values(), *OWN_METHODS)
-    fewer = [text for method in methods if (text := _divisions_of(cuts, method))]
+    fewer = [text for method in methods if (text := _divisions_of(divisions, method))]
     some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
-    ran = {method for _, _, method in cuts.found}
+    ran = {method for _, _, method in divisions.found}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
     some += f"; on none: {', '.join(none)}" if none else ""
     return (
@@ -62,12 +62,13 @@ def cuts_note(cuts: Cuts) -> str:
     )
 
 
-def _divisions_of(cuts: Cuts, method: str) -> str:
+def _divisions_of(divisions: Divisions, method: str) -> str:
     """A method that was run on some divisions of a pair, but not on all, with their
     number.
     """
     ran = [
-        [(p, seed, method) in cuts.found for seed in cuts.seeds(p)] for p in cuts.pairs
+        [(p, division, method) in divisions.found for division in divisions.numbers(p)]
+        for p in divisions.pairs
     ]
     parts = [sum(row) for row in ran if any(row) and not all(row)]
     if not parts:
@@ -81,7 +82,7 @@ def _divisions_of(cuts: Cuts, method: str) -> str:
     )
 
 
-def certainty_table(cuts: Cuts, results: Results) -> Table:
+def certainty_table(divisions: Divisions, results: Results) -> Table:
     """How probable it is that Hoki's score is the lowest, by pair and over pairs."""
     columns = {
         "sampled, ECE": is_lowest(SAMPLED, RIVALS[SAMPLED], score_of("ece")),
@@ -92,14 +93,17 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
     }
     rows = []
     for pair in results.suite.pairs:
-        if pair.name not in cuts.pairs:
+        if pair.name not in divisions.pairs:
             continue
         heads = heads_of(pair)
         shares = [
-            share_of(cuts.hits(pair.name, question)) for question in columns.values()
+            share_of(divisions.hits(pair.name, question))
+            for question in columns.values()
         ]
-        n_cuts = max(share.n for share in shares)
-        rows.append(Row(heads, f"{n_cuts} divisions", tuple(map(share_cell, shares))))
+        n_divisions = max(share.n for share in shares)
+        rows.append(
+            Row(heads, f"{n_divisions} divisions", tuple(map(share_cell, shares)))
+        )
         own = [
             question(lambda m, p=pair: results.get(p, m))
             for question in columns.values()
@@ -107,23 +111,23 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
         words = {None: "\N{EN DASH}", True: "won", False: "lost"}
         rows.append(Row(heads, "its own", tuple(Cell(words[won]) for won in own)))
     means = [
-        mean_share([cuts.hits(p, question) for p in cuts.pairs])
+        mean_share([divisions.hits(p, question) for p in divisions.pairs])
         for question in columns.values()
     ]
     rows.append(Row(("all pairs", ""), "mean", tuple(map(share_cell, means))))
     notes = (
-        cuts_note(cuts),
+        divisions_note(divisions),
         "Share of divisions on which Hoki is lowest of the paper's methods, with a 95 "
         "% interval (Clopper and Pearson's for a pair, resampled pairs for the mean); "
         "its own: whether it is on the division that the other tables use. irm and "
         "irova_ts are in their published form.",
-        made_note(r.made for r in cuts.found.values()),
+        made_note(r.made for r in divisions.found.values()),
     )
     title = "How often Hoki has the lowest score"
     return Table("certainty", title, tuple(columns), tuple(rows), notes)
 
 
-def ranks_table(cuts: Cuts) -> Table:
+def ranks_table(divisions: Divisions) -> Table:
     """Mean rank, and share of divisions won, of each method; pairs count equally."""
     contests = {
         "the paper's": RIVALS[SAMPLED],
@@ -131,7 +135,7 @@ def ranks_table(cuts: Cuts) -> Table:
     }
     rows = []
     for contest, methods in contests.items():
-        full = cuts.complete(methods)
+        full = divisions.complete(methods)
         lines = {method: _rank_cells(full, method, methods) for method in methods}
         ran = {
             method: cells
@@ -148,10 +152,10 @@ def ranks_table(cuts: Cuts) -> Table:
         "won, Brier score",
     )
     notes = (
-        cuts_note(cuts),
+        divisions_note(divisions),
         "Means over the divisions on which all methods of a pair were run. The "
         "paper's: irm and irova_ts in their published form.",
-        made_note(r.made for r in cuts.found.values()),
+        made_note(r.made for r in divisions.found.values()),
     )
     heads = ("among", "method")
     return Table(
@@ -159,18 +163,22 @@ def ranks_table(cuts: Cuts) -> Table:
     )
 
 
-def _rank_cells(cuts: Cuts, method: str, methods: Sequence[str]) -> tuple[Cell, ...]:
+def _rank_cells(
+    divisions: Divisions, method: str, methods: Sequence[str]
+) -> tuple[Cell, ...]:
     cells = []
     for score in CONTESTS:
         found = [
-            cuts.mean_ranks(pair, methods, score_of(score)).get(method)
-            for pair in cuts.pairs
+            divisions.mean_ranks(pair, methods, score_of(score)).get(method)
+            for pair in divisions.pairs
         ]
         known = [rank for rank in found if rank is not None]
         cells.append(number(float(np.mean(known)) if known else None, 2))
     for score in ("ece", "brier"):
         question = is_lowest(method, methods, score_of(score))
         cells.append(
-            share_cell(mean_share([cuts.hits(pair, question) for pair in cuts.pairs]))
+            share_cell(
+                mean_share([divisions.hits(pair, question) for pair in divisions.pairs])
+            )
         )
     return tuple(cells)

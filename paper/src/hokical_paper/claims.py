@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical_paper.certainty_tables import RIVALS, cuts_note, share_cell
+from hokical_paper.certainty_tables import RIVALS, divisions_note, share_cell
 from hokical_paper.contests import (
-    Cuts,
+    Divisions,
     Get,
     Question,
     Share,
     bootstrap_pairs,
-    counts_by_seed,
+    counts_by_division,
     is_among_best,
     is_lowest,
     mean_share,
@@ -82,7 +82,7 @@ RULE = (
 
 class Found(NamedTuple):
     """What a claim came to: its own division in words, the estimate, and the range
-    on one seed.
+    on one division.
     """
 
     own: str
@@ -99,18 +99,18 @@ class Claim(NamedTuple):
     method: str
     paper: str
     least: float
-    find: Callable[[Cuts, Results], Found]
+    find: Callable[[Divisions, Results], Found]
     most: float = math.inf
     percent: bool = True
 
 
-def claims_table(cuts: Cuts, results: Results) -> Table:
+def claims_table(divisions: Divisions, results: Results) -> Table:
     """What the paper says, what one division says, what all divisions say, and the
     verdict.
     """
     rows = []
     for claim in all_claims():
-        found = claim.find(cuts, results)
+        found = claim.find(divisions, results)
         cell = share_cell(found.share) if claim.percent else _number_cell(found.share)
         texts = (
             Cell(claim.paper),
@@ -124,28 +124,28 @@ def claims_table(cuts: Cuts, results: Results) -> Table:
             Row((claim.text, title_of(claim.method) if claim.method else ""), "", row)
         )
     notes = (
-        cuts_note(cuts),
+        divisions_note(divisions),
         "Paper: what it has. Range: what our number is judged by; for other scores, 8 "
         "of 15. Own division: on how many networks it is true on the division of the "
         "other tables. Estimate: over new divisions, the mean share over networks with "
         "a 95 % interval (networks resampled, then divisions); of learning times and "
         "Theorem 1, over the networks' own division; of Theorem 2, over simulated test "
-        "sets. On one seed: on how many networks it is true for a single seed, the "
-        "range over the seeds. Where all networks agree on all divisions the interval "
+        "sets. On one division: on how many networks it is true for a single division, the "
+        "range over the divisions. Where all networks agree on all divisions the interval "
         "is a point: it speaks of these networks, not of others.",
         _top_k_note(results),
         f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of "
         f"the paper's calibrated methods. Comparable times: at most {_AS_FAST:g} times "
         "those of temps. Gap: the difference of validation and test accuracy.",
-        *device_notes(cuts.found.values()),
-        made_note(r.made for r in (*cuts.found.values(), *results.found.values())),
+        *device_notes(divisions.found.values()),
+        made_note(r.made for r in (*divisions.found.values(), *results.found.values())),
     )
     columns = (
         "paper",
         "range",
         "own division",
         "estimate (95 %)",
-        "on one seed",
+        "on one division",
         "verdict",
     )
     title = "The paper's claims"
@@ -305,7 +305,7 @@ def _theory_claims() -> Iterator[Claim]:
     for n in SIZES:
         text = f"Theorem 2 holds on {n:,} examples"
         yield Claim(
-            text, "", "95%", 1.0 - DELTA, lambda cuts, results, n=n: _coverage(n)
+            text, "", "95%", 1.0 - DELTA, lambda divisions, results, n=n: _coverage(n)
         )  # type: ignore[misc]
     least, most = _SPREADS
     text = "spread of the confidences in Table 1"
@@ -324,14 +324,14 @@ def _counted(
 ) -> Claim:
     """A claim that is true on a share of the networks, for each of these questions."""
 
-    def find(cuts: Cuts, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Found:
         pairs = [pair for pair in results.suite.pairs if where(pair)]
-        names = [pair.name for pair in pairs if pair.name in cuts.pairs]
+        names = [pair.name for pair in pairs if pair.name in divisions.pairs]
         hits = {
-            name: [hit for q in questions for hit in cuts.hits(name, q)]
+            name: [hit for q in questions for hit in divisions.hits(name, q)]
             for name in names
         }
-        counts = counts_by_seed({name: row for name, row in hits.items() if row})
+        counts = counts_by_division({name: row for name, row in hits.items() if row})
         spread = NOTHING
         if counts.size and len(questions) == 1:
             of = sum(bool(row) for row in hits.values())
@@ -354,7 +354,7 @@ def _own_counted(
 ) -> Claim:
     """A claim that is judged on the networks' own division alone."""
 
-    def find(cuts: Cuts, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Found:
         hits = _answers(results, results.suite.pairs, (question,))
         own = _own(results, results.suite.pairs, (question,))
         return Found(own, mean_share([[hit] for hit in hits]))
@@ -372,16 +372,19 @@ Statistic = Callable[[NDArray[np.float64]], float]
 
 def _over_divisions(
     look: Look, statistic: Statistic
-) -> Callable[[Cuts, Results], Found]:
-    """A statistic over networks: on their own division, and its mean over seeds."""
+) -> Callable[[Divisions, Results], Found]:
+    """A statistic over networks: on their own division, and its mean over divisions."""
 
-    def find(cuts: Cuts, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Found:
         own = [look(lambda m, p=p: results.get(p, m)) for p in results.suite.pairs]  # type: ignore[misc]
         known = np.array([row for row in own if row is not None])
         text = f"{statistic(known):.3f}" if len(known) > 2 else NOTHING
         rows = []
-        for pair in cuts.pairs:
-            seen = [cuts.look(pair, seed, look) for seed in cuts.seeds(pair)]
+        for pair in divisions.pairs:
+            seen = [
+                divisions.look(pair, division, look)
+                for division in divisions.numbers(pair)
+            ]
             rows.append([row for row in seen if row is not None])
         return Found(text, bootstrap_pairs([row for row in rows if row], statistic))
 
@@ -524,7 +527,7 @@ def _coverage(n: int) -> Found:
     return Found(NOTHING, share_of([True] * held + [False] * (_SETS - held)))
 
 
-def _published_spread(cuts: Cuts, results: Results) -> Found:
+def _published_spread(divisions: Divisions, results: Results) -> Found:
     """The paper's Table 1 against its text; no sample, so the interval is the range
     itself.
     """

@@ -28,17 +28,17 @@ def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
     that `certainty` has stored, and computes none: a claim about them is "not run" if
     there are none.
     """
-    from hokical_paper.certainty import run_cuts
+    from hokical_paper.certainty import run_divisions
     from hokical_paper.claims import claims_table
-    from hokical_paper.contests import Cuts
+    from hokical_paper.contests import Divisions
     from hokical_paper.headers import headers_table
 
     results = run.run()
-    found = run_cuts(
-        results.suite, run.store, n_cuts=divisions, slow=True, stored_only=True
+    found = run_divisions(
+        results.suite, run.store, n_divisions=divisions, slow=True, stored_only=True
     )
     tables = {
-        "claims": claims_table(Cuts.of(found, results.suite.names), results),
+        "claims": claims_table(Divisions.of(found, results.suite.names), results),
         "headers": headers_table(results),
     }
     show_tables(tables)
@@ -62,28 +62,28 @@ def certainty(
     """Divide every pair's examples anew, many times: how certain are the paper's
     claims?
     """
-    from hokical_paper.certainty import run_cuts
+    from hokical_paper.certainty import run_divisions
     from hokical_paper.certainty_tables import certainty_table, ranks_table
     from hokical_paper.claims import claims_table
-    from hokical_paper.contests import Cuts
+    from hokical_paper.contests import Divisions
     from hokical_paper.output import write_tables
     from hokical_paper.stored import RESULTS, store_results
 
     results = run.run()
-    found = run_cuts(
+    found = run_divisions(
         results.suite,
         run.store,
-        n_cuts=divisions,
+        n_divisions=divisions,
         slow=run.slow,
         jobs=run.jobs,
         device=run.device,
         stored_only=stored,
     )
-    cuts = Cuts.of(found, results.suite.names)
+    repeated = Divisions.of(found, results.suite.names)
     tables = {
-        "claims": claims_table(cuts, results),
-        "certainty": certainty_table(cuts, results),
-        "ranks": ranks_table(cuts),
+        "claims": claims_table(repeated, results),
+        "certainty": certainty_table(repeated, results),
+        "ranks": ranks_table(repeated),
     }
     written = write_tables(tables, out / "tables", "markdown")
     written += write_tables(tables, out / "tables", "csv")

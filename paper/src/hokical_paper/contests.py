@@ -45,65 +45,70 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Cuts:
-    """The results of all divisions, by pair, seed and method."""
+class Divisions:
+    """The results of all divisions, by pair, number and method."""
 
     found: Mapping[tuple[str, int, str], Result]
     pairs: tuple[str, ...]
 
     @classmethod
-    def of(cls, results: Sequence[Result], pairs: Sequence[str]) -> Cuts:
-        known = {(r.pair, r.cut, r.method): r for r in results if r.cut is not None}
+    def of(cls, results: Sequence[Result], pairs: Sequence[str]) -> Divisions:
+        known = {
+            (r.pair, r.division, r.method): r for r in results if r.division is not None
+        }
         return cls(
             known, tuple(pair for pair in pairs if any(key[0] == pair for key in known))
         )
 
-    def seeds(self, pair: str) -> list[int]:
-        return sorted({seed for name, seed, _ in self.found if name == pair})
+    def numbers(self, pair: str) -> list[int]:
+        return sorted({division for name, division, _ in self.found if name == pair})
 
     def values(
-        self, pair: str, seed: int, methods: Sequence[str], measure: Measure
+        self, pair: str, division: int, methods: Sequence[str], measure: Measure
     ) -> list[float]:
         """The number of each method on one division; NaN where it was not run."""
-        found = [self.found.get((pair, seed, method)) for method in methods]
+        found = [self.found.get((pair, division, method)) for method in methods]
         return [np.nan if result is None else measure(result) for result in found]
 
     def hits(self, pair: str, question: Question) -> list[bool]:
         """The answers on each division of a pair on which the question has one."""
         answers = [
-            question(lambda name, s=seed: self.found.get((pair, s, name)))  # type: ignore[misc]
-            for seed in self.seeds(pair)
+            question(lambda name, d=division: self.found.get((pair, d, name)))  # type: ignore[misc]
+            for division in self.numbers(pair)
         ]
         return [answer for answer in answers if answer is not None]
 
-    def look(self, pair: str, seed: int, look: Callable[[Get], Any]) -> Any:
+    def look(self, pair: str, division: int, look: Callable[[Get], Any]) -> Any:
         """What a function of one division finds on it."""
-        return look(lambda name: self.found.get((pair, seed, name)))
+        return look(lambda name: self.found.get((pair, division, name)))
 
-    def complete(self, methods: Sequence[str]) -> Cuts:
+    def complete(self, methods: Sequence[str]) -> Divisions:
         """Only the divisions on which all these methods ran, of those that ran on
         the pair.
         """
         ran: dict[str, dict[str, set[int]]] = {pair: {} for pair in self.pairs}
-        for pair, seed, method in self.found:
+        for pair, division, method in self.found:
             if method in methods:
-                ran[pair].setdefault(method, set()).add(seed)
+                ran[pair].setdefault(method, set()).add(division)
         common = {
-            pair: set.intersection(*seeds.values())
-            for pair, seeds in ran.items()
-            if seeds
+            pair: set.intersection(*numbers.values())
+            for pair, numbers in ran.items()
+            if numbers
         }
         kept = {
             key: r for key, r in self.found.items() if key[1] in common.get(key[0], ())
         }
-        return Cuts(kept, self.pairs)
+        return Divisions(kept, self.pairs)
 
     def mean_ranks(
         self, pair: str, methods: Sequence[str], measure: Measure
     ) -> dict[str, float]:
         """Mean rank of each method that ran on a pair; divisions must be `complete`."""
         table = np.array(
-            [self.values(pair, s, methods, measure) for s in self.seeds(pair)]
+            [
+                self.values(pair, division, methods, measure)
+                for division in self.numbers(pair)
+            ]
         )
         if not table.size:
             return {}
@@ -185,36 +190,38 @@ def bootstrap_pairs(
     rows: Sequence[Sequence[tuple[float, ...]]],
     statistic: Callable[[NDArray[np.float64]], float],
 ) -> Share:
-    """A statistic over networks, the mean over seeds, with networks resampled for its
+    """A statistic over networks, the mean over divisions, with networks resampled for its
     interval.
 
-    `rows` has a few numbers for each division of each network. On each seed the
-    statistic is of the networks' divisions of that number; seeds that some network
+    `rows` has a few numbers for each division of each network. For each number the
+    statistic is of the networks' divisions of that number; numbers that some network
     lacks are left out.
     """
     least = min((len(row) for row in rows), default=0)
     if least == 0 or len(rows) < _FEWEST:
         return Share(np.nan, np.nan, np.nan, 0)
-    table = np.array([row[:least] for row in rows])  # (networks, seeds, numbers)
+    table = np.array([row[:least] for row in rows])  # (networks, divisions, numbers)
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(rows), size=(_N_RESAMPLES // 4, len(rows)))
-    means = np.array([_mean_over_seeds(table[each], statistic) for each in chosen])
+    means = np.array([_mean_over_divisions(table[each], statistic) for each in chosen])
     known = means[~np.isnan(means)]
     if not known.size:
         return Share(np.nan, np.nan, np.nan, 0)
     low, high = np.quantile(known, [0.025, 0.975]).tolist()
-    return Share(_mean_over_seeds(table, statistic), low, high, len(rows))
+    return Share(_mean_over_divisions(table, statistic), low, high, len(rows))
 
 
-def _mean_over_seeds(
+def _mean_over_divisions(
     table: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float]
 ) -> float:
-    found = np.array([statistic(table[:, seed]) for seed in range(table.shape[1])])
+    found = np.array(
+        [statistic(table[:, division]) for division in range(table.shape[1])]
+    )
     return float(np.nanmean(found)) if not np.isnan(found).all() else np.nan
 
 
-def counts_by_seed(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:
-    """On how many pairs each single division was won, (seeds that all pairs have,)."""
+def counts_by_division(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:
+    """On how many pairs each single division was won, (divisions that all pairs have,)."""
     least = min((len(row) for row in hits.values()), default=0)
     table = np.array([row[:least] for row in hits.values()], np.int64).reshape(
         len(hits), least

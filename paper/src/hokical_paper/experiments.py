@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import Gaussian, Hoki, Uniform, make, select_noise
 from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
+from hokical_paper.core import bin_index, sum_by
 from hokical_paper.from_confidence import HokiFromConfidence
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.isotonic import Fitted, fit_irm, fit_irova_ts
@@ -39,6 +40,8 @@ BoolArray = NDArray[np.bool_]
 SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 N_DRAWS = 1000
 SEED = 0
+#: Bins of the paper's main table, and of Hoki's fit.
+_N_BINS = 15
 #: A shorter fit is timed twice and the better time counts: the first may include
 #: compilation.
 _TIMED_TWICE_BELOW = 10.0
@@ -59,9 +62,30 @@ def run_method(pair: Pair, data: PairData, method: str) -> Result:
         {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
         reliability(*rows),
         outcome.notes,
-        {"val_accuracy": float(data.val_correct.mean()), **outcome.facts},
-        cut=data.cut,
+        {
+            "val_accuracy": float(data.val_correct.mean()),
+            **spread_facts(outcome.confidence),
+            **outcome.facts,
+        },
+        division=data.division,
     )
+
+
+def spread_facts(confidence: FloatArray) -> dict[str, Any]:
+    """How many confidences are distinct, and their deviation within 15 bins.
+
+    >>> facts = spread_facts(np.array([0.30, 0.30, 0.91, 0.93]))
+    >>> facts["n_confidences"], round(facts["deviation_in_bins"], 4)
+    (3, 0.0071)
+    """
+    index = bin_index(confidence, _N_BINS)
+    counts = np.maximum(sum_by(index, np.ones(confidence.size), _N_BINS), 1.0)
+    means = sum_by(index, confidence, _N_BINS) / counts
+    squares = (confidence - means[index]) ** 2
+    return {
+        "n_confidences": int(np.unique(confidence).size),
+        "deviation_in_bins": math.sqrt(float(squares.mean())),
+    }
 
 
 def _variance(confidence: FloatArray) -> Estimate:
@@ -126,7 +150,7 @@ def _fit_published(
     row.
     """
     seconds: list[float] = []
-    for _ in range(times if data.cut is None else 1):
+    for _ in range(times if data.division is None else 1):
         begun = time.process_time()
         fitted = fit(data.val_logits, data.val_labels)
         seconds.append(time.process_time() - begun)
@@ -155,7 +179,7 @@ def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
     """
     examples = (data.val_logits, data.val_labels)
     begun = time.process_time()
-    if data.cut is None:
+    if data.division is None:
         selection = select_on_grid(*examples, draws=N_DRAWS, seed=SEED)
     else:
         selection = select_noise(*examples)
@@ -165,7 +189,7 @@ def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
     )
     outcome = _hoki_outcome(hoki, data, selection)
     if (
-        data.cut is None and outcome.fit_seconds is not None
+        data.division is None and outcome.fit_seconds is not None
     ):  # elsewhere it is no choice on a grid
         outcome.facts["seconds_with_choice"] = choice + outcome.fit_seconds
     return outcome
@@ -180,7 +204,7 @@ def _fit_hoki_exact(pair: Pair, data: PairData) -> _PairAnswers:
         clone(hoki).set_params(noise=hoki.noise_), data, hoki.selection_
     )
     outcome.facts["seconds_with_choice"] = seconds
-    if data.cut is None:
+    if data.division is None:
         theory = {
             "sufficiency": sufficiency_facts(hoki, data),
             "bounds": bound_facts(hoki, data),
@@ -303,7 +327,7 @@ def _time_fit(
     warnings.
     """
     seconds: list[float] = []
-    below = _TIMED_TWICE_BELOW if data.cut is None else 0.0
+    below = _TIMED_TWICE_BELOW if data.division is None else 0.0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         while not seconds or (len(seconds) < times and seconds[0] < below):

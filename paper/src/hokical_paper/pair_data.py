@@ -26,7 +26,7 @@ class PairData:
     the pair has them, which views keep the label, `kept` (n, views), and
     `recal_confidence` (n_test,).
 
-    `cut` is the seed with which the examples were divided anew; None is the pair's own
+    `division` is the number of a new random division of the examples; None is the pair's own
     division.
     """
 
@@ -37,7 +37,7 @@ class PairData:
     val_kept: NDArray[np.bool_] | None = None
     test_kept: NDArray[np.bool_] | None = None
     recal_confidence: NDArray[np.float64] | None = None
-    cut: int | None = None
+    division: int | None = None
 
     @cached_property
     def val_correct(self) -> NDArray[np.bool_]:
@@ -49,10 +49,10 @@ class PairData:
         """Which test examples the network classifies correctly, (n_test,)."""
         return np.asarray(_labels(self.test_logits) == self.test_labels)
 
-    def recut(self, seed: int) -> PairData:
+    def divide_anew(self, seed: int) -> PairData:
         """Validation and test examples pooled and divided at random, in the same sizes.
 
-        ReCal and views do not take part: they need the images.
+        ReCal does not take part: it needs the images.
         """
         n_val = self.val_labels.size
         order = portable_permutation(n_val + self.test_labels.size, seed)
@@ -64,7 +64,11 @@ class PairData:
             logits[order[n_val:]],
             labels[n_val:],
         )
-        return PairData(*parts, cut=seed)
+        views: dict[str, NDArray[np.bool_]] = {}
+        if self.val_kept is not None and self.test_kept is not None:
+            kept = np.concatenate([self.val_kept, self.test_kept])[order]
+            views = {"val_kept": kept[:n_val], "test_kept": kept[n_val:]}
+        return PairData(*parts, **views, division=seed)
 
 
 def portable_permutation(n: int, seed: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ class Result:
 
     `fit_seconds` is None if nothing was fitted; `notes` are the warnings of the fit;
     `n_parallel` is the number of processes that were computing results at the same
-    time; `cut` is the seed with which the examples were divided anew, None for the
+    time; `division` is the number of a new random division of the examples, None for the
     pair's own division; `made` is the version of hokical that computed it.
     """
 
@@ -36,7 +36,7 @@ class Result:
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     n_parallel: int = 1
-    cut: int | None = None
+    division: int | None = None
     made: str = ""
 
     def score(self, name: str) -> float:

@@ -33,7 +33,7 @@ from hokical_paper.suite import Pair, Suite, open_suite
 _WEIGHT = {"dir_odir": 9.0, "ms_odir": 8.0, SAMPLED: 6.0, "vecs": 3.0}
 
 
-#: A pair, a method, and the seed of a new division of the pair's examples or None.
+#: A pair, a method, and the number of a new division of the pair's examples or None.
 Cell = tuple[Pair, str, int | None]
 
 
@@ -46,7 +46,7 @@ class Task(NamedTuple):
     cache: str
     workers: int
     device: str | None
-    cut: int | None = None
+    division: int | None = None
 
 
 def run_suite(
@@ -111,17 +111,18 @@ def run_cells(
     """
     cache.prepare()
     missing: list[Cell] = []
-    for pair, method, cut in cells:
-        known = cache.get(pair, method, cut)
+    for pair, method, division in cells:
+        known = cache.get(pair, method, division)
         if known is not None:
             yield known
         elif not stored_only:
-            missing.append((pair, method, cut))
+            missing.append((pair, method, division))
     workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
     folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
     settings = (folders[1], workers, device)
     tasks = [
-        Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing
+        Task(folders[0], pair.name, name, *settings, division)
+        for pair, name, division in missing
     ]
     with progress_bar("The paper's experiments", len(tasks), progress) as advance:
         for result in (
@@ -140,7 +141,7 @@ def compute(task: Task) -> Result:
     """Run one task on one thread and store its result."""
     pair = _open(task.suite)[task.pair]
     with threads(1), threadpool_limits(1):
-        data = _load(task.suite, task.pair, task.cut)
+        data = _load(task.suite, task.pair, task.division)
         device = None
         if task.device is not None and task.method in ON_DEVICE:
             data, device = move_to_fit(data, task.device)
@@ -219,6 +220,6 @@ def _open(folder: str) -> Suite:
 
 
 @lru_cache(maxsize=1)
-def _load(folder: str, pair: str, cut: int | None) -> PairData:
+def _load(folder: str, pair: str, division: int | None) -> PairData:
     data = _open(folder)[pair].load()
-    return data if cut is None else data.recut(cut)
+    return data if division is None else data.divide_anew(division)
