@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import max_examples
 
-from hokical_paper import certainty
-from hokical_paper.cache import Cache
-from hokical_paper.certainty import run_divisions, takes_part
-from hokical_paper.certainty_tables import certainty_table, divisions_note, ranks_table
-from hokical_paper.claims import (
+from hokical_paper.certainty import divisions as certainty
+from hokical_paper.certainty.claims import (
     FAILS,
     HOLDS,
     UNDECIDED,
@@ -24,7 +21,7 @@ from hokical_paper.claims import (
     claims_table,
     verdict,
 )
-from hokical_paper.contests import (
+from hokical_paper.certainty.contests import (
     Divisions,
     Share,
     bootstrap_pairs,
@@ -34,9 +31,12 @@ from hokical_paper.contests import (
     score_of,
     share_of,
 )
-from hokical_paper.methods import EXACT, SAMPLED
-from hokical_paper.results import Result, Results
-from hokical_paper.suite import open_suite
+from hokical_paper.certainty.divisions import run_divisions, takes_part
+from hokical_paper.certainty.tables import certainty_table, divisions_note, ranks_table
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.methods import EXACT, SAMPLED
+from hokical_paper.running.results import Result, Results
+from hokical_paper.suite.manifest import open_suite
 
 METHODS = ("temps", "ets", EXACT)
 
