@@ -387,7 +387,7 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
         f"`{name}.loc[{of}.index]`, or `{name}.to_numpy()` if the order is right."
     )
     if any(type(index).__name__ == "RangeIndex" for index in (left, right)):
-        warn_user(message, FitDataWarning)
+        warn_user(message, FitDataWarning, cause=f"row order of {name}")
     else:
         raise ValueError(message)
 
@@ -592,4 +592,5 @@ def warn_of_contradiction(
             "--classes) and of the columns, and that each label stands beside its own "
             "scores.",
             FitDataWarning,
+            cause="labels that contradict the scores",
         )

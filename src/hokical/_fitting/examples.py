@@ -515,6 +515,7 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
             f"{scale:g}. {remedy} with `hokical.from_probabilities` (--probabilities), "
             "or pass the logits.",
             FitDataWarning,
+            cause=f"logits like {what}",
         )
     n = stats.n_examples
     wrong = stats.n_wrong
@@ -560,4 +561,4 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
         problem = f"`labels` show {few} learns. {remedy}"
     else:
         return
-    warn_user(problem, FitDataWarning)
+    warn_user(problem, FitDataWarning, cause="examples to learn from")

@@ -16,6 +16,7 @@ from hokical._core.conversion import as_two_columns
 from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
+from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import CalibratorFileError
 from hokical._fitting.examples import (
@@ -129,26 +130,33 @@ class Calibrator(StoredEstimator):
         values are binned at their deciles, or into 30 quantile bins from 50,000
         examples on.
         """
-        given = self.read_pair(
-            logits,
-            labels,
-            sample_weight,
-            groups,
-            classes=classes,
-            score_columns=score_columns,
-        )
-        self.forget_fit()  # an interrupted fit leaves no half-fitted state
-        names = tuple(map(str, classes)) or given.classes
-        with float64_scope(given.scores):
-            examples, names = self._read_examples(given, names)
-            if classes and not len(classes) == len({*classes}) == examples.n_classes:
-                raise ValueError(
-                    f"`classes` must name each of the {examples.n_classes} columns of "
-                    f"`logits` once; got {list(classes)}. Give each its own name."
-                )
-            return self.fit_partition(
-                examples, columns=given.columns, class_names=names, origin=given.about
+        with WarningLog().once():
+            given = self.read_pair(
+                logits,
+                labels,
+                sample_weight,
+                groups,
+                classes=classes,
+                score_columns=score_columns,
             )
+            self.forget_fit()  # an interrupted fit leaves no half-fitted state
+            names = tuple(map(str, classes)) or given.classes
+            with float64_scope(given.scores):
+                examples, names = self._read_examples(given, names)
+                if (
+                    classes
+                    and not len(classes) == len({*classes}) == examples.n_classes
+                ):
+                    raise ValueError(
+                        f"`classes` must name each of the {examples.n_classes} columns of "
+                        f"`logits` once; got {list(classes)}. Give each its own name."
+                    )
+                return self.fit_partition(
+                    examples,
+                    columns=given.columns,
+                    class_names=names,
+                    origin=given.about,
+                )
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
@@ -835,7 +843,8 @@ class Calibrator(StoredEstimator):
             binary=self.method.binary_only,
             owner=type(self).__name__,
         )
-        self._learn(examples, schema)
+        with WarningLog.current().once():  # where `fit` has not begun one
+            self._learn(examples, schema)
         self.metadata_ = origin
         return self
 

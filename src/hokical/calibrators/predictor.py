@@ -19,6 +19,7 @@ from hokical._core.arrays import NUMPY, Array, BoolArray, backend_of, float64_sc
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupNames, count_rows
 from hokical._core.logits import Logits, TopK, check_rows
+from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import fingerprint
 from hokical._fitting.examples import probability_scale
@@ -78,6 +79,7 @@ class Predictor:
     held_out : what the examples of `certify` prove, if there are any
     held_out_without_groups : the same of the predictions that a group gets which the
         fit does not know, where these differ
+    warned : what was warned of already, shared by the predictors made of this one
     """
 
     schema: InputSchema
@@ -85,6 +87,7 @@ class Predictor:
     fit_record: FitRecord = field(default_factory=FitRecord)
     held_out: Evidence | None = None
     held_out_without_groups: Evidence | None = None
+    warned: WarningLog = field(default_factory=WarningLog.current, repr=False)
 
     @property
     def n_classes(self) -> int:
@@ -103,8 +106,9 @@ class Predictor:
 
     def read(self, logits: Any, groups: Any = None, *, late: bool = False) -> Logits:
         """Checked logits for the rule, with the codes of their groups."""
-        data = self.schema.read(logits, groups, late=late)
-        warn_of_probabilities(data, self.fit_record.support)
+        with self.warned.once():
+            data = self.schema.read(logits, groups, late=late)
+            warn_of_probabilities(data, self.fit_record.support)
         check_accepted(self.rule, data)
         return data
 
@@ -521,7 +525,8 @@ def warn_of_probabilities(data: Logits, support: Support | None) -> None:
         kind = "probabilities" if scale == 1.0 else "percentages"
         runtime.warn_user(
             f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the "
-            "fit did not. Pass logits, as in the fit."
+            "fit did not. Pass logits, as in the fit.",
+            cause=f"logits like {kind}",
         )
 
 
