@@ -103,7 +103,8 @@ def evaluate(
         title = f"{path.name}: {found.data.size}{said}"
         words = ["", found.headline]
         if (event := found.binary) is not None:
-            remarks = [event.remark] if event.remark else []
+            remarks = found.missing_intervals("event")
+            remarks += [event.remark] if event.remark else []
             events = ui.new_table(*found.metric_cells("event"))
             ui.show_table(f"{path.name}: {event.title}", events, *remarks)
             heads = ("probability", "rows", "events", "mean", "observed", found.level)
@@ -120,7 +121,8 @@ def evaluate(
             ui.show_table(f"\nBy band of probability, with {found.name}", table)
             title = f"\nPredicted label; {found.label}"
             words = ["", " ".join(found.words("label")), *words]
-        notes = [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
+        notes = found.missing_intervals("label")
+        notes += [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
         ui.show_table(title, labels, *notes, *words)
         _show_details(found, found.both)
 
