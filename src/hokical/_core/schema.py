@@ -168,14 +168,18 @@ class InputSchema(ColumnSchema):
         tell_unknown(codes, self.groups)
         return codes
 
+    def of_log_probabilities(self) -> Self:
+        """The same for scores that turned out to be log-probabilities."""
+        if self.scores != "logits":
+            return self
+        return replace(self, scores="log-probabilities")
+
     def with_examples(
         self, *, log_probabilities: bool, like_probabilities: float
     ) -> Self:
         """The same with what the rows of the fit turned out to be."""
-        learned = replace(self, like_probabilities=like_probabilities)
-        if log_probabilities and self.scores == "logits":
-            return replace(learned, scores="log-probabilities")
-        return learned
+        schema = self.of_log_probabilities() if log_probabilities else self
+        return replace(schema, like_probabilities=like_probabilities)
 
     def are_probabilities(self, data: Logits) -> bool:
         """Whether rows are probabilities where the fit had logits.

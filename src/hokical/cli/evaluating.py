@@ -129,7 +129,7 @@ def evaluate(
     return _with_report(found, report, show)
 
 
-def _rows_to_evaluate(data: Rows, subject: Any) -> tuple[Any, Any, Any]:
+def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:
     """Scores, labels and weights; labels of confidences say if these were right."""
     if data.kind == "logits" or subject is not None:
         return data.scores, data.labels, data.weights

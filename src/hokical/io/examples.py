@@ -377,7 +377,7 @@ class Layout:
         self.classes = tuple(by_class) if named_by_class else ()
         if [*by_class] == [*found]:
             self.classes = wanted.classes or self.classes
-        used = {*table.names}
+        used: set[str | None] = {*table.names}
         if self.columns:
             used = {*self._taken, self.labels, *self.scores, *self.kept}
         own_part = table.part is not None and self.scores[0].lower().startswith(

@@ -320,7 +320,7 @@ def evaluate(
         return _evaluate_folds(method, test, setting, folds)
 
 
-def _refuse_probabilities(x: Any, y: Any) -> None:
+def _refuse_probabilities(x: object, y: object) -> None:
     """Raise if numbers (n,) can be probabilities of class 1 as well as confidences.
 
     Confidences of the likelier of two classes are at least 0.5; others come with
