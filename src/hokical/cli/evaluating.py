@@ -122,7 +122,7 @@ def evaluate(
             words = ["", " ".join(found.words("label")), *words]
         notes = [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
         ui.show_table(title, labels, *notes, *words)
-        _show_details(found, found.both)
+        _show_details(found, found.stages)
 
     return _with_report(found, report, show)
 
