@@ -58,11 +58,13 @@ def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
         f"{stage.binary['mean_probability'].value:.1%}" for stage in evaluation.stages
     )
     share = f"{evaluation.binary['prevalence'].value:.1%}"
-    assert evaluation.verdict == (
+    before, after = evaluation.verdict.split("; with Platt scaling (platt) it says ")
+    assert before.startswith(
         f"The model said {said} on average and the event (default) happened in {share} "
-        "of 1,500 examples: probabilities are too low; with Platt scaling (platt) it "
-        f"says {says}."
+        "of 1,500 examples: probabilities are too low"
     )
+    assert after.startswith(says)
+    assert ("too high" in after) == (now.high < 1.0)
     assert first.low > 1.0
     assert evaluation.headline.startswith(evaluation.verdict)
     assert evaluation.details.startswith(
@@ -75,18 +77,22 @@ def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
     assert evaluation.words("label")[0] in " ".join(text.split())
 
 
-def test_the_details_judge_slope_and_bands() -> None:
+def test_the_verdict_judges_slope_and_bands() -> None:
     rng = np.random.default_rng(5)
     log_odds = rng.normal(size=4000)
     labels = rng.uniform(size=4000) < 1.0 / (1.0 + np.exp(-log_odds))
     extreme = np.stack([np.zeros(4000), 2.5 * log_odds], axis=1)
     evaluation = hokical.evaluate(None, extreme, labels.astype(int))
     assert evaluation.binary["slope"].high < 1.0
-    assert "): too extreme. Bands" in evaluation.details
     bands = evaluation.binary.bands().rows
     n_flagged = sum(band.flagged for band in bands)
     assert n_flagged > 3
-    assert f"clearly miscalibrated: {n_flagged} of {len(bands)}." in evaluation.details
+    assert evaluation.verdict.endswith(
+        f": probabilities are too extreme, and {n_flagged} of {len(bands)} bands of "
+        "probability are miscalibrated."
+    )
+    calibrated = hokical.evaluate(None, extreme / 2.5, labels.astype(int))
+    assert calibrated.verdict.endswith("of 4,000 examples.")
 
 
 def test_the_finding_is_the_band_with_most_misplaced_events(evaluation: Any) -> None:
@@ -172,7 +178,7 @@ def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
     assert evaluation.binary.curve is None
     assert "the event (class 1) happened in 0.0% of 50 examples" in evaluation.headline
     assert "Observed events are 0.00 (0.00 to" in evaluation.headline
-    assert "the slope is unknown." in evaluation.headline
+    assert "the slope is unknown;" in evaluation.headline
 
 
 def test_every_prediction_is_made_once(

@@ -7,7 +7,6 @@ often it was right. Log loss and calibration error follow in the details.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,63 +140,67 @@ def _same_range(
 
 
 def event_verdict(evaluation: Evaluation) -> str:
-    """What the model said of the event and how often it happened; what it says after
-    calibration.
+    """What the model said of the event and how often it happened, and what is wrong
+    with that; the same after calibration.
     """
     first, now = _binary_stages(evaluation)
     verdict = (
         f"The model said {_event_shown(first, 'mean_probability')} on average and the "
         f"event ({now.event}) happened in {_event_shown(now, 'prevalence')} of "
-        f"{evaluation.data.size}"
+        f"{evaluation.data.size}{_event_faults(first)}"
     )
     if evaluation.name != "uncalibrated" and evaluation.before is None:
         verdict = f"With {evaluation.label} {verdict[0].lower()}{verdict[1:]}"
-    ratio = first["oe_ratio"]
-    if ratio.low > 1.0:
-        verdict += ": probabilities are too low"
-    elif ratio.high < 1.0:
-        verdict += ": probabilities are too high"
     if evaluation.before is not None:
         mean = _event_shown(now, "mean_probability")
-        verdict += f"; with {evaluation.label} it says {mean}"
+        verdict += f"; with {evaluation.label} it says {mean}{_event_faults(now)}"
     return f"{verdict}."
 
 
+def _event_faults(summary: BinarySummary) -> str:
+    """What O:E, slope and bands show to be wrong with the probabilities."""
+    ratio = summary["oe_ratio"]
+    slope = summary["slope"]
+    tests = {
+        "too low": ratio.low > 1.0,
+        "too high": ratio.high < 1.0,
+        "too extreme": slope.high < 1.0,
+        "not extreme enough": slope.low > 1.0,
+    }
+    faults = [fault for fault, is_shown in tests.items() if is_shown]
+    bands = summary.bands().rows
+    n_flagged = sum(band.flagged for band in bands)
+    words = [f"probabilities are {' and '.join(faults)}"] if faults else []
+    if n_flagged:
+        verb = "is" if n_flagged == 1 else "are"
+        words.append(
+            f"{n_flagged} of {len(bands)} bands of probability {verb} miscalibrated"
+        )
+    return f": {', and '.join(words)}" if words else ""
+
+
 def event_details(evaluation: Evaluation) -> str:
-    """Observed to expected events, slope, bands, log loss and AUROC before and after."""
+    """Observed to expected events, slope, log loss and AUROC, before and after."""
     summaries = _binary_stages(evaluation)[-len(evaluation.stages) :]
     ratios = [_with_interval(summary["oe_ratio"], ".2f") for summary in summaries]
-    slopes = [_slope_words(summary["slope"]) for summary in summaries]
-    metrics = []
-    for name in ("log_loss", "auroc"):
-        values = [_event_shown(summary, name) for summary in summaries]
-        title = EVENT_METRICS[name].title
-        metrics.append(f"{title} {', then '.join(dict.fromkeys(values))}")
-    listed = "; ".join(metrics)
+    slopes = [_with_interval(summary["slope"], ".3f") for summary in summaries]
+    changes = [
+        f"the slope is {_sequence(slopes)}",
+        *(
+            f"{EVENT_METRICS[name].title} "
+            f"{_sequence([_event_shown(summary, name) for summary in summaries])}"
+            for name in ("log_loss", "auroc")
+        ),
+    ]
     return (
-        f"Observed events are {', then '.join(ratios)} times the expected; the slope is "
-        f"{', then '.join(dict.fromkeys(slopes))}. {_band_words(summaries)} "
-        f"{listed[0].upper()}{listed[1:]}."
+        f"Observed events are {_sequence(ratios)} times the expected; "
+        f"{'; '.join(changes)}."
     )
 
 
-def _slope_words(slope: Estimate) -> str:
-    """The slope with its interval, and what it says of the probabilities."""
-    words = _with_interval(slope, ".3f")
-    if slope.high < 1.0:
-        return f"{words}: too extreme"
-    if slope.low > 1.0:
-        return f"{words}: not extreme enough"
-    return words
-
-
-def _band_words(summaries: Sequence[BinarySummary]) -> str:
-    """How many bands of probability are clearly miscalibrated."""
-    counts = []
-    for summary in summaries:
-        bands = summary.bands().rows
-        counts.append(f"{sum(band.flagged for band in bands)} of {len(bands)}")
-    return f"Bands of probability that are clearly miscalibrated: {', then '.join(counts)}."
+def _sequence(values: list[str]) -> str:
+    """Values before and after; equal ones once."""
+    return ", then ".join(dict.fromkeys(values))
 
 
 def event_finding(evaluation: Evaluation) -> str:
