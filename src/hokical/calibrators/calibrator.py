@@ -16,6 +16,7 @@ from hokical._core.conversion import as_two_columns
 from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
+from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import CalibratorFileError
 from hokical._fitting.examples import (
@@ -129,26 +130,33 @@ class Calibrator(StoredEstimator):
         values are binned at their deciles, or into 30 quantile bins from 50,000
         examples on.
         """
-        given = self.read_pair(
-            logits,
-            labels,
-            sample_weight,
-            groups,
-            classes=classes,
-            score_columns=score_columns,
-        )
-        self.forget_fit()  # an interrupted fit leaves no half-fitted state
-        names = tuple(map(str, classes)) or given.classes
-        with float64_scope(given.scores):
-            examples, names = self._read_examples(given, names)
-            if classes and not len(classes) == len({*classes}) == examples.n_classes:
-                raise ValueError(
-                    f"`classes` must name each of the {examples.n_classes} columns of "
-                    f"`logits` once; got {list(classes)}. Give each its own name."
-                )
-            return self.fit_partition(
-                examples, columns=given.columns, class_names=names, origin=given.about
+        with WarningLog().once():
+            given = self.read_pair(
+                logits,
+                labels,
+                sample_weight,
+                groups,
+                classes=classes,
+                score_columns=score_columns,
             )
+            self.forget_fit()  # an interrupted fit leaves no half-fitted state
+            names = tuple(map(str, classes)) or given.classes
+            with float64_scope(given.scores):
+                examples, names = self._read_examples(given, names)
+                if (
+                    classes
+                    and not len(classes) == len({*classes}) == examples.n_classes
+                ):
+                    raise ValueError(
+                        f"`classes` must name each of the {examples.n_classes} columns of "
+                        f"`logits` once; got {list(classes)}. Give each its own name."
+                    )
+                return self.fit_partition(
+                    examples,
+                    columns=given.columns,
+                    class_names=names,
+                    origin=given.about,
+                )
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
@@ -835,7 +843,8 @@ class Calibrator(StoredEstimator):
             binary=self.method.binary_only,
             owner=type(self).__name__,
         )
-        self._learn(examples, schema)
+        with WarningLog.current().once():  # where `fit` has not begun one
+            self._learn(examples, schema)
         self.metadata_ = origin
         return self
 
@@ -845,17 +854,19 @@ class Calibrator(StoredEstimator):
         All are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        reading.warn_of_contradiction(
-            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
-        )
+        predicted = sample.logits.to_host(sample.logits.labels)
+        reading.warn_of_contradiction(predicted, sample.labels, sample.weights)
+        reading.warn_of_features(predicted, sample.labels, sample.n_classes)
         has_floor = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if has_floor else 0.0
         fit = self._fit(with_floor(sample, floor) if has_floor else sample)
         if floor > 0.0:
             fit = replace(fit, rule=FlooredRule(floor, fit.rule))
         record = complete_record(stats.record, fit.rule, sample)
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._store_fit(fit, schema, record)
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):

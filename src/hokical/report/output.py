@@ -207,6 +207,8 @@ def best_of(results: Sequence[Evaluation], name: str, event: bool = False) -> li
     if not metric.ranking or (event and len(results) < 2):
         return []
     values = [result.estimate(name, event).value for result in results]
+    if all(map(math.isinf, values)):
+        return []
     best = metric.format(max(values) if metric.better == "higher" else min(values))
     return [
         result.name
@@ -221,8 +223,8 @@ class Difference:
     better.
 
     `p_value` is corrected by Holm for the number of methods, and so is the `verdict`;
-    the interval is for this difference alone. NaN and "unknown" if both scores are
-    infinite.
+    the interval is for this difference alone. NaN and "undefined" if both scores are
+    infinite; if one is, the difference is infinite and has no interval.
     """
 
     method: str
@@ -280,7 +282,7 @@ def paired_differences(
 
 def _verdict(value: float, p_value: float, delta: float) -> str:
     if math.isnan(value):
-        return "unknown"
+        return "undefined"
     if p_value > delta:
         return "no clear difference"
     return "better" if value < 0 else "worse"
@@ -339,8 +341,7 @@ def _infinite_gap(mean: float, base_mean: float) -> _Gap:
     """A difference of means that are not both finite."""
     if mean == base_mean:
         return _Gap(math.nan, math.nan, math.nan, math.nan)
-    value = mean - base_mean
-    return _Gap(value, value, value, 0.0)
+    return _Gap(mean - base_mean, math.nan, math.nan, 0.0)
 
 
 def _hall_p_value(t: float, a: float, freedom: float) -> float:

@@ -454,8 +454,9 @@ def _difference_cell(difference: Difference | None) -> Cell:
     """A difference with its interval and verdict; a dash for the chosen method."""
     if difference is None:
         return Cell("\N{EN DASH}")
-    if not math.isfinite(difference.value + difference.low + difference.high):
-        return Cell("infinite", below=(difference.verdict,))
+    if not math.isfinite(difference.value):
+        value = METRICS["log_loss"].format(difference.value)
+        return Cell(value, below=(difference.verdict,))
     low_high = f"{difference.low:+.4f} to {difference.high:+.4f}"
     return Cell(f"{difference.value:+.4f}", below=(low_high, difference.verdict))
 

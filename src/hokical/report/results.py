@@ -188,7 +188,28 @@ class Evaluation(ReportOutput):
         problems = [] if self.converged else ["The fit did not converge."]
         if self.class_warning is not None:
             problems.append(f"Warning: {self.class_warning}")
+        problems += [
+            f"The {METRICS[name].full_title} has no interval: {estimate.reason}."
+            for name, estimate in self.summary.estimates.items()
+            if math.isinf(estimate.value)
+        ]
         return problems
+
+    def missing_intervals(self, of: Of) -> list[str]:
+        """Why metrics have no interval, a line for each; before calibration too."""
+        event = of == "event"
+        metrics = EVENT_METRICS if event else METRICS
+        methods: dict[str, list[str]] = {}
+        for stage in self.stages:
+            for name, estimate in stage.estimates(event).items():
+                if estimate.reason:
+                    title = metrics[name].full_title
+                    line = f"{title} has no interval{{}}: {estimate.reason}."
+                    methods.setdefault(line, []).append(stage.name)
+        return [
+            line.format("" if len(names) == len(self.stages) else f" ({names[0]})")
+            for line, names in methods.items()
+        ]
 
     @property
     def verdict(self) -> str:
@@ -315,14 +336,17 @@ class Evaluation(ReportOutput):
 
     def estimate(self, name: str, event: bool = False) -> Estimate:
         """A metric with its interval: of the event, or of the predicted label."""
+        return self.estimates(event)[name]
+
+    def estimates(self, event: bool = False) -> dict[str, Estimate]:
+        """Every metric with its interval: of the event, or of the predicted label."""
         if not event:
-            return self.summary[name]
+            return self.summary.estimates
         if self.binary is None:
             raise ValueError(
-                f"{name!r} of an event is for two classes; the data are "
-                f"{self.data.description}."
+                f"an event is for two classes; the data are {self.data.description}."
             )
-        return self.binary[name]
+        return self.binary.estimates
 
     def evaluations(self) -> tuple[Evaluation, ...]:
         """What the report is about: before and after."""
@@ -354,16 +378,14 @@ class Evaluation(ReportOutput):
             lines += [
                 self.binary.title,
                 *output.align(*self.metric_cells("event")),
+                *map(output.wrap, self.missing_intervals("event")),
                 *([] if self.binary.remark is None else [self.binary.remark]),
                 "",
                 "Predicted label",
                 output.wrap(" ".join(self.words("label"))),
             ]
         lines += output.align(*self.metric_cells("label"))
-        for name, estimate in self.summary.estimates.items():
-            if estimate.reason:
-                title = METRICS[name].full_title
-                lines.append(f"{title} has no interval: {estimate.reason}.")
+        lines += map(output.wrap, self.missing_intervals("label"))
         if self.groups is not None:
             lines.append(output.wrap(f"Groups: {self.groups.verdict}."))
         if self.class_warning is not None:
