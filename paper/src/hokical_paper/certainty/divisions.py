@@ -69,8 +69,6 @@ def run_inputs(
     *,
     n_divisions: int = N_DIVISIONS,
     jobs: int | None = None,
-    device: str | None = None,
-    progress: bool | None = None,
 ) -> list[Result]:
     """The result of every use of transformed inputs on every division, for the pairs
     that say which transformed inputs keep their label.
@@ -80,9 +78,7 @@ def run_inputs(
         (pair, method, division)
         for division, pair, method in product(range(n_divisions), pairs, INPUT_METHODS)
     ]
-    return list(
-        run_cells(suite, cells, cache, jobs=jobs, device=device, progress=progress)
-    )
+    return list(run_cells(suite, cells, cache, jobs=jobs))
 
 
 def _cells(suite: Suite, n_divisions: int, slow: bool) -> Iterator[Cell]:

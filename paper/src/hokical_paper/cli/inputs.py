@@ -36,9 +36,7 @@ def inputs(
     from hokical_paper.tables.inputs import input_network_table, input_table
 
     suite = run.open()
-    computed = run_inputs(
-        suite, run.store, n_divisions=divisions, jobs=run.jobs, device=run.device
-    )
+    computed = run_inputs(suite, run.store, n_divisions=divisions, jobs=run.jobs)
     pairs = [pair for pair in suite.pairs if pair.has_views]
     repeated = Divisions.of(computed, [pair.name for pair in pairs])
     shown = {"inputs": input_table(repeated, pairs)}
