@@ -869,17 +869,19 @@ class Calibrator(StoredEstimator):
         All are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        reading.warn_of_contradiction(
-            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
-        )
+        predicted = sample.logits.to_host(sample.logits.labels)
+        reading.warn_of_contradiction(predicted, sample.labels, sample.weights)
+        reading.warn_of_features(predicted, sample.labels, sample.n_classes)
         has_floor = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if has_floor else 0.0
         fit = self._fit(with_floor(sample, floor) if has_floor else sample)
         if floor > 0.0:
             fit = replace(fit, rule=FlooredRule(floor, fit.rule))
         record = complete_record(stats.record, fit.rule, sample)
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._store_fit(fit, schema, record)
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):

@@ -50,7 +50,7 @@ from hokical.rules.sets import SetRule
 
 #: What a predictor gives for each row, or for each class of it.
 Prediction = Literal["labels", "confidence", "proba", "members", "support"]
-#: Fewer rows may sum to nearly 1 by coincidence: their sums must be 1 as exactly as
+#: Fewer rows may sum to nearly 100 by coincidence: their sums must be 100 as exactly as
 #: float32 has them.
 _MIN_ROWS_TO_SUM = 4
 _SUM_SLACK_OF_FEW = 1e-5
@@ -108,7 +108,7 @@ class Predictor:
         """Checked logits for the rule, with the codes of their groups."""
         with self.warned.once():
             data = self.schema.read(logits, groups, late=late)
-            warn_of_probabilities(data, self.fit_record.support)
+            warn_of_probabilities(data, self.schema, self.fit_record.support)
         check_accepted(self.rule, data)
         return data
 
@@ -508,8 +508,10 @@ def describe_kind(kind: type[Logits]) -> str:
     return f"a `{kind.__module__}.{kind.__name__}`"
 
 
-def warn_of_probabilities(data: Logits, support: Support | None) -> None:
-    """Warn if rows look like probabilities, and those of the fit, by their range, did
+def warn_of_probabilities(
+    data: Logits, schema: InputSchema, support: Support | None
+) -> None:
+    """Warn if rows look like probabilities or percentages, and those of the fit did
     not.
     """
     if support is None or type(data) is not Logits or not data.is_numpy:
@@ -517,17 +519,25 @@ def warn_of_probabilities(data: Logits, support: Support | None) -> None:
     highest = data.top.max()
     if highest > _MAX_PERCENTAGE or data.top.min() <= 0.0:
         return
+    highest_of_fit = support.top[1]  # of logarithms of probabilities at most 0
+    if schema.are_probabilities(data) and not 0.0 < highest_of_fit <= 1.0:
+        kind = "probabilities"
+        total = 1
+    elif highest_of_fit < highest and _are_percentages(data):
+        kind = "percentages"
+        total = 100
+    else:
+        return
+    runtime.warn_user(
+        f"`logits` look like {kind}: all rows sum to {total}, and those of the fit did "
+        "not. Pass logits, as in the fit.",
+        cause=f"logits like {kind}",
+    )
+
+
+def _are_percentages(data: Logits) -> bool:
     slack = SUM_SLACK if data.n_rows >= _MIN_ROWS_TO_SUM else _SUM_SLACK_OF_FEW
-    scale = probability_scale(data, data.top, slack)
-    before = support.top[1]  # of logarithms of probabilities at most 0
-    looks_proba = scale == 1.0 and not 0.0 < before <= 1.0
-    if looks_proba or (scale == _MAX_PERCENTAGE and before < highest):
-        kind = "probabilities" if scale == 1.0 else "percentages"
-        runtime.warn_user(
-            f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the "
-            "fit did not. Pass logits, as in the fit.",
-            cause=f"logits like {kind}",
-        )
+    return probability_scale(data, data.top, slack) == _MAX_PERCENTAGE
 
 
 def _not_kept(name: str) -> str:
