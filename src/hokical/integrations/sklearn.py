@@ -67,7 +67,12 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
-from hokical.rules.base import ClippedRule, clip_log_probabilities
+from hokical.rules.base import (
+    ClippedRule,
+    UncalibratedRule,
+    clip_log_probabilities,
+    predict_on_host,
+)
 
 __all__ = ["CalibratedClassifier"]
 
@@ -309,6 +314,23 @@ class CalibratedClassifier(
             return np.maximum(proba, 1.0 - proba)
         return np.asarray(proba.max(axis=1))
 
+    def predict_uncalibrated(self, X: Any) -> FloatArray:
+        """The estimator's own probabilities (n, classes): softmaxes of decision scores.
+
+        Of an ensemble, the mean of those of its models; of several labels (n, labels).
+        """
+        validation.check_is_fitted(self, "models_")
+        with self._warned.once():
+            parts = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
+        return np.asarray(np.mean(parts, axis=0))
+
+    def is_of_fit(self, X: Any) -> bool:
+        """Whether rows are among those of the fit: too many of them have their
+        values.
+        """
+        validation.check_is_fitted(self, "models_")
+        return bool(self._fit_rows.holds_too_many(example_hashes(X)))
+
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:
@@ -345,8 +367,7 @@ class CalibratedClassifier(
         options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
-        found = self._fit_rows.holds_too_many(example_hashes(X))
-        fingerprints.refuse_rows_of_fit(found, "X", reused)
+        fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
         self.calibrator_.certify(logits, truth, sample_weight, **options)
         return self
@@ -824,14 +845,26 @@ class CalibratedFold:
         several = isinstance(self.calibrator, MultilabelCalibrator)
         return read_scores(self.model, X, several)
 
+    def uncalibrated(self, X: Any, classes: AnyArray) -> FloatArray:
+        """Probabilities (n, classes) before calibration, or (n, labels)."""
+        if isinstance(self.calibrator, MultilabelCalibrator):
+            return self.calibrator.uncalibrated(self.logits(X))
+        logits = as_logits(self.logits(X))
+        proba = predict_on_host(UncalibratedRule(), "proba", logits)
+        return self._at_classes(proba, classes)
+
     def spread(
         self, logits: FloatArray, classes: AnyArray, groups: Any = None
     ) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        out = np.zeros((len(logits), classes.size))
-        known = class_index(classes_of(self.model), classes, "y")
-        out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
-        return out
+        proba = self.calibrator.predict_proba(logits, groups=groups)
+        return self._at_classes(proba, classes)
+
+    def _at_classes(self, proba: FloatArray, classes: AnyArray) -> FloatArray:
+        columns = class_index(classes_of(self.model), classes, "y")
+        spread = np.zeros((len(proba), classes.size))
+        spread[:, columns] = proba
+        return spread
 
 
 def calibrate_labels(
