@@ -25,7 +25,12 @@ from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import Support, is_within
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
-from hokical.rules.base import Rule, predict_unchecked
+from hokical.rules.base import (
+    LEAST_IN_FLOAT32,
+    Rule,
+    keep_above_zero,
+    predict_unchecked,
+)
 from hokical.rules.sets import SetRule
 
 Precision = Literal["float64", "float32"]
@@ -264,9 +269,10 @@ def _predict(
             prediction = is_within(logits, support.edges)
         else:
             what: Any = "proba" if name == "probabilities" else name
-            prediction = xp.astype(
-                predict_unchecked(rule, what, logits), getattr(xp, dtype)
-            )
+            prediction = predict_unchecked(rule, what, logits)
+            if what == "proba" and dtype == "float32" and rows.dtype == xp.float64:
+                prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
+            prediction = xp.astype(prediction, getattr(xp, dtype))
         if not are_rows and name in _PER_CLASS:
             prediction = xp.reshape(prediction, last.dynamic_shape)
             prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
