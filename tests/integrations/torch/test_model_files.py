@@ -13,7 +13,7 @@ from hokical import CalibratorFileError  # noqa: E402
 from hokical.calibrators import make  # noqa: E402
 from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
 from tests.fitted import label_scores  # noqa: E402
-from tests.integrations.torch.examples import (
+from tests.integrations.torch.examples import (  # noqa: E402
     data_parallel,
     fitted,
 )
