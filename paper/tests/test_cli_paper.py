@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hokical.cli import app
-from hokical_paper import running
-from hokical_paper.results import Results
+from hokical_paper.running import cells as running
+from hokical_paper.running.results import Results
 from paper.tests.tiny_suite import QUICK
 
 runner = CliRunner()
@@ -68,7 +68,7 @@ def test_one_file_per_table(cached: list[str], tmp_path: Path) -> None:
 def test_everything_at_once(
     cached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hokical_paper import output
+    from hokical_paper.pages import output
 
     monkeypatch.setattr(
         output, "draw_all", lambda *_: {"ece_bars": ("A bar.", b"\x89PNG")}

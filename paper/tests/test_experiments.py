@@ -21,22 +21,23 @@ from tests.conftest import synthetic_logits
 from hokical import Gaussian, Hoki, Uniform, label_stability
 from hokical.calibrators import make
 from hokical.metrics import brier, ece
-from hokical_paper import cache as cache_module
-from hokical_paper import experiments, running
-from hokical_paper.cache import Cache
-from hokical_paper.experiments import run_method
 from hokical_paper.from_confidence import HokiFromConfidence
-from hokical_paper.input_stability import (
+from hokical_paper.running import cache as cache_module
+from hokical_paper.running import cells as running
+from hokical_paper.running import experiments
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.experiments import run_method
+from hokical_paper.running.input_stability import (
     StabilityCalibrator,
     fit_inputs,
     fit_mix,
     input_stability,
 )
-from hokical_paper.isotonic import fit_irm, fit_irova_ts
-from hokical_paper.methods import EXACT, INPUT, IRM, MIXED, SAMPLED, why_absent
-from hokical_paper.noise_grid import select_on_grid
-from hokical_paper.results import Result, Results
-from hokical_paper.suite import Pair, PairData, Suite, open_suite
+from hokical_paper.running.isotonic import fit_irm, fit_irova_ts
+from hokical_paper.running.methods import EXACT, INPUT, IRM, MIXED, SAMPLED, why_absent
+from hokical_paper.running.noise_grid import select_on_grid
+from hokical_paper.running.results import Result, Results
+from hokical_paper.suite.manifest import Pair, PairData, Suite, open_suite
 from paper.tests.tiny_suite import run_quick
 
 

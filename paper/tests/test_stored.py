@@ -9,17 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from hokical.cli import app
-from hokical_paper import running
-from hokical_paper.cache import Cache
-from hokical_paper.results import Results
-from hokical_paper.stored import (
+from hokical_paper.pages.stored import (
     fill_page,
     moved_cells,
     read_stored,
     store_results,
     update_page,
 )
-from hokical_paper.tables import ece_table, time_table
+from hokical_paper.running import cells as running
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.results import Results
+from hokical_paper.tables.builders import ece_table, time_table
 from paper.tests.tiny_suite import QUICK
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
@@ -108,7 +108,7 @@ def test_results_of_other_versions_are_reused_only_if_asked_for(
     found = Cache(tmp_path, reuse=True).get(pair, "temps")
     assert found is not None
     assert found.made.startswith("hokical ")
-    assert Cache(tmp_path, reuse=True).get(pair, "temps", cut=1) is None
+    assert Cache(tmp_path, reuse=True).get(pair, "temps", division=1) is None
 
 
 def test_unknown_blocks_are_named() -> None:

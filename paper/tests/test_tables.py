@@ -14,16 +14,6 @@ import numpy as np
 import pytest
 
 from hokical.metrics import Estimate
-from hokical_paper import headers
-from hokical_paper.findings import findings
-from hokical_paper.methods import (
-    EXACT,
-    INPUT,
-    MIXED,
-    SAMPLED,
-    published_column,
-    title_of,
-)
 from hokical_paper.published import (
     BIN_COUNTS,
     SUPPLEMENT,
@@ -31,13 +21,28 @@ from hokical_paper.published import (
     published_row,
     table_names,
 )
-from hokical_paper.render import to_csv, to_html, to_markdown, to_terminal
-from hokical_paper.results import Results
-from hokical_paper.stamp import made_by
-from hokical_paper.suite import Pair, Suite
-from hokical_paper.table_data import Cell, Row, Table, mark_best, number
-from hokical_paper.tables import all_tables, deviation_of, wins_table
-from hokical_paper.wins import paper_methods, published_pairs, published_wins, wins
+from hokical_paper.running.methods import (
+    EXACT,
+    INPUT,
+    MIXED,
+    SAMPLED,
+    published_column,
+    title_of,
+)
+from hokical_paper.running.results import Results
+from hokical_paper.running.stamp import made_by
+from hokical_paper.suite.manifest import Pair, Suite
+from hokical_paper.tables import headers
+from hokical_paper.tables.builders import all_tables, deviation_of, wins_table
+from hokical_paper.tables.findings import findings
+from hokical_paper.tables.render import to_csv, to_html, to_markdown, to_terminal
+from hokical_paper.tables.table import Cell, Row, Table, mark_best, number
+from hokical_paper.tables.wins import (
+    paper_methods,
+    published_pairs,
+    published_wins,
+    wins,
+)
 
 PAIRS = [
     ("mnist", "lenet5"),

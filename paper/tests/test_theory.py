@@ -9,10 +9,10 @@ import pytest
 
 from hokical import Hoki
 from hokical.metrics import ece
-from hokical_paper.results import Results
-from hokical_paper.sufficiency import sufficiency_gap
-from hokical_paper.suite import open_suite
-from hokical_paper.theory import BOUNDS, simulate_bounds, sufficiency_facts
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import open_suite
+from hokical_paper.theory.sufficiency import sufficiency_gap
+from hokical_paper.theory.theorems import BOUNDS, simulate_bounds, sufficiency_facts
 
 
 def test_the_recursion_closes_the_gap_of_theorem_1(suite_folder: Path) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from tests.conftest import synthetic_logits
 
-from hokical_paper.cache import Cache
-from hokical_paper.methods import INPUT, METHODS, MIXED, SLOW
-from hokical_paper.results import Results
-from hokical_paper.running import run_suite
-from hokical_paper.suite import open_suite
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.cells import run_suite
+from hokical_paper.running.methods import INPUT, METHODS, MIXED, SLOW
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import open_suite
 
 N_VAL, N_TEST, N_CLASSES = 150, 120, 4
 QUICK = [name for name in METHODS if name not in SLOW]

@@ -19,7 +19,7 @@ def rounded(digits: int, n_classes: int = 10) -> np.ndarray:
 def test_what_rounding_explains_is_taken_and_said() -> None:
     proba = rounded(2)
     assert (np.abs(proba.sum(axis=1) - 1.0) > 1.05e-2).any()
-    with pytest.warns(FitDataWarning, match=r"rounded: \d+ of 400 rows sum to 0\.9"):
+    with pytest.warns(FitDataWarning, match="rounded: sums of rows differ"):
         logits = from_probabilities(proba)
     sums = np.exp(logits).sum(axis=1)
     assert (np.abs(sums - 1.0) < 1.05e-2).all()

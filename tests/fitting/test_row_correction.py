@@ -13,9 +13,10 @@ from hokical import TopK
 from hokical._fitting import default as row_correction
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
+from hokical.rules.scaling import N_COEFFICIENTS
 from tests.conftest import max_examples
 
-SHAPE = (16,)
+N_COEF = 2 * N_COEFFICIENTS
 
 
 def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples:
@@ -49,7 +50,7 @@ def test_slopes_by_finite_differences(seed: int, size: float, top_k: bool) -> No
         best = TopK.from_logits(examples.logits, 3)
         examples = Examples(best, best.labels, examples.weights)
     problem, rng = problem_of(examples), np.random.default_rng(seed)
-    coef = size * rng.normal(size=SHAPE)
+    coef = size * rng.normal(size=N_COEF)
 
     def value(x: np.ndarray) -> float:
         return problem.penalise(problem.at(x), 2.0).value
@@ -67,7 +68,7 @@ def test_the_loss_is_that_of_the_corrected_softmax() -> None:
     scores = -np.exp(pair[:, :1]) * margins
     scores[np.arange(len(scores)), examples.logits.labels] = pair[:, 1]
     expected = -log_softmax(scores, axis=1)[np.arange(30), examples.labels]
-    found = problem.at(np.zeros(SHAPE), pair).losses
+    found = problem.at(np.zeros(N_COEF), pair).losses
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -76,8 +77,8 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
     has.
     """
     examples = world(30, 5, 3)
-    coef = 0.2 * np.random.default_rng(1).normal(size=SHAPE)
-    whole = np.zeros((16, 16))
+    coef = 0.2 * np.random.default_rng(1).normal(size=N_COEF)
+    whole = np.zeros((N_COEF, N_COEF))
     for label in range(5):
         alike = np.full(30, label)
         possible = examples.logits.possible[:, label]
@@ -87,7 +88,7 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
         rows = problem.at(coef)
         proba = np.exp(-rows.losses) * possible
         slopes = rows.slopes[:, :, None] * problem.design[:, None, :]
-        slopes = slopes.reshape(30, 16)
+        slopes = slopes.reshape(30, N_COEF)
         whole += slopes.T @ (slopes * (proba * problem.counts)[:, None])
     found = problem.penalise(problem.at(coef), 0.0).hessian
     np.testing.assert_allclose(found, whole, rtol=1e-8, atol=1e-8)
@@ -105,12 +106,12 @@ def test_pairs_left_out_by_refits(
     problem = problem_of(world(80, 5, 2, uneven=0.7))
     point = problem.fit(ridge, problem.uncorrected)
     coef, away = point.coef, problem.leave_out(point)
-    own, counts = problem.design @ coef.reshape(2, 8).T, problem.counts.copy()
+    own, counts = problem.design @ coef.reshape(2, -1).T, problem.counts.copy()
     exact = np.empty_like(own)
     for row in range(80):
         problem.counts = np.where(np.arange(80) == row, 0.0, counts)
         without = problem.fit(ridge, problem.at(coef)).coef
-        exact[row] = problem.design[row] @ without.reshape(2, 8).T
+        exact[row] = problem.design[row] @ without.reshape(2, -1).T
     assert np.abs(away - exact).mean() < missed * np.abs(own - exact).mean()
 
 

@@ -85,7 +85,14 @@ def test_certain_and_wrong_is_infinite_unless_clipped() -> None:
 
 def test_log_loss_keeps_tiny_chances() -> None:
     assert log_loss([1e-17], [False]) == pytest.approx(1e-17, rel=1e-12)
-    assert log_loss([1e-300], [True]) == pytest.approx(300 * math.log(10))
+    assert log_loss([1e-299], [True]) == pytest.approx(299 * math.log(10))
+
+
+def test_a_probability_at_the_floor_of_predictions_is_a_certainty() -> None:
+    """No prediction is below 1e-300, so at that the class was called impossible."""
+    assert log_loss([1e-300], [True]) == math.inf
+    assert log_loss([[1.0, 1e-300]], [1]) == math.inf
+    assert log_loss([[1.0, 1e-20]], [1]) == pytest.approx(20 * math.log(10))
 
 
 @given(twins.rows)

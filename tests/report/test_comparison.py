@@ -258,7 +258,7 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     finite = synthetic_logits(40, 2, seed=1)
     sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
     comparison = compare(finite, (logits, labels), {"a": sure, "b": plain})
-    assert comparison.differences()[0].verdict == "unknown"
+    assert comparison.differences()[0].verdict == "undefined"
     odd = replace(
         comparison["b"],
         row_scores=comparison["b"].row_scores | {"log_loss": np.ones(40)},

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules.base import BalancedRule, FlooredRule, UncalibratedRule
+from hokical.rules.base import BalancedRule, ClippedRule, FlooredRule, UncalibratedRule
 from hokical.rules.binary_isotonic import (
     BetaRule,
     ClasswiseIsotonicRule,
@@ -18,6 +18,8 @@ from hokical.rules.binary_isotonic import (
 )
 from hokical.rules.hoki import Curve, HokiRule
 from hokical.rules.scaling import (
+    N_COEFFICIENTS,
+    N_FEATURES,
     AdaptiveRule,
     AutoRule,
     EnsembleRule,
@@ -117,8 +119,8 @@ def make_correction(rng: Generator) -> RowCorrection:
     """With numbers so large, now and then, that features, scale and shift are
     clipped.
     """
-    centre, spread = rng.normal(size=(2, 7)) * 2.0
-    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 8))
+    centre, spread = rng.normal(size=(2, N_FEATURES)) * 2.0
+    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, N_COEFFICIENTS))
     return RowCorrection(centre, np.exp(spread), log_scale, shift)
 
 
@@ -179,6 +181,12 @@ def _floored(rng: Generator, n_classes: int) -> rules.Rule:
     return FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
 
+def _clipped(rng: Generator, n_classes: int) -> rules.Rule:
+    makers = [_temps, _vecs, _ets, _irm, _structured, _adaptive, _auto, _floored]
+    inner = makers[rng.integers(len(makers))](rng, n_classes)
+    return ClippedRule(float(-np.log(n_classes) - 20.0 * rng.random()), inner)
+
+
 def _balanced(rng: Generator, n_classes: int) -> rules.Rule:
     makers = [_temps, _vecs, _ets, _structured]
     inner = makers[rng.integers(len(makers))](rng, n_classes)
@@ -202,6 +210,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "beta": _beta,
     "venn_abers": _venn_abers,
     "floored": _floored,
+    "clipped": _clipped,
     "balanced": _balanced,
 }
 NAMES = list(MAKERS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hokical import TopK
 from hokical.rules import as_logits
 from hokical.rules.base import LEAST, LEAST_IN_FLOAT32, FlooredRule, predict_blocks
-from hokical.rules.scaling import AdaptiveRule, row_features
+from hokical.rules.scaling import N_COEFFICIENTS, WIDTHS, AdaptiveRule, row_features
 from hokical.stability import Gumbel
 from tests.conftest import random_rows
 from tests.rules import twins
@@ -40,9 +40,7 @@ def test_features_by_their_definition(
 
 def test_stabilities_are_those_under_gumbel_noise() -> None:
     logits = random_rows(6, 2.0, seed=0)
-    for log_odds, width in zip(
-        row_features(logits), (4.0, 2.0, 1.0, 0.5), strict=False
-    ):
+    for log_odds, width in zip(row_features(logits), WIDTHS, strict=False):
         expected = Gumbel(width).stability(logits)
         np.testing.assert_allclose(
             1.0 / (1.0 + np.exp(-log_odds)), expected, rtol=1e-12
@@ -125,8 +123,8 @@ def test_scale_and_shift_are_limited() -> None:
     correction = make_correction(np.random.default_rng(0))
     huge = AdaptiveRule(1.0, correction).with_numbers(
         {
-            "correction.log_scale": np.full(8, 1e100),
-            "correction.shift": np.full(8, -1e100),
+            "correction.log_scale": np.full(N_COEFFICIENTS, 1e100),
+            "correction.shift": np.full(N_COEFFICIENTS, -1e100),
         },
         check=True,
     )

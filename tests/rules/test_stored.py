@@ -16,6 +16,7 @@ from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
 from hokical.rules import Rule, as_logits
 from hokical.rules.base import predict_blocks
+from hokical.rules.scaling import N_FEATURES
 from hokical.rules.sets import SetRule
 from tests.conftest import max_examples, write_encoded
 from tests.rules.making import (
@@ -176,6 +177,8 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("venn_abers", {"upper": np.zeros_like(good["venn_abers"].upper)}),
         ("floored", {"floor": -1e-9}),
         ("floored", {"rule": good["floored"]}),
+        ("clipped", {"lowest": 0.1}),
+        ("clipped", {"rule": good["clipped"]}),
         ("irm", {"knots": np.array([-1.0, -2.0]), "values": np.array([0.0, 1.0])}),
         ("irm", {"knots": np.array([-1.0, -0.1]), "values": np.array([0.0, 1.0])}),
         ("irm", {"knots": np.array([-2.0, -1.0]), "values": np.array([1.0, 0.5])}),
@@ -185,8 +188,8 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("irova_ts", {"knots": knots[::-1].copy()}),
         ("adaptive", {"temperature": 0.0}),
         ("adaptive", {"correction": None}),
-        ("adaptive", {"correction.spread": np.zeros(7)}),
-        ("adaptive", {"correction.shift": np.zeros(7)}),
+        ("adaptive", {"correction.spread": np.zeros(N_FEATURES)}),
+        ("adaptive", {"correction.shift": np.zeros(N_FEATURES)}),
         ("auto", {"base": None}),
         ("auto", {"correction": 1.0}),
         ("auto", {"keep_labels": 1}),

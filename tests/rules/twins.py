@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
-from hokical.rules.base import BalancedRule, FlooredRule, UncalibratedRule
+from hokical.rules.base import BalancedRule, ClippedRule, FlooredRule, UncalibratedRule
 from hokical.rules.binary_isotonic import (
     BetaRule,
     ClasswiseIsotonicRule,
@@ -54,6 +54,12 @@ def _(rule: FlooredRule, row: Row) -> Row:
     with np.errstate(divide="ignore"):
         logs = np.log(softmax(row) + rule.floor)
     return proba_of(rule.rule, np.where(row > -np.inf, logs, -np.inf))
+
+
+@proba_of.register
+def _(rule: ClippedRule, row: Row) -> Row:
+    clipped = np.maximum(log_softmax(row), rule.lowest)
+    return proba_of(rule.rule, np.where(row > -np.inf, clipped, -np.inf))
 
 
 @proba_of.register

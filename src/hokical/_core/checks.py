@@ -145,6 +145,8 @@ def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
 Temperature = Annotated[float, Within(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
 Coefficient = Annotated[float, Within()]
 Share = Annotated[float, Within(0.0, 1.0)]
+#: The logarithm of a share above 0: that of the smallest float64 is -744.4.
+LogShare = Annotated[float, Within(-745.0, 0.0)]
 
 
 class Checked:

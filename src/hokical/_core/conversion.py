@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,10 @@ LOG_ZERO = -744.4400719213812
 SUM_SLACK = 5e-2
 #: Sums that are taken for 1 as they are: up to the precision of float16.
 SUM_ERROR = 1e-2
+#: Cause of the warning about probabilities that are exactly 0 or 1, for `WarningLog`.
+CERTAIN = "probabilities of 0 or 1"
+#: Cause of the warning about rows that do not sum to 1.
+ROUNDED = "rounded probabilities"
 #: For numbers outside of [0, 1].
 _NO_SHARES = (
     "If these are percentages, divide by 100; if they are logits, use them as they are."
@@ -130,17 +133,16 @@ def from_binary_probabilities(
 
 
 def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
-    """Warn of probabilities that are exactly 0 or 1, with their number."""
+    """Warn of probabilities that are exactly 0 or 1."""
     if backend.is_traced(proba):
         return
-    xp = backend.namespace(proba)
-    counts = [int(xp.sum(xp.astype(proba == end, xp.int64))) for end in (0.0, 1.0)]
-    if any(counts):
+    if bool(backend.namespace(proba).any((proba == 0.0) | (proba == 1.0))):
         warn_user(
-            f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in "
-            f"{counts[1]:,}, of {math.prod(proba.shape):,}: their logits are bounds, "
-            "not values. Save more digits, or the logits.",
+            f"some `{name}` are exactly 0 or 1: their logits are bounds, not values. "
+            "If they are rounded, pass more digits, or the logits; shares of votes, of "
+            "trees or neighbors, can be exactly 0 or 1 and need nothing.",
             FitDataWarning,
+            cause=CERTAIN,
         )
 
 
@@ -271,12 +273,12 @@ def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
     )
     if not bool(xp.any(rounded)):
         return proba
-    found = backend.to_host(sums)[backend.to_host(rounded)]
     warn_user(
-        f"`{name}` seem to be rounded: {found.size:,} of {sums.shape[0]:,} rows sum to "
-        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More "
-        "digits are better.",
+        f"`{name}` seem to be rounded: sums of rows differ from 1 by more than "
+        f"{SUM_ERROR:g}, at most {SUM_SLACK:g}; these rows are divided by their sum. "
+        "More digits are better.",
         FitDataWarning,
+        cause=ROUNDED,
     )
     return proba / xp.where(rounded, sums, xp.ones_like(sums))[:, None]
 

@@ -356,7 +356,8 @@ def tell_unknown(codes: Any, coding: GroupCoding) -> None:
         counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not "
-            f"in the fit: {counts}. They get the predictions for all groups together."
+            f"in the fit: {counts}. They get the predictions for all groups together.",
+            cause="groups that are not known",
         )
 
 

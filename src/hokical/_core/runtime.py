@@ -10,6 +10,8 @@ parallel loops, a thread pool can be used from several Python threads at once an
 a fork.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from hokical._core.checks import check_count
 
@@ -49,8 +51,73 @@ class NotFittedError(ValueError, AttributeError):
 _PACKAGES = ("hokical", "hokical_paper", "contextlib")
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the first caller outside these packages as the location."""
+class WarningLog:
+    """The causes that an object has warned of: each is reported once.
+
+    A fitted object has one log from its fit on, so that a prediction does not repeat
+    what the fit said. Inside of `once` the log is active, and `warn_user` drops causes
+    that are in it. Of nested logs the outermost is the active one: an ensemble speaks
+    for its calibrators. Copies made by pickling start anew.
+
+    >>> import warnings
+    >>> log = WarningLog()
+    >>> with warnings.catch_warnings(record=True) as caught, log.once():
+    ...     warnings.simplefilter("always")
+    ...     warn_user("3 rows are rounded", cause="rounded")
+    ...     warn_user("5 rows are rounded", cause="rounded")
+    >>> len(caught)
+    1
+    """
+
+    def __init__(self) -> None:
+        self._causes: set[str] = set()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
+
+    def __contains__(self, cause: str) -> bool:
+        return cause in self._causes
+
+    def add(self, *causes: str) -> None:
+        """Note causes as reported: of warnings that do not apply to the object."""
+        self._causes.update(causes)
+
+    @staticmethod
+    def current() -> WarningLog:
+        """The active log, or a new one."""
+        return _active_log.get() or WarningLog()
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """A context in which each cause is reported once."""
+        if _active_log.get() is not None:
+            yield
+            return
+        token = _active_log.set(self)
+        try:
+            yield
+        finally:
+            _active_log.reset(token)
+
+
+_active_log: ContextVar[WarningLog | None] = ContextVar(
+    "hokical_warnings", default=None
+)
+
+
+def warn_user(
+    message: str, category: type[Warning] = UserWarning, *, cause: str = ""
+) -> None:
+    """Warn with the first caller outside these packages as the location.
+
+    An active `WarningLog` reports each `cause` once, by default each message. Messages
+    hold no number that differs from batch to batch, so that Python's filters show them
+    once where no log is active.
+    """
+    log = _active_log.get()
+    cause = cause or message
+    if log is not None and cause in log:
+        return
     category = sklearn_class(category)
     level = 1
     frame = sys._getframe()
@@ -61,6 +128,8 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
         level = level + 1
         frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
+    if log is not None:  # not where the warning was raised as an error
+        log.add(cause)
 
 
 def sklearn_class(own: Any) -> Any:

@@ -16,16 +16,16 @@ step, and next to nothing where the gain is clear.
 The row correction is fitted on held-out probabilities, and averaged over ridges and
 "none". With the margins d_k of a row, x_k = a d_k and the label's score b, the log loss
 of the true class y is log(exp(b) + sum of exp(-x_k) over the others) + x_y, or - b if y
-is the label. It depends on the row by two numbers, (log a, b), which are linear in
-eight features; so a fit has 16 coefficients whatever the number of classes. The Hessian
-is replaced by its expectation (Fisher scoring).
+is the label. It depends on the row by two numbers, (log a, b), which are linear in a
+constant and the features of the row (`rules.scaling.row_features`); so a fit has p = 2
+(1 + features) coefficients whatever the number of classes. The Hessian is replaced by
+its expectation (Fisher scoring).
 
 Leaving out an example changes its own two numbers, by one Newton step, by
 
     S (I - W S)^-1 g,    S = F H^-1 F',
 
-with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its
-features.
+with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, p) its features.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def fit_row_correction(
 ) -> tuple[scaling.RowCorrection | None, FloatArray]:
     """A correction of logits divided by a temperature, or None.
 
-    And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are
-    those of the logits by default; of logits that are held out, they would tell their
-    labels.
+    And each row's (log a, b) by a fit without it, (n, 2). The `features`
+    (n, features) are those of the logits by default; of logits that are held out, they
+    would tell their labels.
     """
     problem = CorrectionProblem(examples, temperature, features)
     point = problem.uncorrected
@@ -92,10 +92,10 @@ def fit_row_correction(
 
 
 class _Point(NamedTuple):
-    """Every row's (log a, b) by coefficients (16,), not yet clipped, (n, 2); its log
+    """Every row's (log a, b) by coefficients (p,), not yet clipped, (n, 2); its log
     loss (n,); and the derivatives of that by the two numbers, (n, 2), and second ones,
-    (n, 2, 2). With a ridge, also the penalised sum of log losses, its gradient (16,)
-    and Hessian (16, 16).
+    (n, 2, 2). With a ridge, also the penalised sum of log losses, its gradient (p,)
+    and Hessian (p, p).
     """
 
     coef: FloatArray
@@ -109,7 +109,7 @@ class _Point(NamedTuple):
 
 
 class CorrectionProblem:
-    """Rows with a `design` of features (n, 8), and what each counts, (n,)."""
+    """Rows with a `design` of features (n, 1 + features), and what each counts, (n,)."""
 
     def __init__(
         self, examples: Examples, temperature: float, features: Any = None
@@ -144,7 +144,7 @@ class CorrectionProblem:
         return cast(_Point, found.point)
 
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
-        """The rows at coefficients (16,), or at (log a, b) (n, 2)."""
+        """The rows at coefficients (p,), or at (log a, b) (n, 2)."""
         raw = self.design @ coef.reshape(2, -1).T if raw is None else raw
         logits = self.examples.logits
         pair = np.clip(raw, -_LIMITS, _LIMITS)

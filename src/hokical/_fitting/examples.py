@@ -30,7 +30,7 @@ from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
-from hokical._core.schema import tell_scores
+from hokical._core.schema import could_be_probabilities, tell_scores
 from hokical.guarantees.class_scores import ClassScores, shift_features
 from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
 from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
@@ -395,6 +395,7 @@ class ExampleStats:
     probability_scale: float
     n_second: int  # examples of class 1
     log_probabilities: bool  # whether the exponentials of each row sum to 1
+    n_like_probabilities: int  # examples whose logits could be probabilities
     record: FitRecord
     found: Any = None
 
@@ -410,9 +411,15 @@ class ExampleStats:
             min(self.probability_scale, other.probability_scale),
             self.n_second + other.n_second,
             self.log_probabilities and other.log_probabilities,
+            self.n_like_probabilities + other.n_like_probabilities,
             record,
             None if self.found is None else self.found + other.found,
         )
+
+    @property
+    def like_probabilities(self) -> float:
+        """The share of the examples whose logits could be probabilities."""
+        return self.n_like_probabilities / max(self.n_examples, 1)
 
     def checked(self) -> Self:
         """The same, or an error if no example counts."""
@@ -449,8 +456,9 @@ def _stats_of(block: Examples) -> ExampleStats:
     n_wrong, n_second = (int((counting & rows).sum()) for rows in kinds)
     looks = has_zeros(block.logits), probability_scale(block.logits, top)
     log_probabilities = tell_scores(block.logits) == "log-probabilities"
+    n_like = int((counting & could_be_probabilities(block.logits)).sum())
     return ExampleStats(
-        n_examples, n_wrong, *looks, n_second, log_probabilities, record
+        n_examples, n_wrong, *looks, n_second, log_probabilities, n_like, record
     )
 
 
@@ -515,6 +523,7 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
             f"{scale:g}. {remedy} with `hokical.from_probabilities` (--probabilities), "
             "or pass the logits.",
             FitDataWarning,
+            cause=f"logits like {what}",
         )
     n = stats.n_examples
     wrong = stats.n_wrong
@@ -560,4 +569,4 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
         problem = f"`labels` show {few} learns. {remedy}"
     else:
         return
-    warn_user(problem, FitDataWarning)
+    warn_user(problem, FitDataWarning, cause="examples to learn from")

@@ -17,6 +17,7 @@ from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
+from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import CalibratorFileError
 from hokical._fitting.examples import (
@@ -174,39 +175,47 @@ class Calibrator(StoredEstimator):
         others need not be evaluated any more (`needed_members_`). The weights are fitted
         on these examples, so guarantees need others: see `certify`.
         """
-        given = self.read_pair(
-            logits,
-            labels,
-            sample_weight,
-            groups,
-            classes=classes,
-            score_columns=score_columns,
-        )
-        self.forget_fit()  # an interrupted fit leaves no half-fitted state
-        names = tuple(map(str, classes)) or given.classes
-        pooling: _Pooling | None = None
-        with float64_scope(input_of(given.scores)):
-            if isinstance(given.scores, Ensemble):
-                pooling = self._pool_members(given, names, most_members)
-                given = pooling.rows
-            elif most_members is not None:
-                raise ValueError(
-                    "`most_members` must be None where `logits` are no "
-                    f"`hokical.Ensemble`; got {most_members!r}."
-                )
-            examples, names = self._read_examples(given, names)
-            if classes and not len(classes) == len({*classes}) == examples.n_classes:
-                raise ValueError(
-                    f"`classes` must name each of the {examples.n_classes} columns of "
-                    f"`logits` once; got {list(classes)}. Give each its own name."
-                )
-            return self.fit_partition(
-                examples,
-                columns=given.columns,
-                class_names=names,
-                origin=given.about,
-                pooling=pooling,
+        with WarningLog().once():
+            rows = self.read_pair(
+                logits,
+                labels,
+                sample_weight,
+                groups,
+                classes=classes,
+                score_columns=score_columns,
             )
+            self.forget_fit()  # an interrupted fit leaves no half-fitted state
+            with float64_scope(input_of(rows.scores)):
+                return self._fit_rows(rows, tuple(map(str, classes)), most_members)
+
+    def _fit_rows(
+        self, rows: Rows, classes: tuple[str, ...], most_members: int | None
+    ) -> Self:
+        """Learn from rows that may be those of an ensemble."""
+        names = classes or rows.classes
+        pooling: _Pooling | None = None
+        if isinstance(rows.scores, Ensemble):
+            pooling = self._pool_members(rows, names, most_members)
+            rows = pooling.rows
+        elif most_members is not None:
+            raise ValueError(
+                "`most_members` must be None where `logits` are no "
+                f"`hokical.Ensemble`; got {most_members!r}."
+            )
+        examples, names = self._read_examples(rows, names)
+        n_classes = examples.n_classes
+        if classes and not len(classes) == len({*classes}) == n_classes:
+            raise ValueError(
+                f"`classes` must name each of the {n_classes} columns of `logits` "
+                f"once; got {list(classes)}. Give each its own name."
+            )
+        return self.fit_partition(
+            examples,
+            columns=rows.columns,
+            class_names=names,
+            origin=rows.about,
+            pooling=pooling,
+        )
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
@@ -943,7 +952,8 @@ class Calibrator(StoredEstimator):
             binary=self.method.binary_only,
             owner=type(self).__name__,
         )
-        self._learn(examples, schema)
+        with WarningLog.current().once():  # where `fit` has not begun one
+            self._learn(examples, schema)
         self.metadata_ = origin
         if pooling is not None:
             self._note_pooling(pooling)
@@ -963,9 +973,9 @@ class Calibrator(StoredEstimator):
         All are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        reading.warn_of_contradiction(
-            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
-        )
+        predicted = sample.logits.to_host(sample.logits.labels)
+        reading.warn_of_contradiction(predicted, sample.labels, sample.weights)
+        reading.warn_of_features(predicted, sample.labels, sample.n_classes)
         has_floor = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if has_floor else 0.0
         fit = self._fit(with_floor(sample, floor) if has_floor else sample)
@@ -974,8 +984,10 @@ class Calibrator(StoredEstimator):
         if self._keeps_member_labels and schema.members is not None:
             fit = replace(fit, rule=MemberLabelsRule(fit.rule))
         record = complete_record(stats.record, fit.rule, sample)
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._store_fit(fit, schema, record)
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):

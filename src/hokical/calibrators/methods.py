@@ -374,11 +374,11 @@ class AdaptiveTemperatureScaling(Calibrator):
 
     The temperature is fitted as by `temps`. Then a correction of each row is fitted:
     the logits are divided by a temperature of the row's own, and a number is added to
-    the label's. The log of the one and the other are linear in seven features of the
+    the label's. The log of the one and the other are linear in a few features of the
     row: the log-odds that its label survives Gumbel noise of four widths (label
     stability), the entropy of its softmax, and the mean and the standard deviation of
-    its margins. So 17 numbers are learned, whatever the number of classes. They
-    minimise the log loss of all classes with a ridge; three strengths of the ridge and
+    its margins. So the number of coefficients does not depend on the number of classes.
+    They minimise the log loss of all classes with a ridge; three strengths of the ridge and
     no correction at all are averaged by their leave-one-out log loss. Labels are kept.
 
     After `fit`: `temperature_`; `correction_`, or None if no correction is clearly

@@ -20,6 +20,7 @@ from hokical._core.conversion import SUM_SLACK
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
 from hokical._core.logits import Logits, TopK, check_rows
+from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import fingerprint
 from hokical._fitting.examples import probability_scale
@@ -50,7 +51,7 @@ from hokical.rules.sets import SetRule
 
 #: What a predictor gives for each row, or for each class of it.
 Prediction = Literal["labels", "confidence", "proba", "members", "support"]
-#: Fewer rows may sum to nearly 1 by coincidence: their sums must be 1 as exactly as
+#: Fewer rows may sum to nearly 100 by coincidence: their sums must be 100 as exactly as
 #: float32 has them.
 _MIN_ROWS_TO_SUM = 4
 _SUM_SLACK_OF_FEW = 1e-5
@@ -79,6 +80,7 @@ class Predictor:
     held_out : what the examples of `certify` prove, if there are any
     held_out_without_groups : the same of the predictions that a group gets which the
         fit does not know, where these differ
+    warned : what was warned of already, shared by the predictors made of this one
     """
 
     schema: InputSchema
@@ -86,6 +88,7 @@ class Predictor:
     fit_record: FitRecord = field(default_factory=FitRecord)
     held_out: Evidence | None = None
     held_out_without_groups: Evidence | None = None
+    warned: WarningLog = field(default_factory=WarningLog.current, repr=False)
 
     @property
     def n_classes(self) -> int:
@@ -104,8 +107,9 @@ class Predictor:
 
     def read(self, logits: Any, groups: Any = None, *, late: bool = False) -> Logits:
         """Checked logits for the rule, with the codes of their groups."""
-        data = self.schema.read(logits, groups, late=late)
-        warn_of_probabilities(data, self.fit_record.support)
+        with self.warned.once():
+            data = self.schema.read(logits, groups, late=late)
+            warn_of_probabilities(data, self.schema, self.fit_record.support)
         check_accepted(self.rule, data)
         return data
 
@@ -511,8 +515,10 @@ def describe_kind(kind: type[Logits]) -> str:
     return f"a `{kind.__module__}.{kind.__name__}`"
 
 
-def warn_of_probabilities(data: Logits, support: Support | None) -> None:
-    """Warn if rows look like probabilities, and those of the fit, by their range, did
+def warn_of_probabilities(
+    data: Logits, schema: InputSchema, support: Support | None
+) -> None:
+    """Warn if rows look like probabilities or percentages, and those of the fit did
     not.
     """
     if support is None or type(data) is not Logits or not data.is_numpy:
@@ -520,16 +526,25 @@ def warn_of_probabilities(data: Logits, support: Support | None) -> None:
     highest = data.top.max()
     if highest > _MAX_PERCENTAGE or data.top.min() <= 0.0:
         return
+    highest_of_fit = support.top[1]  # of logarithms of probabilities at most 0
+    if schema.are_probabilities(data) and not 0.0 < highest_of_fit <= 1.0:
+        kind = "probabilities"
+        total = 1
+    elif highest_of_fit < highest and _are_percentages(data):
+        kind = "percentages"
+        total = 100
+    else:
+        return
+    runtime.warn_user(
+        f"`logits` look like {kind}: all rows sum to {total}, and those of the fit did "
+        "not. Pass logits, as in the fit.",
+        cause=f"logits like {kind}",
+    )
+
+
+def _are_percentages(data: Logits) -> bool:
     slack = SUM_SLACK if data.n_rows >= _MIN_ROWS_TO_SUM else _SUM_SLACK_OF_FEW
-    scale = probability_scale(data, data.top, slack)
-    before = support.top[1]  # of logarithms of probabilities at most 0
-    looks_proba = scale == 1.0 and not 0.0 < before <= 1.0
-    if looks_proba or (scale == _MAX_PERCENTAGE and before < highest):
-        kind = "probabilities" if scale == 1.0 else "percentages"
-        runtime.warn_user(
-            f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the "
-            "fit did not. Pass logits, as in the fit."
-        )
+    return probability_scale(data, data.top, slack) == _MAX_PERCENTAGE
 
 
 def _not_kept(name: str) -> str:

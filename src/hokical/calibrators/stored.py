@@ -141,6 +141,7 @@ def warn_of_row_index(logits: Logits) -> None:
                 f"{values[0, column]:g}, as an id does. Drop it: each column is a "
                 "class.",
                 runtime.FitDataWarning,
+                cause="a column that counts the rows",
             )
 
 

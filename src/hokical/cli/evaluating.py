@@ -94,7 +94,7 @@ def evaluate(
     if folds is not None:
         subject = opt.check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
-        rows = data[:3] if whole else [data]
+        rows = _rows_to_evaluate(data, subject) if whole else [data]
         found = hokical.evaluate(subject, *rows, coverage=coverage, **own)
 
     def show() -> None:
@@ -103,7 +103,8 @@ def evaluate(
         title = f"{path.name}: {found.data.size}{said}"
         words = ["", found.headline]
         if (event := found.binary) is not None:
-            remarks = [event.remark] if event.remark else []
+            remarks = found.missing_intervals("event")
+            remarks += [event.remark] if event.remark else []
             events = ui.new_table(*found.metric_cells("event"))
             ui.show_table(f"{path.name}: {event.title}", events, *remarks)
             heads = ("probability", "rows", "events", "mean", "observed", found.level)
@@ -120,11 +121,24 @@ def evaluate(
             ui.show_table(f"\nBy band of probability, with {found.name}", table)
             title = f"\nPredicted label; {found.label}"
             words = ["", " ".join(found.words("label")), *words]
-        notes = [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
+        notes = found.missing_intervals("label")
+        notes += [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
         ui.show_table(title, labels, *notes, *words)
         _show_details(found, found.both)
 
     return _with_report(found, report, show)
+
+
+def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:
+    """Scores, labels and weights; labels of confidences say if these were right."""
+    if data.kind == "logits" or subject is not None:
+        return data.scores, data.labels, data.weights
+    if data.scores.ndim == 2:
+        raise ui.bad_option(
+            "--confidence",
+            "takes one column without a calibrator: `fit` combines several signals.",
+        )
+    return data.scores, data.labels == 1, data.weights
 
 
 def _tested(row: Any) -> tuple[str, str, str]:

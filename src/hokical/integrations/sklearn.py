@@ -11,7 +11,8 @@ that the calibrator was fitted on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -52,8 +53,11 @@ from sklearn.utils.parallel import Parallel, delayed
 from hokical._core import conversion, reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
+from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
-from hokical._core.runtime import warn_user
+from hokical._core.runtime import WarningLog, warn_user
+from hokical._fitting.examples import Examples, with_stats
+from hokical._fitting.records import complete_record
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
@@ -63,12 +67,15 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
+from hokical.rules.base import ClippedRule, clip_log_probabilities
 
 __all__ = ["CalibratedClassifier"]
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
+#: Log-odds of the largest float64 below 1 are 36.7.
+_CERTAIN_LOG_ODDS = 36.0
 #: Methods that give scores; of several labels the last is preferred.
 _WAYS = ("decision_function", "predict_proba")
 
@@ -129,8 +136,8 @@ class CalibratedClassifier(
     reason_ : what the default chose, and why
     estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
         next
-    lowest_logit_ : logits are raised to this; -inf if they come from
-        `decision_function`
+    lowest_logit_ : what the calibrator raises log-probabilities to; -inf if logits come
+        from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
     Notes
@@ -205,64 +212,69 @@ class CalibratedClassifier(
         estimator does not see them. If they clearly help, predictions need them, as
         `groups`: `predict_proba(X, groups=...)`.
         """
-        for name in [
-            name for name in vars(self) if name.endswith("_")
-        ]:  # of an earlier fit
-            delattr(self, name)
-        if not any(hasattr(self.estimator, way) for way in _WAYS):
-            rule = "a classifier with `decision_function` or `predict_proba`"
-            raise ValueError(f"`estimator` must be {rule}; got {self.estimator!r}.")
-        for name, value in self.estimator.get_params().items():
-            # Three classes have three pairs, so the number of columns does not tell.
-            if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
-                raise ValueError(
-                    "`estimator` must give one score per class, but has "
-                    "decision_function_shape="
-                    "'ovo', scores of pairs. Set it to 'ovr'; the labels stay the same."
-                )
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of an earlier fit
+        check_estimator(self.estimator)
         reading.pair_rows(
             X, calibration_groups, None, None, ("X", "calibration_groups")
         )
         X, labels = check_examples(self, X, y, sample_weight)
+        n_rows = len(labels)
         validation.validate_data(self, X, skip_check_array=True)
-        weights = reading.as_weights(sample_weight, len(labels))
-        known = reading.as_weights(
-            calibration_weight, len(labels), name="calibration_weight"
+        weights = reading.as_weights(sample_weight, n_rows)
+        calibration_weights = reading.as_weights(
+            calibration_weight, n_rows, name="calibration_weight"
         )
-        given = calibration_groups
-        groups = None if given is None else read_columns(given, len(labels))
-        own, of_splits = self._route(params, weights)
-        data = ClassifierExamples(X, labels, own, known, groups)
+        groups = None
+        if calibration_groups is not None:
+            groups = read_columns(calibration_groups, n_rows)
+        used = np.ones(n_rows, np.bool_) if weights is None else weights > 0.0
+        calibrates = used
+        if calibration_weights is not None:
+            calibrates = used & (calibration_weights > 0.0)
+        self._warned = WarningLog()
+        with self._warned.once():
+            fit_params, split_params = self._route(params, weights)
+            data = ClassifierExamples(
+                X, labels, fit_params, calibration_weights, groups
+            )
+            self._fit_models(data, calibrates, split_params)
+        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
+        return self
+
+    def _fit_models(
+        self,
+        data: ClassifierExamples,
+        calibrates: BoolArray,
+        split_params: dict[str, Any],
+    ) -> None:
+        """Fit and calibrate the model, or those of the folds."""
         calibrator = self._new_calibrator(data)
-        used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
-        counts = used if known is None else used & (known > 0.0)
+        averages = not data.several and self._is_ensemble(len(data.y))
         final = None
-        averages = not data.several and self._is_ensemble(len(labels))
         if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
         if data.several:
-            self.classes_ = np.arange(labels.shape[1])
+            self.classes_ = np.arange(data.y.shape[1])
         else:
-            self.classes_ = np.unique(labels) if averages else classes_of(final)
-        parts = self._hold_out(data, final, of_splits, counts)
-        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
+            self.classes_ = np.unique(data.y) if averages else classes_of(final)
+        parts = self._hold_out(data, final, split_params, calibrates)
         if averages:
             self.models_ = [
-                self._calibrate(one.model, calibrator, [one], data) for one in parts
+                self._calibrate(part.model, calibrator, [part], data) for part in parts
             ]
             self.calibrator_ = self._calibrate_mean(parts, data)
         else:
-            one = self._calibrate(final, calibrator, parts, data)
-            self.models_ = [one]
-            self.calibrator_ = one.calibrator
+            fold = self._calibrate(final, calibrator, parts, data)
+            self.models_ = [fold]
+            self.calibrator_ = fold.calibrator
             self.estimator_ = final
-            self.lowest_logit_ = one.lowest
+            self.lowest_logit_ = fold.lowest
         reasons = dict.fromkeys(
-            getattr(pair.calibrator, "reason_", "") for pair in self.models_
+            getattr(fold.calibrator, "reason_", "") for fold in self.models_
         )
         if any(reasons):
             self.reason_ = "; ".join(reasons)
-        return self
 
     def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with
@@ -399,8 +411,7 @@ class CalibratedClassifier(
         """
         index = self._place(label)
         found: Detections = self._ask("detect", X, index, groups=groups, **options)
-        words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
-        return replace(found, guarantee=words)
+        return found
 
     def _place(self, label: Any) -> int:
         """The column of a label."""
@@ -517,11 +528,13 @@ class CalibratedClassifier(
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
-        if hasattr(self, "estimator_"):
-            return self.models_[0].logits(X)
-        found = [
-            pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_
-        ]
+        with self._warned.once():
+            if hasattr(self, "estimator_"):
+                return self.models_[0].logits(X)
+            found = [
+                pair.spread(pair.logits(X), self.classes_, groups)
+                for pair in self.models_
+            ]
         if of_one:
             n = len(found[0])
             twins = self._fit_rows.has_twins
@@ -648,26 +661,22 @@ class CalibratedClassifier(
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
         if data.several:
-            logits = np.concatenate([part.scores for part in parts])
-            lowest = -math.inf
-            if hasattr(model, "predict_proba"):
-                # The largest log-odds but for those of 0 and 1, which are what rounding
-                # makes them.
-                size = np.abs(logits)
-                lowest = -math.log(2.0) - float(
-                    size.max(where=size < 36.0, initial=0.0)
-                )
-            logits = np.clip(logits, lowest, -lowest)
-            return CalibratedFold(
-                model, calibrator.fit(logits, labels, weights), lowest
+            return calibrate_labels(
+                model, calibrator, parts, labels=labels, weights=weights
             )
         classes = classes_of(model)
+        logits = np.concatenate([part.logits(classes) for part in parts])
         lowest = -math.inf
+        examples = as_logits(logits)
         if not hasattr(model, "decision_function"):
             lowest = resolution([part.scores for part in parts], classes.size)
-        logits = np.concatenate([part.logits(classes, lowest) for part in parts])
+            examples = clip_log_probabilities(examples, lowest)
         labels = class_index(labels, classes, "y")
-        fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
+        fitted = clone(calibrator).fit(examples.values, labels, weights, groups=groups)
+        fitted.set_columns((), tuple(map(str, classes.tolist())))
+        if lowest > -math.inf:
+            unclipped = fitted.fitted.schema.read(logits, groups)
+            fitted = clip_inputs(fitted, lowest, Examples(unclipped, labels, weights))
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very
             # examples set, are not independent examples of what the final model does.
@@ -684,11 +693,8 @@ class CalibratedClassifier(
         """
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
-            logits, (_, _, groups) = (
-                np.maximum(part.scores, pair.lowest),
-                data.of_parts([part]),
-            )
-            found.append(pair.spread(logits, self.classes_, groups))
+            _, _, groups = data.of_parts([part])
+            found.append(pair.spread(part.scores, self.classes_, groups))
         truth, weights, _ = data.of_parts(parts)
         logits = log_of_mean([np.vstack(found)])
         labels = class_index(truth, self.classes_, "y")
@@ -795,28 +801,28 @@ class HeldOutScores(NamedTuple):
     scores: FloatArray
     model: Any = None
 
-    def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
-        """Logits (rows, classes): none below `lowest`, and -inf for classes the
-        model lacks.
-        """
-        out = np.full((self.rows.size, classes.size), -np.inf)
-        out[:, class_index(self.known, classes, "y")] = np.maximum(self.scores, lowest)
-        return out
+    def logits(self, classes: AnyArray) -> FloatArray:
+        """Logits (rows, classes): -inf for classes that the model lacks."""
+        logits = np.full((self.rows.size, classes.size), -np.inf)
+        logits[:, class_index(self.known, classes, "y")] = self.scores
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
 class CalibratedFold:
-    """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
+    """A fitted classifier, and a calibrator of its logits.
+
+    The calibrator raises log-probabilities below `lowest`.
+    """
 
     model: Any
     calibrator: Any
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:
-        found = read_scores(
-            self.model, X, isinstance(self.calibrator, MultilabelCalibrator)
-        )
-        return np.clip(found, self.lowest, -self.lowest)
+        """The classifier's logits (n, classes), or log-odds (n, labels)."""
+        several = isinstance(self.calibrator, MultilabelCalibrator)
+        return read_scores(self.model, X, several)
 
     def spread(
         self, logits: FloatArray, classes: AnyArray, groups: Any = None
@@ -826,6 +832,48 @@ class CalibratedFold:
         known = class_index(classes_of(self.model), classes, "y")
         out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
         return out
+
+
+def calibrate_labels(
+    model: ClassifierMixin,
+    calibrator: MultilabelCalibrator,
+    parts: Sequence[HeldOutScores],
+    *,
+    labels: AnyArray,
+    weights: FloatArray | None,
+) -> CalibratedFold:
+    """A model of several labels, with a calibrator of its pooled held-out scores."""
+    scores = np.concatenate([part.scores for part in parts])
+    if not hasattr(model, "predict_proba"):
+        return CalibratedFold(model, calibrator.fit(scores, labels, weights), -math.inf)
+    # Of probabilities of 0 and 1 the log-odds are what rounding makes them.
+    size = np.abs(scores)
+    largest = size.max(where=size < _CERTAIN_LOG_ODDS, initial=0.0)
+    limit = math.log(2.0) + float(largest)
+    calibrator.fit(np.clip(scores, -limit, limit), labels, weights)
+    calibrator.rule_ = calibrator.rule_.clipped(limit)
+    return CalibratedFold(model, calibrator, -limit)
+
+
+def clip_inputs(
+    calibrator: Calibrator, lowest: float, examples: Examples
+) -> Calibrator:
+    """A calibrator for log-probabilities as they are, from one for those of at least
+    `lowest`.
+
+    `examples` are those of its fit, as they were before.
+    """
+    predictor = calibrator.fitted
+    stats = with_stats(lambda block: None, examples)
+    rule = ClippedRule(lowest, predictor.rule)
+    return calibrator.with_predictor(
+        replace(
+            predictor,
+            schema=predictor.schema.of_log_probabilities(),
+            rule=rule,
+            fit_record=complete_record(stats.record, rule, examples),
+        )
+    )
 
 
 def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
@@ -839,14 +887,16 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     found = getattr(estimator, way)(X)
     name = f"estimator.{way}(X)"
     if several and way == "predict_proba":
-        return np.asarray(conversion.from_binary_probabilities(found, name=name))
+        with zeros_accepted():
+            return np.asarray(conversion.from_binary_probabilities(found, name=name))
     scores = reading.to_numpy(found, name).astype(np.float64)
     if several:
         return scores
     n_classes = classes_of(estimator).size
     if way == "predict_proba":
         scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
-        scores = conversion.from_probabilities(scores, zeros="impossible", name=name)
+        with zeros_accepted():
+            scores = conversion.from_probabilities(scores, name=name)
     elif scores.ndim == 1 and n_classes == 2:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
@@ -857,6 +907,15 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
         remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
         raise ValueError(f"{rule}. {remedy}")
     return scores
+
+
+@contextmanager
+def zeros_accepted() -> Iterator[None]:
+    """Without the warning about probabilities of 0: a calibrator raises them."""
+    log = WarningLog.current()
+    log.add(conversion.CERTAIN)
+    with log.once():
+        yield
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
@@ -874,10 +933,28 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     0.025
     """
     seen = min(
-        float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores
+        float(np.min(part, initial=0.0, where=part > conversion.LOG_ZERO))
+        for part in scores
     )
     half = min(seen, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
+
+
+def check_estimator(estimator: BaseEstimator) -> None:
+    """Raise unless an estimator gives one score for each class."""
+    if not any(hasattr(estimator, way) for way in _WAYS):
+        raise ValueError(
+            "`estimator` must be a classifier with `decision_function` or "
+            f"`predict_proba`; got {estimator!r}."
+        )
+    for name, value in estimator.get_params().items():
+        # Three classes have three pairs, so the number of columns does not tell.
+        if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
+            raise ValueError(
+                "`estimator` must give one score per class, but has "
+                "decision_function_shape='ovo', scores of pairs. Set it to 'ovr'; the "
+                "labels stay the same."
+            )
 
 
 def check_examples(

@@ -5,12 +5,11 @@ repeated samples.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -449,144 +448,3 @@ def _normalize(answer: Any) -> Any:
         if isinstance(answer, str)
         else answer
     )
-
-
-STATED_WORDS: Mapping[str, float] = {
-    "impossible": 0.0,
-    "exceptionally unlikely": 0.01,
-    "extremely unlikely": 0.05,
-    "very unlikely": 0.1,
-    "highly unlikely": 0.1,
-    "no idea": 0.1,
-    "unlikely": 0.33,
-    "very uncertain": 0.2,
-    "very unsure": 0.2,
-    "not confident": 0.3,
-    "low confidence": 0.3,
-    "not very confident": 0.25,
-    "not very sure": 0.25,
-    "not very likely": 0.25,
-    "not likely": 0.33,
-    "not sure": 0.35,
-    "not certain": 0.35,
-    "unsure": 0.35,
-    "uncertain": 0.35,
-    "about as likely as not": 0.5,
-    "possible": 0.5,
-    "possibly": 0.5,
-    "maybe": 0.5,
-    "perhaps": 0.5,
-    "medium confidence": 0.6,
-    "moderate confidence": 0.6,
-    "somewhat confident": 0.6,
-    "moderately confident": 0.6,
-    "likely": 0.66,
-    "probable": 0.7,
-    "probably": 0.7,
-    "fairly sure": 0.75,
-    "fairly confident": 0.75,
-    "pretty sure": 0.8,
-    "quite sure": 0.8,
-    "confident": 0.85,
-    "sure": 0.85,
-    "high confidence": 0.9,
-    "very likely": 0.9,
-    "highly likely": 0.9,
-    "very sure": 0.95,
-    "very confident": 0.95,
-    "highly confident": 0.95,
-    "extremely likely": 0.95,
-    "extremely confident": 0.97,
-    "almost certain": 0.97,
-    "almost certainly": 0.97,
-    "virtually certain": 0.99,
-    "certainly": 0.98,
-    "certain": 0.98,
-    "absolutely sure": 1.0,
-    "absolutely certain": 1.0,
-    "completely sure": 1.0,
-    "completely certain": 1.0,
-}
-"""Words for how sure somebody is, with probabilities.
-
-Those of the IPCC's guidance on uncertainties (Mastrandrea et al., 2010) for "likely" and its kin,
-the others in between.
-"""
-
-_NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
-#: How a confidence is written as a number, with what it is divided by; earlier ones go
-#: first.
-_STATED = (
-    (rf"{_NUMBER}\s*(?:-|\u2013|to)\s*{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
-    (rf"{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
-    (rf"{_NUMBER}\s*(?:/|out\s+of|of|in)\s*{_NUMBER}\b", None),
-    (rf"(?:confidence|probability|certainty)\W+(?:\w+\W+){{0,2}}?{_NUMBER}\b", 1.0),
-    (r"(?<![\d.])(0?\.\d+|1\.0+)(?!\d)", 1.0),
-)
-
-
-@overload
-def read_stated(answers: str, words: Mapping[str, float] | None = None) -> float: ...
-@overload
-def read_stated(
-    answers: Iterable[Any], words: Mapping[str, float] | None = None
-) -> FloatArray: ...
-def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
-    """The confidence in [0, 1] that a text states, or (n,) of several texts; NaN if it
-    has none.
-
-    Understands percentages ("90 %", "80-90 percent": the middle), fractions ("9/10", "9
-    out of 10", "0.9"), numbers after "confidence" or "probability", up to 1 or else
-    percentages, and words such as "very likely". Numbers go before words, and of
-    several of a kind the last counts: pass the part of a reply that states the
-    confidence, where the answer has numbers too. `words` replaces the table of words,
-    `hokical.io.STATED_WORDS`; {} reads numbers alone. What words mean is learned by
-    `hokical.calibrate_confidence`: their order is what matters.
-
-    >>> read_stated("I am 90% sure")
-    0.9
-    >>> read_stated(["9 out of 10", "Confidence: 85", "Very unlikely.", "Paris"])
-    array([0.9 , 0.85, 0.1 ,  nan])
-    >>> read_stated("pas sûr", words={"sûr": 0.9, "pas sûr": 0.3})
-    0.3
-    """
-    table = STATED_WORDS if words is None else words
-    known = {
-        " ".join(word.casefold().split()): float(value) for word, value in table.items()
-    }
-    if bad := {word: value for word, value in known.items() if not 0.0 <= value <= 1.0}:
-        raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
-    longest = sorted(map(re.escape, known), key=len, reverse=True)
-    negated = r"(?<!\bnot )(?<!\bnot very )(?<!\bnot at all )"
-    pattern = re.compile(rf"\b{negated}(?:{'|'.join(longest)})\b") if known else None
-    if isinstance(answers, str):
-        return _stated(answers, known, pattern)
-    return np.array([_stated(each, known, pattern) for each in answers], np.float64)
-
-
-def _stated(
-    answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | None
-) -> float:
-    """What one answer states, or a number that it is."""
-    if answer is None or isinstance(answer, bool):
-        return np.nan
-    text = " ".join(str(answer).casefold().split())
-    text = re.sub(r"(?<=\d),(?=\d{1,2}(?!\d))", ".", text)  # a decimal comma
-    if re.fullmatch(_NUMBER, text):
-        return _fraction(float(text))
-    for form, unit in _STATED:
-        for found in reversed(re.findall(form, text)):
-            numbers = [float(each) for each in np.atleast_1d(found).tolist()]
-            if unit is not None:
-                value = sum(numbers) / len(numbers) / unit
-                return _fraction(value) if unit == 1.0 or value <= 1.0 else np.nan
-            if numbers[0] <= numbers[1] and 0.0 < numbers[1] <= 100.0:
-                return numbers[0] / numbers[1]
-    found = pattern.findall(text) if pattern else []
-    return words[found[-1]] if found else np.nan
-
-
-def _fraction(value: float) -> float:
-    """A number up to 1 as it is, up to 100 as a percentage; NaN beyond."""
-    fraction = value if value <= 1.0 else value / 100.0
-    return fraction if fraction <= 1.0 else np.nan

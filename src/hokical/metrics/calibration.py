@@ -37,7 +37,9 @@ from hokical._core.arrays import FloatArray
 from hokical._core.checks import bin_index, check_count, check_positive, sum_by
 from hokical._core.logits import row_slices
 from hokical.metrics.levels import (
+    IMPOSSIBLE,
     Bins,
+    EventOutcomes,
     Levels,
     Outcomes,
     Predictions,
@@ -60,24 +62,31 @@ def class_sums(data: Predictions, n_bins: int, scores: Scores) -> dict[str, Floa
     """Sums over (proba, labels) by metric, which add up over chunks.
 
     Of the `row_scores` the sums of the scores, their squares and cubes, the scores of
-    wrong labels, their number, and what all rows would score with a wrong one, (6,);
-    and `class_gaps`. With another class a row has the probability 0, or the mean of the
-    others'.
+    wrong labels, their number, what all rows would score with a wrong one, and the
+    number of infinite scores, (7,); and `class_gaps`. With another class a row has the
+    probability 0, or the mean of the others'.
     """
-    weight = data.filled_weight()
-    wrong = weight * (data.proba.argmax(axis=1) != data.labels)
-    known = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
-    rest = np.maximum(
-        1.0 - data.proba.max(axis=1).astype(np.float64), math.exp(-MOST_LOSS)
-    )
-    mean = math.log(data.proba.shape[1] - 1) - np.log(rest)
-    worst = {"brier": scores["brier"] + 2.0 * known, "log_loss": mean}
     sums = {"classwise_ece": class_gaps(data, n_bins)}
     for name, values in scores.items():
-        powers = [(weight * values**k).sum() for k in (1, 2, 3)]
-        seen = np.where(wrong > 0.0, wrong * values, 0.0).sum()
-        sums[name] = np.array([*powers, seen, wrong.sum(), weight @ worst[name]])
+        sums[name] = score_sums(data, name, values)
     return sums
+
+
+def score_sums(data: Predictions, name: str, values: FloatArray) -> FloatArray:
+    """The sums (7,) of one score (n,) over (proba, labels); see `class_sums`."""
+    weight = data.filled_weight()
+    wrong = weight * (data.proba.argmax(axis=1) != data.labels)
+    if name == "brier":
+        true_proba = data.proba[np.arange(data.n_rows), data.labels]
+        worst = values + 2.0 * true_proba.astype(np.float64)
+    else:
+        rest = 1.0 - data.proba.max(axis=1).astype(np.float64)
+        n_others = data.proba.shape[1] - 1
+        worst = math.log(n_others) - np.log(np.maximum(rest, math.exp(-MOST_LOSS)))
+    powers = [(weight * values**k).sum() for k in (1, 2, 3)]
+    wrong_sum = np.where(wrong > 0.0, wrong * values, 0.0).sum()
+    infinite = weight @ np.isinf(values)
+    return np.array([*powers, wrong_sum, wrong.sum(), weight @ worst, infinite])
 
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
@@ -96,8 +105,14 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
 def log_loss_rows(data: Predictions, limit: float = math.inf) -> FloatArray:
     """-log(probability of the true class) per example, (n,), at most `limit`."""
     likelihood = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
+    return _negative_log(likelihood, limit)
+
+
+def _negative_log(likelihood: FloatArray, limit: float) -> FloatArray:
+    """-log(likelihood), infinite where it is impossible, at most `limit`."""
     with np.errstate(divide="ignore"):
-        return np.minimum(-np.log(likelihood), limit)
+        possible = np.where(likelihood > IMPOSSIBLE, likelihood, 0.0)
+        return np.minimum(-np.log(possible), limit)
 
 
 def ranked_rows(data: Predictions) -> FloatArray:
@@ -130,22 +145,25 @@ def log_loss_pair(confidence: FloatArray, limit: float = math.inf) -> Pair:
     """
     with np.errstate(divide="ignore"):
         # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        return np.minimum(-np.log(confidence), limit), np.minimum(
-            -np.log1p(-confidence), limit
-        )
+        wrong = np.minimum(-np.log1p(-confidence), limit)
+    return _negative_log(confidence, limit), wrong
 
 
 def row_scores(rows: Outcomes) -> Scores:
-    """The scores (n,) whose means are metrics: of all classes if known, else of the
-    label.
+    """The scores (n,) whose means are metrics.
+
+    They are of all classes if known, else of the label or the event. The Brier score of
+    an event is that of its probability alone.
     """
-    if (data := rows.vectors) is not None:
-        return {"brier": brier_rows(data), "log_loss": log_loss_rows(data)}
-    pairs = {
-        "brier": squared_errors(rows.confidence),
-        "log_loss": log_loss_pair(rows.confidence),
+    scores = {
+        "brier": np.where(rows.correct, *squared_errors(rows.confidence)),
+        "log_loss": np.where(rows.correct, *log_loss_pair(rows.confidence)),
     }
-    return {name: np.where(rows.correct, *pair) for name, pair in pairs.items()}
+    if (data := rows.vectors) is not None:
+        scores["log_loss"] = log_loss_rows(data)
+        if not isinstance(rows, EventOutcomes):
+            scores["brier"] = brier_rows(data)
+    return scores
 
 
 def ece(
@@ -280,8 +298,9 @@ def log_loss(
 
     Of probabilities (n, classes) that is the probability of the true class; of a
     confidence (n,), that of being right, or wrong. Arguments are as in `ece`.
-    Probabilities are raised to at least `clip`. By default they are not, and a label
-    that was certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
+    Probabilities are raised to at least `clip`. By default they are not, and one
+    outcome whose probability was 0 makes the result inf, on whichever side; at most
+    1e-300, the floor of predictions, counts as 0. scikit-learn uses 2.2e-16.
 
     >>> (
     ...     round(log_loss([0.9, 0.6], [True, False]), 6),

@@ -34,8 +34,13 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, lazy
 from hokical._core.checks import bin_index, check_choice, sum_by
 from hokical._core.conversion import check_probability_rows
 from hokical._core.logits import row_slices
+from hokical.rules import base as rules
 
 Bins = Literal["width", "mass"]
+
+#: Predictions give no possible class less than this: a probability at or below it
+#: counts as 0.
+IMPOSSIBLE = rules.LEAST
 
 #: Rows up to which every confidence is a level of its own.
 MOST_EXACT = 1 << 20
@@ -97,10 +102,11 @@ class Predictions(_WeightedRows):
         correct = self.proba.argmax(axis=1) == self.labels
         return Outcomes(confidence, correct, self.weight, self.labels, self.proba)
 
-    def event(self, positive: int = 1) -> Outcomes:
-        """The probability of one class, and whether it is the true one."""
+    def event(self, positive: int = 1) -> EventOutcomes:
+        """The probability of one of two classes, and whether it is the true one."""
         risk = np.clip(self.proba[:, positive].astype(np.float64), 0.0, 1.0)
-        return Outcomes(risk, self.labels == positive, self.weight)
+        happened = self.labels == positive
+        return EventOutcomes(risk, happened, self.weight, self.labels, self.proba)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +129,14 @@ class Outcomes(_WeightedRows):
         if self.proba is None or self.truth is None:
             return None
         return Predictions(self.proba, self.truth, self.weight)
+
+
+class EventOutcomes(Outcomes):
+    """Whether an event of two classes happened, and the probability of it.
+
+    The log loss is that of both columns: 1 - probability has lost the digits of a rare
+    outcome of the other class.
+    """
 
 
 def as_examples(
@@ -421,8 +435,8 @@ def confidence_level(confidence: FloatArray) -> IntArray:
     half = np.int64(1) << np.int64(_DROPPED - 1)
     short = ((distance.view(np.int64) + half) >> _DROPPED) - _ZEROTH
     even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
-    # Level 0 is 0 alone: a log loss is infinite there and nowhere else.
-    near = np.where(distance < 2.0**-8, np.maximum(short, distance > 0.0), even)
+    # Level 0 is what counts as 0: a log loss is infinite there and nowhere else.
+    near = np.where(distance < 2.0**-8, np.maximum(short, distance > IMPOSSIBLE), even)
     return np.asarray(np.where(confidence < 0.5, near, MOST_LEVELS - 1 - near))
 
 

@@ -9,7 +9,7 @@ those of other metrics.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ _KNOTS = 10
 _CELLS = 512
 _POINTS = 101
 
+_NO_AUROC = "it takes five rows with the event and five without, not separated"
 _UNKNOWN = Estimate(math.nan)
 _TABLE = (
     Metric("prevalence", "share of events", form=".1%"),
@@ -243,6 +244,8 @@ class BinarySummary(Estimates):
         for name, found in self.estimates.items():
             value, ends = EVENT_METRICS[name].show(found)
             lines.append(f"{name:<18} {value:>9}{f'  [{ends}]' if ends else ''}")
+            if found.reason:
+                lines[-1] += f"  no interval: {found.reason}"
         return "\n".join([*lines, *([self.remark] if self.remark else [])])
 
 
@@ -337,6 +340,8 @@ def summarize_event(
         own = levels.of(metric)
         found[name] = summaries.metric_estimate(summaries.METRICS[metric], own, options)
     area = found["auroc"]
+    if area.reason:
+        area = found["auroc"] = replace(area, reason=_NO_AUROC)
     share = found["prevalence"].value
     gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
     found["gini"] = Estimate(gini, low, high, area.reason)

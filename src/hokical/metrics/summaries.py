@@ -28,6 +28,7 @@ from hokical.guarantees import bounds
 from hokical.metrics import calibration
 from hokical.metrics.levels import (
     Bins,
+    EventOutcomes,
     Levels,
     Outcomes,
     add_chunks,
@@ -58,7 +59,8 @@ class Metric:
     """What a metric is called, which way is better, and how it is computed.
 
     `detail` distinguishes it from others of the same title; `form` is how its numbers
-    are shown; `upper` is its largest value, the least is 0. `ranking` metrics rank
+    are shown; `upper` is its largest value, of a confidence `upper_of_label` if that is
+    another one; the least is 0. `ranking` metrics rank
     methods in reports; `vectors` need the probabilities of all classes. The mean of
     `scores`, those of right and of wrong rows by confidence, or `function` of the table
     of levels computes it, `interval` its interval at 1 - delta; None for none,
@@ -80,6 +82,7 @@ class Metric:
     scores: Callable[[FloatArray], calibration.Pair] | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
+    upper_of_label: float | None = None
     ranking: bool = False
     vectors: bool = False
     form: str = ".4f"
@@ -299,7 +302,12 @@ _TABLE = (
         ranking=True,
     ),
     Metric(
-        "brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True
+        "brier",
+        "Brier",
+        scores=calibration.squared_errors,
+        upper=2.0,
+        upper_of_label=1.0,
+        ranking=True,
     ),
     Metric(
         "log_loss",
@@ -387,7 +395,11 @@ class Summary(Estimates):
     def values_alone(self) -> Summary:
         """Without intervals and bounds, which dependent rows do not have."""
         estimates = {
-            name: Estimate(each.value) for name, each in self.estimates.items()
+            name: Estimate(
+                estimate.value,
+                reason=estimate.reason if math.isinf(estimate.value) else "",
+            )
+            for name, estimate in self.estimates.items()
         }
         return replace(self, estimates=estimates, bounds={})
 
@@ -420,7 +432,12 @@ def count_levels(
     if data is None and codes is None:
         return levels
     scores = calibration.row_scores(rows) if scores is None else scores
-    classes = {} if data is None else calibration.class_sums(data, n_bins, scores)
+    classes = {}
+    if data is not None and isinstance(rows, EventOutcomes):
+        losses = calibration.score_sums(data, "log_loss", scores["log_loss"])
+        classes = {"log_loss": losses}
+    elif data is not None:
+        classes = calibration.class_sums(data, n_bins, scores)
     design = (
         {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
     )
@@ -587,18 +604,29 @@ def metric_estimate(
         return with_ends(metric, value, metric.interval(levels, options))
     assert metric.scores is not None
     if (sums := levels.of_classes.get(metric.name)) is None:
-        scores = metric.scores(levels.confidence)
-        powers = levels.power_means(*scores)
-        worst = worst_score(levels, *scores)
+        right, wrong = metric.scores(levels.confidence)
+        powers = levels.power_means(right, wrong)
+        worst = worst_score(levels, right, wrong)
+        infinite = levels.correct @ np.isinf(right) + levels.errors @ np.isinf(wrong)
+        metric = replace(metric, upper=metric.upper_of_label or metric.upper)
     else:
         seen, n_seen = sums[3:5] * levels.rows_per_weight
         powers = sums[:3] / levels.total
         worst = (seen + sums[5] / levels.total) / (n_seen + 1.0)  # as in `worst_score`
+        infinite = sums[6]
     if not math.isfinite(value := float(powers[0])):
-        return Estimate(value, value, value)
+        return Estimate(value, reason=_infinite_reason(float(infinite), levels))
     return with_ends(
         metric, value, mean_ends(powers, levels.worth, options.delta, worst)
     )
+
+
+def _infinite_reason(infinite: float, levels: Levels) -> str:
+    """Why a score is infinite, with the number of rows that make it so."""
+    count = f"{infinite:,.10g} of {levels.total:,.10g} examples"
+    if levels.total != levels.n_rows:
+        count += " (by weight)"
+    return f"it is infinite, as the outcome had a probability of 0 in {count}"
 
 
 def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:

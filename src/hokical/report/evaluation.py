@@ -303,6 +303,8 @@ def evaluate(
         cal is None and np.ndim(x) == 1
     ):
         refuse("confidences", "sample_weight", "groups", "cluster")
+        if cal is None:
+            _refuse_probabilities(x, y)
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
     refuse(
@@ -316,6 +318,28 @@ def evaluate(
         if coverage is not None:
             raise TypeError("`coverage` cannot be given with `folds`; leave one out.")
         return _evaluate_folds(method, test, setting, folds)
+
+
+def _refuse_probabilities(x: object, y: object) -> None:
+    """Raise if numbers (n,) can be probabilities of class 1 as well as confidences.
+
+    Confidences of the likelier of two classes are at least 0.5; others come with
+    booleans, whether each was right.
+    """
+    confidence = reading.to_numpy(x, "x")
+    right = reading.to_numpy(y, "y")
+    if right.dtype.kind == "b" or confidence.dtype.kind not in "fiu":
+        return
+    low = confidence < 0.5
+    if low.any():
+        row = int(low.argmax())
+        raise ValueError(
+            "`x` (n,) can be confidences or probabilities of class 1; got "
+            f"{confidence[row]:g} in row {row} and `y` of dtype {right.dtype}. For "
+            "confidences give as `y` whether each was right: `y.astype(bool)`. For "
+            "probabilities of class 1 use `evaluate(None, "
+            "hokical.from_probabilities(x), y)`."
+        )
 
 
 def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Setting:

@@ -196,6 +196,8 @@ def best_of(results: Sequence[Any], name: str, event: bool = False) -> list[str]
     if not metric.ranking or (event and len(results) < 2):
         return []
     values = [(each.binary if event else each.summary)[name].value for each in results]
+    if all(map(math.isinf, values)):
+        return []
     best = metric.format(max(values) if metric.better == "higher" else min(values))
     return [
         r.name for r, v in zip(results, values, strict=True) if metric.format(v) == best
@@ -208,8 +210,8 @@ class Difference:
     better.
 
     `p_value` is corrected by Holm for the number of methods, and so is the `verdict`;
-    the interval is for this difference alone. NaN and "unknown" if both scores are
-    infinite.
+    the interval is for this difference alone. NaN and "undefined" if both scores are
+    infinite; if one is, the difference is infinite and has no interval.
     """
 
     method: str
@@ -243,7 +245,7 @@ def paired_differences(
         verdict = (
             "no clear difference" if p > delta else "better" if value < 0 else "worse"
         )
-        verdict = "unknown" if math.isnan(value) else verdict
+        verdict = "undefined" if math.isnan(value) else verdict
         found.append(
             Difference(result.name, base.name, metric, value, low, high, p, verdict)
         )
@@ -268,8 +270,9 @@ def _pair_difference(
     )
     if not (np.isfinite(rows).all() and np.isfinite(others).all()):
         ends = float((share * rows).sum()), float((share * others).sum())
-        value = math.nan if ends[0] == ends[1] else ends[0] - ends[1]
-        return value, value, value, math.nan if math.isnan(value) else 0.0
+        if ends[0] == ends[1]:
+            return math.nan, math.nan, math.nan, math.nan
+        return ends[0] - ends[1], math.nan, math.nan, 0.0
     gap = rows - others
     mean = float((share * gap).sum())
     n = 1.0 / float((share**2).sum())
@@ -595,8 +598,10 @@ def _methods_table(results: Sequence[Any], chosen: Any) -> str:
         )
         difference = Cell("\N{EN DASH}")
         if (gap := gaps.get(each.name)) is not None:
-            difference = Cell("infinite", below=(gap.verdict,))
-            if math.isfinite(gap.value + gap.low + gap.high):
+            difference = Cell(
+                METRICS["log_loss"].format(gap.value), below=(gap.verdict,)
+            )
+            if math.isfinite(gap.value):
                 ends = f"{gap.low:+.4f} to {gap.high:+.4f}"
                 difference = Cell(f"{gap.value:+.4f}", below=(ends, gap.verdict))
         row.insert(len(main) + 1, difference)

@@ -194,7 +194,29 @@ class Evaluation(output.TableOutput):
             "The fit did not converge.": not self.converged,
             f"Warning: {self.class_warning}": self.class_warning is not None,
         }
-        return [note for note, is_so in notes.items() if is_so]
+        infinite = [
+            f"The {METRICS[name].full_title} has no interval: {estimate.reason}."
+            for name, estimate in self.summary.estimates.items()
+            if math.isinf(estimate.value)
+        ]
+        return [note for note, is_so in notes.items() if is_so] + infinite
+
+    def missing_intervals(self, of: Of) -> list[str]:
+        """Why metrics have no interval, a line for each; before calibration too."""
+        methods: dict[str, list[str]] = {}
+        for evaluation in self.both:
+            summary: Any = evaluation.binary if of == "event" else evaluation.summary
+            for name, estimate in summary.estimates.items():
+                if estimate.reason:
+                    title = (EVENT_METRICS if of == "event" else METRICS)[
+                        name
+                    ].full_title
+                    line = f"{title} has no interval{{}}: {estimate.reason}."
+                    methods.setdefault(line, []).append(evaluation.name)
+        return [
+            line.format("" if len(names) == len(self.both) else f" ({names[0]})")
+            for line, names in methods.items()
+        ]
 
     @property
     def verdict(self) -> str:
@@ -383,13 +405,10 @@ class Evaluation(output.TableOutput):
     def __str__(self) -> str:
         event = self.binary
         lines = _align(*self.metric_cells("label"))
-        for name, found in self.summary.estimates.items():
-            if found.reason:
-                lines.append(
-                    f"{METRICS[name].full_title} has no interval: {found.reason}."
-                )
+        lines += self.missing_intervals("label")
         if event is not None:
-            remark = [] if event.remark is None else [event.remark]
+            remark = self.missing_intervals("event")
+            remark += [] if event.remark is None else [event.remark]
             label = ["", "Predicted label", *lines, " ".join(self.words("label"))]
             lines = [
                 event.title,

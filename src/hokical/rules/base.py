@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import AnyArray, Array, FloatArray
-from hokical._core.checks import ArrayOf, Checked, Share, check_array
+from hokical._core.checks import ArrayOf, Checked, LogShare, Share, check_array
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits, TopK, by_blocks
 from hokical._core.special import clip, exponential, normalized_exponential, row_sums
@@ -384,9 +384,30 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
         return block.put_masked(-floored_margins(block, floor), -block.xp.inf)
 
     values = by_blocks(work, logits)
-    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made._labels = logits.labels  # also where classes that differed have become equal
-    return made
+    floored = Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    return _with_labels_of(logits, floored)
+
+
+def clip_log_probabilities(logits: Logits, lowest: Array) -> Logits:
+    """Log of the softmax, raised to `lowest` where it is below; masked classes and
+    labels stay.
+    """
+
+    def work(block: Logits) -> Array:
+        logs = log_probabilities(block)
+        clipped = block.xp.where(logs > lowest, logs, lowest)
+        return block.put_masked(clipped, -block.xp.inf)
+
+    values = by_blocks(work, logits)
+    top = logits.xp.max(values, axis=1)
+    clipped = dataclasses.replace(logits, values=values, top=top)
+    return _with_labels_of(logits, clipped)
+
+
+def _with_labels_of(logits: Logits, changed: Logits) -> Logits:
+    """Changed logits with the old labels, also where classes have become equal."""
+    changed._labels = logits.labels
+    return changed
 
 
 def softmax(scores: Array, logits: Logits) -> Array:
@@ -623,6 +644,51 @@ class FlooredRule(WrappedRule):
         self, logits: Logits, label: int | None = None
     ) -> tuple[Array, Array] | None:
         return self.rule.interval(add_floor(logits, self.floor), label)
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedRule(WrappedRule):
+    """`rule` on log-probabilities that are at least `lowest`.
+
+    The resolution of a classifier is the smallest probability that it tells from 0.
+    Smaller ones, 0 among them, are raised to a number that follows from it, before a
+    rule is fitted and before it is used.
+    """
+
+    name: ClassVar[str] = "clipped"
+
+    lowest: LogShare
+    rule: Rule
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rule, ClippedRule):
+            raise ValueError(f"`rule` must not clip already; got {self.rule!r}.")
+
+    def describe(self) -> str:
+        inner = self.rule.describe()
+        lowest = f"log-probabilities of at least {self.lowest:.4g}"
+        return f"{lowest}{', ' * bool(inner)}{inner}"
+
+    def labels(self, logits: Logits) -> Array:
+        return self.rule.labels(self._clip(logits))
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.rule.confidence(self._clip(logits))
+
+    def proba(self, logits: Logits) -> Array:
+        proba = self.rule.proba(self._clip(logits))
+        # The rule sees float64, whatever type its predictions will have.
+        keeps_labels = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(proba, logits) if keeps_labels else proba
+
+    def interval(
+        self, logits: Logits, label: int | None = None
+    ) -> tuple[Array, Array] | None:
+        return self.rule.interval(self._clip(logits), label)
+
+    def _clip(self, logits: Logits) -> Logits:
+        return clip_log_probabilities(logits, self.lowest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ The labels do not exclude each other, and have one score each.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -310,6 +310,11 @@ class MultilabelCurves(Checked):
             for f in fields(self)
         }
         return curve_proba(scores, backend, SimpleNamespace(**numbers))
+
+    def clipped(self, size: float) -> Self:
+        """The same probabilities of scores that were clipped to +-`size` before."""
+        edges = np.where(np.abs(self.edges) >= size, _widest(), self.edges)
+        return replace(self, edges=edges, ends=np.clip(self.ends, -size, size))
 
 
 def curve_proba(scores: Array, backend: Backend, rule: Any) -> Array:

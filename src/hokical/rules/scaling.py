@@ -251,8 +251,11 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one
 #: exponential serve all.
 WIDTHS = (4.0, 2.0, 1.0, 0.5)
-#: Label stabilities, then the entropy, and mean and standard deviation of the margins.
-N_FEATURES = len(WIDTHS) + 3
+#: Features of a row besides its label stabilities, in the order of `row_features`.
+OTHER_FEATURES = ("entropy", "mean margin", "standard deviation of the margins")
+#: Every size of the row correction follows from these two.
+N_FEATURES = len(WIDTHS) + len(OTHER_FEATURES)
+N_COEFFICIENTS = 1 + N_FEATURES
 #: Log-odds are clipped to the first two, and margins for their mean and deviation to
 #: the third.
 LEAST_LOG_ODDS = -8.0
@@ -274,14 +277,14 @@ LEAST_LEAD = 1e-6
 @storable("row-correction")
 @dataclass(frozen=True, eq=False)
 class RowCorrection(Checked):
-    """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,)
-    weigh them.
+    """`centre` and `spread` (features,) standardise features; `log_scale` and
+    `shift` (1 + features,) weigh a constant 1 and them.
     """
 
     centre: Annotated[FloatArray, ArrayOf((N_FEATURES,))]
     spread: Annotated[FloatArray, ArrayOf((N_FEATURES,), 1e-100)]
-    log_scale: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
-    shift: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
+    log_scale: Annotated[FloatArray, ArrayOf((N_COEFFICIENTS,))]
+    shift: Annotated[FloatArray, ArrayOf((N_COEFFICIENTS,))]
 
     def __str__(self) -> str:
         return (
@@ -304,7 +307,7 @@ class RowCorrection(Checked):
         weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
         found = weights[0, :, :]
         # Term by term, as matrix products and NumPy's sums round by the number of rows.
-        for place in range(1, 1 + N_FEATURES):
+        for place in range(1, N_COEFFICIENTS):
             found = found + weights[place, :, :] * design[place, :]
         log_scale = clip(found[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         return xp.exp(log_scale), clip(found[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
@@ -318,8 +321,8 @@ def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
 
 
 def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
-    """The features (7, n) of logits divided by a temperature; a tail counts as
-    classes.
+    """The features (features, n) of logits divided by a temperature; a tail counts
+    as classes.
     """
     xp = logits.xp
     tail = logits.tail
@@ -357,7 +360,7 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
-    """1 and the standardised features, (8, n)."""
+    """1 and the standardised features, (1 + features, n)."""
     unit = (features - centre[:, None]) / spread[:, None]
     unit = clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
     return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)
