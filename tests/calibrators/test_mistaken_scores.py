@@ -76,6 +76,7 @@ def logits_near_probabilities() -> dict[str, np.ndarray]:
         "2 digits": rng.normal(0.0, 2.0, (600, 2)).round(2),
         "float16": rng.normal(0.0, 2.0, (600, 2)).astype(np.float16),
         "shares of votes": rng.multinomial(7, np.full(5, 0.2), 600) / 2.0,
+        "masked": np.stack([score, np.full(600, -np.inf), 2.0 * score], axis=1),
         "one vote": np.eye(3)[rng.integers(0, 3, 600)] * rng.integers(1, 4, (600, 1)),
     }
 

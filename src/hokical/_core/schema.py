@@ -193,7 +193,7 @@ class InputSchema(ColumnSchema):
         """
         if type(data) is not Logits or not data.is_numpy:
             return False
-        if data.top.min() <= 0.0 or data.top.max() > 1.0 + SUM_SLACK:
+        if not could_be_probabilities(data, SUM_SLACK).all():
             return False
         slack = SUM_SLACK
         coincidence = _COINCIDENCE
@@ -203,7 +203,8 @@ class InputSchema(ColumnSchema):
             coincidence = 10.0 ** -(1 + n_digits)
             coincidence *= _COINCIDENCE_OF_CLASS ** (data.n_classes - 2)
         chance = (self.like_probabilities + coincidence) ** data.n_rows
-        return chance <= _MAX_CHANCE and bool(could_be_probabilities(data, slack).all())
+        exact = slack == SUM_SLACK or could_be_probabilities(data, slack).all()
+        return chance <= _MAX_CHANCE and bool(exact)
 
     def without_groups(self) -> Self:
         """The same for a rule that needs no groups."""
@@ -279,20 +280,19 @@ def could_be_probabilities(logits: Logits, slack: float | None = None) -> BoolAr
     """Which rows (n,) have no negative number, and a sum of 1 within `slack`, by
     default as exactly as their digits allow.
     """
-    top = logits.to_host(logits.top)
     if logits.tail is not None:
         return np.zeros(logits.n_rows, np.bool_)
+    top = logits.to_host(logits.top)
     could_be = (top > 0.0) & (top <= 1.0 + SUM_SLACK)
     rows = np.flatnonzero(could_be)
-    if rows.size:
-        chosen = logits if rows.size == logits.n_rows else logits.take(rows)
-        values = logits.to_host(chosen.values)
-        if slack is None:
-            n_digits = count_digits(values[:_ROWS_TO_TELL])
-            slack = rounding_slack(n_digits, logits.n_classes)
-        wide = values.astype(np.float64, copy=False)
-        near_one = np.abs(wide.sum(axis=1) - 1.0) <= slack
-        could_be[rows] = near_one & (wide.min(axis=1) >= 0.0)
+    if not rows.size:
+        return could_be
+    values = logits.to_host(logits.take(rows).values).astype(np.float64, copy=False)
+    inside = values.min(axis=1) >= 0.0
+    if slack is None:
+        n_digits = count_digits(values[inside][:_ROWS_TO_TELL])
+        slack = rounding_slack(n_digits, logits.n_classes)
+    could_be[rows] = inside & (np.abs(values.sum(axis=1) - 1.0) <= slack)
     return could_be
 
 
@@ -304,7 +304,7 @@ def count_digits(values: AnyArray) -> int:
     """
     wide = values.astype(np.float64, copy=False)
     for n_digits in range(_MAX_DIGITS):
-        if np.abs(wide - wide.round(n_digits)).max() <= _DIGIT_ERROR:
+        if np.abs(wide - wide.round(n_digits)).max(initial=0.0) <= _DIGIT_ERROR:
             return n_digits
     of_float16 = np.array_equal(wide, wide.astype(np.float16))
     return _DIGITS_OF_FLOAT16 if of_float16 else _MAX_DIGITS

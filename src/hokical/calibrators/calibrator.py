@@ -25,6 +25,7 @@ from hokical._fitting.examples import (
     Partition,
     read_sample,
     warn_about_examples,
+    warn_of_copies,
 )
 from hokical._fitting.pooling import fit_pool
 from hokical._fitting.records import complete_record
@@ -43,6 +44,12 @@ from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.control import RiskControl, control_risk
 from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
 from hokical.guarantees.fingerprints import Reused, RowSketch, row_hashes
+from hokical.guarantees.repeats import (
+    ONE_ROW,
+    RowMarks,
+    refuse_copies,
+    warn_of_repeats,
+)
 from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
 from hokical.guarantees.sets import BySet, Detections, PredictionSets, SetOptions
 from hokical.rules import base
@@ -313,7 +320,8 @@ class Calibrator(StoredEstimator):
         With `counts=True` they are whole numbers: how often each example was seen.
         `groups`, one column or several, are for `by="group"` and `by="new group"`, and
         for calibrators that learned from groups. Rows of the fit are refused;
-        `reused="ignore"` accepts them where they only have the same values. A table is
+        `reused="ignore"` accepts them where they only have the same values. So are
+        rows of which a fifth or more are exact copies with equal labels. A table is
         taken as by `fit`: `certify(table, "label")`.
 
         Guarantees assume independent examples. Where they belong together (images of a
@@ -685,6 +693,9 @@ class Calibrator(StoredEstimator):
             predictor = predictor.for_new_groups()
         reader = self.with_predictor(predictor)
         rows = reader.read_held_out(reused, logits, labels, sample_weight, groups)
+        warn_of_repeats(rows, reused, remedy=ONE_ROW)
+        marks = RowMarks.of(rows.scores, rows.labels, rows.weights)
+        refuse_copies(marks, reused, remedy=ONE_ROW)
         proba = base.predict_on_host(predictor.rule, "proba", rows.scores)
         cells = None if by == "all" else rows.groups  # predictions alone may need them
         if by == "class":  # each is a group
@@ -798,8 +809,11 @@ class Calibrator(StoredEstimator):
         without = predictor.for_new_groups()
         observed: list[ObservedRows] = []
         ungrouped: list[ObservedRows] = []
+        marks: list[RowMarks] = []
         for part in parts:
             rows = self.read_held_out(reused, *part, cluster=cluster)
+            warn_of_repeats(rows, reused)
+            marks.append(RowMarks.of(rows.scores, rows.labels, rows.weights))
             observed.append(observe(predictor.rule, rows, counts=counts))
             if without is not predictor and rows.groups is not None:
                 plain = replace(rows.scores, codes=None)
@@ -808,6 +822,7 @@ class Calibrator(StoredEstimator):
                 )
         if not observed:
             raise ValueError("there must be at least one part with examples; got none.")
+        refuse_copies(RowMarks.join(marks), reused)
         clustered = cluster is not None
         self.predictor_ = replace(
             predictor,
@@ -996,6 +1011,7 @@ class Calibrator(StoredEstimator):
                 runtime.ConvergenceWarning,
             )
         warn_about_examples(self.name, stats, fit.rule)
+        warn_of_copies(sample, stats.record)
 
     def _begin_fit(self, examples: Partition) -> None:
         """Check parameters, classes and groups; an interrupted fit leaves no half-fitted
