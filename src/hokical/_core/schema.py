@@ -324,11 +324,13 @@ def check_texts(name: str, texts: Any) -> None:
 
 def tell_scores(logits: Logits) -> ScoreKind:
     """Whether rows are log-probabilities: their exponentials sum to 1."""
-    if type(logits) is not Logits or not logits.is_numpy:
+    if type(logits) is not Logits:
         return "logits"
-    top = logits.top[:_ROWS_TO_TELL]
+    rows = logits.take(slice(0, _ROWS_TO_TELL))
+    values = rows.to_host(rows.values).astype(np.float64)
+    top = rows.to_host(rows.top)
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number
-        below = logits.values[:_ROWS_TO_TELL].astype(np.float64) - top[:, None]
+        below = values - top[:, None]
     log_sums = top + np.log(np.exp(below).sum(axis=1))
     alike = np.abs(log_sums) <= _LOG_SUM_SLACK
     return "log-probabilities" if alike.all() and alike.size > 1 else "logits"
