@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hokical._core.storage import json_values
 from hokical.io import DataFileError
 from hokical.report import write_report
 
@@ -67,7 +69,7 @@ def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
     for method in embedded(render(comparison))["methods"]:
         verdict, details = method["headline"]
         assert verdict == comparison[method["name"]].verdict
-        assert ("the true error is below" in details) == (
+        assert ("the true calibration error is below" in details) == (
             method["name"] == comparison.subject
         )
 
@@ -140,7 +142,9 @@ def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) 
     target = comparison.to_html(str(tmp_path / "r.html"))
     assert target == tmp_path / "r.html"
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
-    assert list(tmp_path.iterdir()) == [target]
+    numbers = tmp_path / "r.metrics.json"
+    assert sorted(tmp_path.iterdir()) == [target, numbers]
+    assert json.loads(numbers.read_text("utf-8")) == json_values(comparison.to_dict())
     assert target.stat().st_size < 200_000
 
 

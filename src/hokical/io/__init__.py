@@ -16,12 +16,12 @@ from typing import Any
 from hokical._core.reading import Rows
 from hokical._core.runtime import warn_user
 from hokical.io.answers import (
-    agreement,
     read_lm_eval,
     read_logprobs,
     read_sequence_logprobs,
 )
 from hokical.io.examples import read_examples
+from hokical.io.self_consistency import agreement
 from hokical.io.stated import STATED_WORDS, read_stated
 from hokical.io.tables import DataFileError, write_table
 

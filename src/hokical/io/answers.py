@@ -1,12 +1,9 @@
-"""Answers of language models: log-probabilities, evaluation logs, agreement of
-repeated samples.
-"""
+"""Answers of language models: log-probabilities and evaluation logs."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -407,44 +404,3 @@ def _vllm_place(table: Mapping[Any, Any], number: Any) -> _Place:
         else str(number)
     )
     return _Place(str(_get(own[best], "decoded_token")), tokens)
-
-
-def agreement(
-    samples: Iterable[Iterable[Any]], normalize: Callable[[Any], Hashable] | None = None
-) -> tuple[list[Any], FloatArray]:
-    """The most frequent answer of each question, and the share (n,) of its samples that
-    agree.
-
-    `samples` are the answers to each question, sampled several times. `normalize` makes
-    answers that mean the same equal; by default text is stripped of spaces, final full
-    stops and case. Of equally frequent answers the first counts.
-
-    >>> from hokical.io import agreement
-    >>> answers, share = agreement([["Paris", "paris.", "Lyon"], ["4", "5", "4"]])
-    >>> answers, share.round(2)
-    (['paris', '4'], array([0.67, 0.67]))
-    """
-    key = _normalize if normalize is None else normalize
-    found = []
-    for row, given in enumerate(samples):
-        counts = Counter() if isinstance(given, str) else Counter(map(key, given))
-        if not counts:
-            rule = (
-                f"must have a list of answers for each question; got {given!r} in row "
-                f"{row}"
-            )
-            raise ValueError(
-                f"`samples` {rule}. Leave out questions without an answer."
-            )
-        found.append((*counts.most_common(1)[0], counts.total()))
-    return [answer for answer, _, _ in found], np.array(
-        [count / all_ for _, count, all_ in found]
-    )
-
-
-def _normalize(answer: Any) -> Any:
-    return (
-        answer.strip().rstrip(".").strip().casefold()
-        if isinstance(answer, str)
-        else answer
-    )
