@@ -12,6 +12,7 @@ import typer
 
 from hokical_paper.cli.calarena import calarena
 from hokical_paper.cli.certainty import certainty, check, claims, docs
+from hokical_paper.cli.inputs import inputs
 from hokical_paper.cli.networks import add_network_commands
 from hokical_paper.cli.options import (
     RunOptions,
@@ -159,6 +160,6 @@ def run_all(
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
 
 
-for _command in (calarena, claims, certainty, check, docs, study):
+for _command in (calarena, claims, certainty, inputs, check, docs, study):
     app.command(epilog=EXIT_CODES)(_command)
 add_network_commands(app)

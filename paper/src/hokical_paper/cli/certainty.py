@@ -10,17 +10,16 @@ from typing import Annotated
 import typer
 
 from hokical_paper.cli.options import (
+    DivisionCount,
     RunOptions,
     add_run_options,
     list_files,
     show_tables,
 )
 
-Divisions = Annotated[int, typer.Option(min=2, help="Divisions of each pair.")]
-
 
 @add_run_options
-def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
+def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
     """Every claim of the paper with its verdict, and which of its tables has rotated
     headers.
 
@@ -49,7 +48,7 @@ def certainty(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="Folder for the tables.")
     ] = Path("paper-results"),
-    divisions: Divisions = 20,
+    divisions: DivisionCount = 20,
     stored: Annotated[
         bool,
         typer.Option(

@@ -51,6 +51,9 @@ FitDevice = Annotated[
     ),
 ]
 
+DivisionCount = Annotated[
+    int, typer.Option(min=2, help="Random divisions of each pair's examples.")
+]
 Reuse = Annotated[
     bool,
     typer.Option(

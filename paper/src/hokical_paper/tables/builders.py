@@ -21,7 +21,6 @@ from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_note
 from hokical_paper.suite.manifest import Pair
 from hokical_paper.tables.headers import headers_table
-from hokical_paper.tables.inputs import input_table
 from hokical_paper.tables.method_columns import (
     OURS,
     PAPER,
@@ -91,7 +90,6 @@ def builders() -> dict[str, Callable[[Results], Table]]:
         "headers": headers_table,
         "theorem_1": sufficiency_table,
         "theorem_2": bounds_table,
-        "inputs": input_table,
         **{f"ece_{bins}": _bins_builder(bins) for bins in BIN_COUNTS if bins != 15},
     }
 
