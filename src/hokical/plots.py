@@ -595,7 +595,7 @@ def draw_risk_coverage(
 
 def draw_estimates(
     names: Sequence[str],
-    estimates: Any,
+    estimates: Sequence[tuple[float, float, float]],
     ax: Axes | None = None,
     *,
     title: str = "",

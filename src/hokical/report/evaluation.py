@@ -43,7 +43,9 @@ from hokical.metrics.risk_models import summarize_event
 from hokical.report.models import (
     CalibratedProbabilityModel,
     LabelledInputs,
+    Model,
     ModelPredictions,
+    ProbabilityModel,
     classes_of,
     is_model,
     name_models,
@@ -568,10 +570,10 @@ def _evaluate_source(
 
 
 def _evaluate_model(
-    model: Any,
+    model: Model,
     inputs: LabelledInputs,
     setting: Setting,
-    positive: Any = None,
+    positive: str | int | None = None,
     coverage: float | None = None,
     name: str | None = None,
 ) -> Evaluation:
@@ -583,7 +585,11 @@ def _evaluate_model(
     labels = inputs.truth(classes)
     data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
 
-    def judge_rows(called: str, rows: ModelPredictions, sets: Any) -> Evaluation:
+    def judge_rows(
+        called: str,
+        rows: ModelPredictions,
+        sets: summaries.SetSummary | None,
+    ) -> Evaluation:
         correct = rows.labels == labels
         weights = inputs.weights
         predicted = Predicted(
@@ -598,14 +604,14 @@ def _evaluate_model(
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
     after = judge_rows(name, rows, sets)
     uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
-    if uncalibrated is None:
+    if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
         return after
     warn_of_rows_of_fit(model.is_of_fit(inputs.X), setting.data_name)
     return replace(after, before=judge_rows("uncalibrated", uncalibrated, None))
 
 
 def _measure_model_sets(
-    model: Any, inputs: LabelledInputs, labels: IntArray, coverage: float
+    model: Model, inputs: LabelledInputs, labels: IntArray, coverage: float
 ) -> summaries.SetSummary:
     """How prediction sets of a certified model cover the true classes."""
     if not isinstance(model, CalibratedProbabilityModel) or inputs.weights is not None:
@@ -837,7 +843,11 @@ def compare(
             cluster=cluster,
         )
         return _compare_models(
-            name_models(methods), (validation, test), setting, subject, data_names[0]
+            name_models(cast(Any, methods)),
+            (validation, test),
+            setting,
+            subject,
+            data_names[0],
         )
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
     fitted = [each for each in named if isinstance(each, Calibrator) and each.is_fitted]
@@ -916,7 +926,7 @@ def _are_models(methods: Methods) -> bool:
 
 
 def _compare_models(
-    models: dict[str, Any],
+    models: dict[str, ProbabilityModel],
     examples: tuple[Any, Any],
     setting: Setting,
     subject: str | None,
@@ -962,7 +972,7 @@ def _compare_models(
     )
 
 
-def _as_pair(name: str, examples: Any) -> tuple[Any, Any]:
+def _as_pair(name: str, examples: object) -> tuple[Any, Any]:
     """Inputs and labels."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise TypeError(

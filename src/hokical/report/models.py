@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -12,32 +12,39 @@ from hokical._core import reading
 from hokical._core.arrays import AnyArray, FloatArray, IntArray
 from hokical._core.conversion import check_probability_rows
 from hokical.calibrators.stored import StoredEstimator
+from hokical.guarantees.sets import PredictionSets
 
 
 @runtime_checkable
 class ProbabilityModel(Protocol):
     """A classifier as scikit-learn knows it; fitted, it has `classes_`."""
 
-    def fit(self, X: Any, y: Any) -> Any: ...
+    def fit(self, X: object, y: object) -> object: ...
 
-    def predict(self, X: Any) -> Any: ...
+    def predict(self, X: object) -> object: ...
 
-    def predict_proba(self, X: Any) -> Any: ...
+    def predict_proba(self, X: object) -> object: ...
 
 
 @runtime_checkable
 class CalibratedProbabilityModel(Protocol):
     """A classifier that also says what its probabilities were before calibration."""
 
-    def predict_proba(self, X: Any, *, groups: Any = None) -> Any: ...
+    def predict_proba(self, X: object, *, groups: object = None) -> object: ...
 
-    def predict(self, X: Any, *, groups: Any = None) -> Any: ...
+    def predict(self, X: object, *, groups: object = None) -> object: ...
 
-    def predict_uncalibrated(self, X: Any) -> Any: ...
+    def predict_uncalibrated(self, X: object) -> object: ...
 
-    def predict_set(self, X: Any, *, groups: Any = None, coverage: float) -> Any: ...
+    def predict_set(
+        self, X: object, *, groups: object = None, coverage: float
+    ) -> PredictionSets: ...
 
-    def is_of_fit(self, X: Any) -> bool: ...
+    def is_of_fit(self, X: object) -> bool: ...
+
+
+#: A classifier of either kind.
+Model = ProbabilityModel | CalibratedProbabilityModel
 
 
 def is_model(value: object) -> bool:
@@ -46,11 +53,13 @@ def is_model(value: object) -> bool:
     return isinstance(value, ProbabilityModel) and not takes_scores
 
 
-def name_models(models: Any) -> dict[str, Any]:
+def name_models(
+    models: Iterable[ProbabilityModel] | Mapping[str, ProbabilityModel],
+) -> dict[str, ProbabilityModel]:
     """Models by name: the keys of a mapping, or the names of their classes."""
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
-    named: dict[str, Any] = {}
+    named: dict[str, ProbabilityModel] = {}
     for model in models:
         name = type(model).__name__
         if name in named:
@@ -62,7 +71,7 @@ def name_models(models: Any) -> dict[str, Any]:
     return named
 
 
-def classes_of(model: Any, name: str) -> AnyArray:
+def classes_of(model: Model, name: str) -> AnyArray:
     """The classes of a fitted model, in the order of its probabilities."""
     if not hasattr(model, "classes_"):
         raise ValueError(
@@ -87,7 +96,7 @@ class ModelPredictions:
     proba: FloatArray
 
     @classmethod
-    def of(cls, model: Any, X: Any, name: str, groups: Any = None) -> Self:
+    def of(cls, model: Model, X: object, name: str, groups: object = None) -> Self:
         """The predictions of a fitted model for inputs."""
         classes = classes_of(model, name)
         if isinstance(model, CalibratedProbabilityModel):
@@ -103,7 +112,7 @@ class ModelPredictions:
         return cls(columns, read_proba(proba, classes.size, f"{name}.predict_proba(X)"))
 
     @classmethod
-    def uncalibrated(cls, model: Any, X: Any) -> Self | None:
+    def uncalibrated(cls, model: Model, X: object) -> Self | None:
         """Those before calibration, of a model that has them."""
         if not isinstance(model, CalibratedProbabilityModel):
             return None
@@ -118,7 +127,7 @@ class ModelPredictions:
         return np.asarray(self.proba[rows, self.labels])
 
 
-def read_proba(proba: Any, n_classes: int | None, name: str) -> FloatArray:
+def read_proba(proba: object, n_classes: int | None, name: str) -> FloatArray:
     """Checked probabilities (n, classes), float64."""
     array = reading.to_numpy(proba, name)
     if array.ndim != 2 or n_classes not in (None, array.shape[1]):
@@ -136,14 +145,18 @@ def read_proba(proba: Any, n_classes: int | None, name: str) -> FloatArray:
 class LabelledInputs:
     """Inputs of models with the true labels (n,) and the rows' weights."""
 
-    X: Any
+    X: object
     y: AnyArray
     weights: FloatArray | None = None
-    groups: Any = None
+    groups: object = None
 
     @classmethod
     def read(
-        cls, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+        cls,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        groups: object = None,
     ) -> Self:
         """Inputs with as many labels as rows."""
         reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hokical._core.arrays import FloatArray
 from hokical.calibrators.calibrator import Calibrator
@@ -19,6 +19,9 @@ from hokical.plots import EventPicture, draw_estimates, reliability
 from hokical.report import headline, output, page
 from hokical.report.output import Cell, TextCells
 from hokical.report.tracking import ReportOutput
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: What words, tables and plots are of.
 Of = Literal["event", "label"]
@@ -440,7 +443,9 @@ class Comparison(ReportOutput):
             self.results, self[against or self.subject], metric, delta
         )
 
-    def plot(self, ax: Any = None, *, metric: str = "log_loss", **style: Any) -> Any:
+    def plot(
+        self, ax: Axes | None = None, *, metric: str = "log_loss", **style: Any
+    ) -> Axes:
         """The metric of every method with its interval, the best first.
 
         On a matplotlib Axes; `style` is that of the points. Intervals of methods on the
