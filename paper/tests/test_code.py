@@ -17,7 +17,7 @@ import pytest
 import hokical
 import hokical_paper
 from hokical_paper.running import code, experiments
-from hokical_paper.running.methods import INPUT, METHODS, MIXED
+from hokical_paper.running.methods import INPUT_METHODS, METHODS
 from hokical_paper.suite.manifest import open_suite
 
 #: A package whose entry module leads to everything but `other`.
@@ -99,7 +99,7 @@ def test_a_missing_module_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [*METHODS, INPUT, MIXED])
+@pytest.mark.parametrize("method", [*METHODS, *INPUT_METHODS])
 def test_every_executed_function_is_covered(
     suite_folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -141,7 +141,7 @@ def test_showing_results_is_not_covered() -> None:
         "hokical.report",
         "hokical_paper.tables.builders",
     )
-    for method in (*METHODS, INPUT, MIXED):
+    for method in (*METHODS, *INPUT_METHODS):
         covered = code.executed_sources(*experiments.entry_modules(method))
         assert not [name for name in covered if name.startswith(shown)]
 

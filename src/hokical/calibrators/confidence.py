@@ -32,6 +32,7 @@ from hokical.guarantees.fingerprints import (
     number_words,
     scatter,
 )
+from hokical.guarantees.repeats import RowMarks, refuse_copies
 from hokical.guarantees.scores import (
     AbstentionOptions,
     ScoreTable,
@@ -794,6 +795,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         given = (scores, labels, sample_weight, groups)
         rows = self.read_held_out(reused, *given, cluster=cluster)
+        refuse_copies(self._marks(rows), reused, name="scores")
         proba = self.predict_rows(rows.scores, None)
         found = HeldOutLabels.from_rows(proba, rows.labels, rows.weights, rows.groups)
         self.held_out_ = replace(found, clustered=cluster is not None)
@@ -822,6 +824,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         return arrays.to_host(self.predict_proba(scores))
+
+    def _marks(self, rows: Rows) -> RowMarks:
+        """What tells copies of checked rows: a label is the whole row of them."""
+        labels = number_hashes(np.nan_to_num(rows.labels, nan=-1.0))
+        wrong = ((rows.scores > 0.0) != (rows.labels > 0.0)).any(axis=1)
+        marks = RowMarks(number_hashes(rows.scores), labels, wrong)
+        return marks if rows.weights is None else marks.take(rows.weights > 0.0)
 
     def _read_scores(self, scores: Any) -> FloatArray:
         values, backend = _as_scores(self.schema_.order(scores, "scores"))

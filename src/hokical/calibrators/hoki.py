@@ -643,6 +643,7 @@ class Hoki(Calibrator):
         )
         self._run_recursion(rule, table, stats.record, schema)
         fit_data.warn_about_examples(self.name, stats, self.rule_)
+        fit_data.warn_of_copies(examples if sample is None else sample, stats.record)
 
     def _n_starts(self, n_bins: int) -> int:
         """How many bins examples start in."""

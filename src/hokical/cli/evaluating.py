@@ -124,7 +124,7 @@ def evaluate(
         notes = found.missing_intervals("label")
         notes += [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
         ui.show_table(title, labels, *notes, *words)
-        _show_details(found, found.both)
+        _show_details(found, found.stages)
 
     return _with_report(found, report, show)
 

@@ -15,6 +15,7 @@ from hokical_paper.running.cache import Cache
 from hokical_paper.running.cells import Cell, run_cells
 from hokical_paper.running.methods import (
     EXACT,
+    INPUT_METHODS,
     METHODS,
     OWN_METHODS,
     RECAL,
@@ -60,6 +61,24 @@ def run_divisions(
             stored_only=stored_only,
         )
     )
+
+
+def run_inputs(
+    suite: Suite,
+    cache: Cache,
+    *,
+    n_divisions: int = N_DIVISIONS,
+    jobs: int | None = None,
+) -> list[Result]:
+    """The result of every use of transformed inputs on every division, for the pairs
+    that say which transformed inputs keep their label.
+    """
+    pairs = [pair for pair in suite.pairs if pair.has_views]
+    cells: list[Cell] = [
+        (pair, method, division)
+        for division, pair, method in product(range(n_divisions), pairs, INPUT_METHODS)
+    ]
+    return list(run_cells(suite, cells, cache, jobs=jobs))
 
 
 def _cells(suite: Suite, n_divisions: int, slow: bool) -> Iterator[Cell]:

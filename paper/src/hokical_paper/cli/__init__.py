@@ -12,6 +12,7 @@ import typer
 
 from hokical_paper.cli.calarena import calarena
 from hokical_paper.cli.certainty import certainty, check, claims, docs
+from hokical_paper.cli.inputs import inputs
 from hokical_paper.cli.networks import add_network_commands
 from hokical_paper.cli.options import (
     RunOptions,
@@ -49,7 +50,10 @@ class Format(StrEnum):
 
 @app.command(epilog=EXIT_CODES)
 def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
-    """List the pairs of the suite with their accuracy and uncalibrated ECE."""
+    """List the pairs of the suite with their accuracy and uncalibrated ECE.
+
+    Example: hokical paper suite --json
+    """
     from hokical_paper.suite.overview import overview
 
     opened = open_pairs(folder, None)
@@ -88,7 +92,10 @@ def tables(
     *,
     run: RunOptions,
 ) -> None:
-    """Run what is not cached and show the tables, our results next to the paper's."""
+    """Run what is not cached and show the tables, our results next to the paper's.
+
+    Example: hokical paper tables ece noise --pairs mnist_lenet5
+    """
     from hokical_paper.pages.output import TEXTS, write_tables
     from hokical_paper.tables.builders import all_tables, builders
 
@@ -125,7 +132,10 @@ def figures(
     *,
     run: RunOptions,
 ) -> None:
-    """Run what is not cached and draw the paper's figures."""
+    """Run what is not cached and draw the paper's figures.
+
+    Example: hokical paper figures -o figures --pairs mnist_lenet5
+    """
     from hokical_paper.figures.figures import require_matplotlib
     from hokical_paper.pages.output import draw_all, write_figures
 
@@ -143,7 +153,10 @@ def run_all(
     *,
     run: RunOptions,
 ) -> None:
-    """Write every table, figure and finding, and one HTML page with all of them."""
+    """Write every table, figure and finding, and one HTML page with all of them.
+
+    Example: hokical paper all --pairs mnist_lenet5 -o paper-results
+    """
     from hokical_paper.figures.figures import require_matplotlib
     from hokical_paper.pages.output import write_everything
     from hokical_paper.tables.builders import builders
@@ -159,6 +172,6 @@ def run_all(
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
 
 
-for _command in (calarena, claims, certainty, check, docs, study):
+for _command in (calarena, claims, certainty, inputs, check, docs, study):
     app.command(epilog=EXIT_CODES)(_command)
 add_network_commands(app)

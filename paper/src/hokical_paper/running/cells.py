@@ -23,7 +23,7 @@ from hokical_paper.core import progress_bar, thread_count
 from hokical_paper.running.cache import Cache
 from hokical_paper.running.devices import ON_DEVICE, move_to_fit
 from hokical_paper.running.experiments import run_method
-from hokical_paper.running.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
+from hokical_paper.running.methods import METHODS, SAMPLED, why_absent
 from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_by
 from hokical_paper.suite.manifest import Pair, Suite, open_suite
@@ -66,7 +66,7 @@ def run_suite(
     suite : Suite
     cache : Cache
     methods : list of str, optional
-        None runs all methods, and Hoki on transformed inputs.
+        None runs all methods of the tables.
     slow : bool
         Also run what takes minutes: matrix methods on a thousand classes.
     jobs : int, optional
@@ -78,7 +78,7 @@ def run_suite(
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     """
-    names = [*METHODS, INPUT, MIXED] if methods is None else methods
+    names = list(METHODS) if methods is None else methods
     absent: dict[tuple[str, str], str] = {}
     cells: list[Cell] = []
     for pair, method in ((pair, method) for pair in suite.pairs for method in names):
@@ -90,8 +90,7 @@ def run_suite(
     cells.sort(key=_expected_cost, reverse=True)
     done = run_cells(suite, cells, cache, jobs=jobs, device=device, progress=progress)
     found = {(result.pair, result.method): result for result in done}
-    shown = tuple(name for name in names if name not in (INPUT, MIXED))
-    return Results(suite, found, absent, shown)
+    return Results(suite, found, absent, tuple(names))
 
 
 def run_cells(

@@ -20,10 +20,18 @@ from hokical.plots import reliability
 from hokical_paper.core import bin_index, sum_by
 from hokical_paper.from_confidence import HokiFromConfidence
 from hokical_paper.published import BIN_COUNTS
-from hokical_paper.running.input_stability import fit_inputs, fit_mix, input_stability
+from hokical_paper.running.input_stability import (
+    fit_beside,
+    fit_inputs,
+    fit_mix,
+    input_stability,
+)
 from hokical_paper.running.isotonic import Fitted, fit_irm, fit_irova_ts
 from hokical_paper.running.methods import (
+    AUTO,
+    AUTO_BESIDE,
     EXACT,
+    HOKI_BESIDE,
     INPUT,
     IRM,
     IROVA_TS,
@@ -50,6 +58,8 @@ N_DRAWS = 1000
 SEED = 0
 #: Bins of the paper's main table, and of Hoki's fit.
 _N_BINS = 15
+#: Folds of the held-out confidences beside which input stability is set.
+_N_FOLDS = 3
 #: A shorter fit is timed twice and the better time counts: the first may include
 #: compilation.
 _TIMED_TWICE_BELOW = 10.0
@@ -302,30 +312,106 @@ def _views(pair: Pair, data: PairData) -> tuple[Hoki, BoolArray, BoolArray, Bool
     """Plain Hoki to compare with, which views keep the label in both sets,
     validation hits.
     """
+    val_kept, test_kept = _kept_views(pair, data)
+    plain, _, _ = _time_fit(Hoki(unseen="as_printed"), data, times=1)
+    return plain, val_kept, test_kept, data.val_correct
+
+
+def _kept_views(pair: Pair, data: PairData) -> tuple[BoolArray, BoolArray]:
+    """Which views keep the label, (n_val, views) and (n_test, views)."""
     if data.val_kept is None or data.test_kept is None:
         raise ValueError(
             f"{pair.name} does not say which views keep their label; export it again."
         )
-    plain, _, _ = _time_fit(Hoki(unseen="as_printed"), data, times=1)
-    return plain, data.val_kept, data.test_kept, data.val_correct
+    return data.val_kept, data.test_kept
 
 
 def _compare_with_plain(
     plain: Hoki, confidence: FloatArray, data: PairData, seconds: float, **facts: Any
 ) -> _PairAnswers:
-    """Adds the difference in Brier score to plain Hoki and its standard error over
-    examples.
-    """
+    """Adds the changes in score from plain Hoki."""
     correct = data.test_correct
-    before = (plain.predict_confidence(data.test_logits) - correct) ** 2
-    difference = (confidence - correct) ** 2 - before
-    error = float(difference.std(ddof=1)) / math.sqrt(difference.size)
-    facts = {
-        "brier_difference": float(difference.mean()),
-        "brier_error": error,
-        **facts,
-    }
+    before = plain.predict_confidence(data.test_logits)
+    facts |= {"change": score_changes(confidence, before, correct)}
     return _PairAnswers(confidence, correct, seconds, facts=facts)
+
+
+def _fit_hoki_beside(pair: Pair, data: PairData) -> _PairAnswers:
+    noise = select_noise(data.val_logits, data.val_labels).noise
+    return _fit_input_share(Hoki(noise=noise), pair, data)
+
+
+def _fit_auto_beside(pair: Pair, data: PairData) -> _PairAnswers:
+    """With the change from temperature scaling to the default, for scale."""
+    calibrator = make(AUTO).set_params(keep_labels=True)
+    outcome = _fit_input_share(calibrator, pair, data)
+    scaled, _, _ = _time_fit(make("temps"), data, times=1)
+    outcome.facts["change_from_temps"] = score_changes(
+        calibrator.predict_confidence(data.test_logits),
+        scaled.predict_confidence(data.test_logits),
+        data.test_correct,
+    )
+    return outcome
+
+
+def _fit_input_share(calibrator: Any, pair: Pair, data: PairData) -> _PairAnswers:
+    """Input stability beside the confidence of a calibrator, which is fitted here."""
+    val_kept, test_kept = _kept_views(pair, data)
+    begun = time.process_time()
+    held_out = _held_out_confidence(calibrator, data)
+    beside = fit_beside(held_out, input_stability(val_kept), data.val_correct)
+    calibrator.fit(data.val_logits, data.val_labels)
+    seconds = time.process_time() - begun
+    before = calibrator.predict_confidence(data.test_logits)
+    confidence = beside.confidence(before, input_stability(test_kept))
+    facts = {
+        "change": score_changes(confidence, before, data.test_correct),
+        "slope": beside.slope,
+    }
+    return _PairAnswers(confidence, data.test_correct, seconds, facts=facts)
+
+
+def _held_out_confidence(calibrator: Any, data: PairData) -> FloatArray:
+    """Confidence (n_val,) of each validation example by a fit on the other folds."""
+    logits: Any = data.val_logits  # never a TopK: such a pair has no views
+    fold = portable_permutation(data.val_labels.size, SEED) % _N_FOLDS
+    confidence = np.empty(data.val_labels.size)
+    for number in range(_N_FOLDS):
+        inside = fold == number
+        fitted = clone(calibrator).fit(logits[~inside], data.val_labels[~inside])
+        confidence[inside] = fitted.predict_confidence(logits[inside])
+    return confidence
+
+
+def score_changes(
+    confidence: FloatArray, before: FloatArray, correct: BoolArray
+) -> dict[str, float]:
+    """Changes in Brier score, log loss and ECE; errors are over examples.
+
+    >>> changes = score_changes(
+    ...     np.array([0.8, 0.4]), np.array([0.7, 0.5]), np.array([True, False])
+    ... )
+    >>> round(changes["brier"], 3), round(changes["brier_error"], 3)
+    (-0.07, 0.02)
+    """
+    losses = {"brier": _squared_error, "log_loss": _surprise}
+    changes = {"ece": ece(confidence, correct) - ece(before, correct)}
+    for name, loss in losses.items():
+        with np.errstate(invalid="ignore"):  # infinite losses of both
+            difference = loss(confidence, correct) - loss(before, correct)
+            mean = float(difference.mean())
+            error = float(difference.std(ddof=1)) / math.sqrt(difference.size)
+        changes |= {name: mean, f"{name}_error": error}
+    return changes
+
+
+def _squared_error(confidence: FloatArray, correct: BoolArray) -> FloatArray:
+    return np.asarray((confidence - correct) ** 2)
+
+
+def _surprise(confidence: FloatArray, correct: BoolArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return -np.log(np.where(correct, confidence, 1.0 - confidence))
 
 
 def _time_fit(
@@ -357,4 +443,6 @@ _SPECIAL: dict[str, Callable[[Pair, PairData], _PairAnswers]] = {
     EXACT: _fit_hoki_exact,
     INPUT: _fit_hoki_on_inputs,
     MIXED: _fit_hoki_on_both,
+    HOKI_BESIDE: _fit_hoki_beside,
+    AUTO_BESIDE: _fit_auto_beside,
 }

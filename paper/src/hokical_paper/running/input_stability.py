@@ -1,10 +1,10 @@
-"""Hoki on transformed inputs, and on a mix of input and logit stability: the paper's
-future work.
+"""Transformed inputs, alone and with label stability: the paper's future work.
 
 Input stability is the share of an image's zoomed-out copies that keep its label. It
 replaces gamma in Hoki's recursion, alone or as (1 - weight) x logit stability + weight
 x input stability. The weight with the lowest Brier score on the validation set is
-chosen; 0 is plain Hoki.
+chosen; 0 is plain Hoki. Or it stands beside a calibrated confidence, whose log-odds
+get a constant and a multiple of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from hokical.stability import StabilityTable
 from hokical_paper.core import EXACT_LEVELS, Curve
@@ -23,6 +24,10 @@ BoolArray = NDArray[np.bool_]
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 _MAX_ITERATIONS = 100
+#: Confidences are kept this far away from 0 and 1 before their log-odds are taken.
+_LEAST_CONFIDENCE = 1e-6
+#: Newton's method on two coefficients of a convex loss needs about six steps.
+_NEWTON_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,55 @@ class Mix:
         return self.calibrator.confidence(
             mix_stability(on_logits, on_inputs, self.weight)
         )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Calibrated log-odds plus `constant` + `slope` x input stability."""
+
+    constant: float
+    slope: float
+
+    def confidence(self, calibrated: FloatArray, stability: FloatArray) -> FloatArray:
+        """Confidence (n,) from a calibrated one and the input stability, (n,) each."""
+        return np.asarray(
+            expit(log_odds(calibrated) + self.constant + self.slope * stability)
+        )
+
+
+def log_odds(confidence: FloatArray) -> FloatArray:
+    """Log-odds (n,) of confidences, which are kept away from 0 and 1."""
+    clipped = np.clip(confidence, _LEAST_CONFIDENCE, 1.0 - _LEAST_CONFIDENCE)
+    return np.asarray(np.log(clipped / (1.0 - clipped)))
+
+
+def fit_beside(
+    held_out: FloatArray, stability: FloatArray, correct: BoolArray
+) -> Beside:
+    """Logistic regression with the held-out log-odds as offset, by Newton's method.
+
+    A ridge of one example on both coefficients keeps them finite.
+
+    >>> held_out = np.full(200, 0.75)
+    >>> stability = np.repeat([0.0, 1.0], 100)
+    >>> correct = np.arange(200) % 10 < np.repeat([6, 9], 100)
+    >>> beside = fit_beside(held_out, stability, correct)
+    >>> beside.confidence(np.array([0.75, 0.75]), np.array([0.0, 1.0])).round(
+    ...     2
+    ... ).tolist()
+    [0.62, 0.88]
+    """
+    offset = log_odds(held_out)
+    features = np.stack([np.ones_like(stability), stability], axis=1)
+    coefficients = np.zeros(2)
+    for _ in range(_NEWTON_STEPS):
+        probability = np.asarray(expit(offset + features @ coefficients))
+        gradient = features.T @ (correct - probability) - coefficients
+        curvature = (features.T * (probability * (1.0 - probability))) @ features
+        coefficients = coefficients + np.linalg.solve(
+            curvature + np.identity(2), gradient
+        )
+    return Beside(*coefficients.tolist())
 
 
 def input_stability(kept: BoolArray) -> FloatArray:

@@ -14,8 +14,12 @@ from hokical_paper.suite.manifest import Pair
 
 SAMPLED = "hoki_sampled"
 EXACT = "hoki"
+#: Hoki on the share of transformed inputs that keep the label, alone or averaged with
+#: label stability; and that share beside the confidence of Hoki, or of the default.
 INPUT = "hoki_input"
 MIXED = "hoki_mixed"
+HOKI_BESIDE = "hoki_beside"
+AUTO_BESIDE = "auto_beside"
 RECAL = "recal"
 IRM = "irm_published"
 IROVA_TS = "irova_ts_published"
@@ -38,6 +42,8 @@ AUTO = "auto"
 OWN_METHODS = (EXACT, "adaptive", "structured", AUTO)
 #: The paper's methods whose rows hokical normalises, and their names in the registry.
 NORMALISED = {IRM: "irm", IROVA_TS: "irova_ts"}
+#: What needs to know which transformed inputs keep their label.
+INPUT_METHODS = (INPUT, MIXED, HOKI_BESIDE, AUTO_BESIDE)
 #: All methods of the tables, in order: the paper's, in both forms, then hokical's own.
 METHODS = (
     *(name for each in PAPER_METHODS for name in (each, NORMALISED.get(each)) if name),
@@ -54,8 +60,6 @@ _TITLES = {
     "irova_ts": "irova_ts normalised",
     SAMPLED: "hoki sampled",
     EXACT: "hoki exact",
-    INPUT: "hoki on inputs",
-    MIXED: "hoki on both",
 }
 
 
@@ -97,7 +101,7 @@ def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
     """Why a method is not run on a pair, in a few words; None if it is run."""
     if method == RECAL and pair.recal is None:
         return "not available"
-    if method in (INPUT, MIXED) and not pair.has_views:
+    if method in INPUT_METHODS and not pair.has_views:
         return "not available"
     if pair.top_k is not None and not _takes_top_k(method):
         return "needs all logits"

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from hokical_paper.published import CLAIM
-from hokical_paper.running.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED, title_of
+from hokical_paper.running.methods import EXACT, RECAL, SAMPLED, title_of
 from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_note
 from hokical_paper.suite.manifest import Pair
@@ -19,8 +19,6 @@ from hokical_paper.tables.wins import (
     wins,
 )
 
-#: A difference counts if it is at least this many standard errors.
-_CLEAR = 2.0
 #: Methods with few parameters that Hoki is compared with.
 _FEW_PARAMETERS = ("temps", "ets", "adaptive")
 _ECE_VARIANTS = ("ece", "ece_mass", "smooth_ece")
@@ -204,41 +202,6 @@ def _times(results: Results) -> Iterator[str]:
         yield f"Median time per fit in seconds{elsewhere}: {listed}."
 
 
-def _inputs(results: Results) -> Iterator[str]:
-    """Whether input stability is clearly better, clearly worse, or neither."""
-    for method, what in ((INPUT, "alone"), (MIXED, "mixed with logit stability")):
-        found = _results_of(results, method)
-        if not found:
-            continue
-        better = sum(_change(result) < -_CLEAR for result in found)
-        worse = sum(_change(result) > _CLEAR for result in found)
-        mean = statistics.fmean(result.facts["brier_difference"] for result in found)
-        yield (
-            f"Input stability {what}, compared with Hoki on logits: the Brier score is "
-            f"clearly lower (by {_CLEAR:g} standard errors) on {better} of "
-            f"{_count(found)} and clearly higher on {worse}; it changes by {mean:+.4f} "
-            f"on average. The ECE is lower on {_lower_than_plain(results, method)} of "
-            f"{len(found)}."
-        )
-    weights = [result.facts["weight"] for result in _results_of(results, MIXED)]
-    if weights:
-        yield (
-            f"The weight of the inputs in the mix is 0 on {weights.count(0.0)} of "
-            f"{_count(weights)}, and at most {max(weights):g}."
-        )
-
-
-def _lower_than_plain(results: Results, method: str) -> int:
-    """On how many pairs a method's ECE is lower than that of Hoki on logits."""
-    pairs = [
-        pair for pair in results.suite.pairs if results.get(pair, method) is not None
-    ]
-    return sum(
-        results.score(pair, method, "ece") < results.score(pair, EXACT, "ece")
-        for pair in pairs
-    )
-
-
 def _infinite_losses(results: Results) -> Iterator[str]:
     """Which methods have an infinite log loss, and on which pairs."""
     listed = []
@@ -285,12 +248,6 @@ def _results_of(results: Results, method: str) -> list[Result]:
     return [result for result in found if result is not None]
 
 
-def _change(result: Result) -> float:
-    """Change in Brier score compared with plain Hoki, in standard errors."""
-    error = float(result.facts["brier_error"])
-    return float(result.facts["brier_difference"]) / error if error > 0.0 else 0.0
-
-
 _PARTS = (
     _caution,
     _claim,
@@ -299,6 +256,5 @@ _PARTS = (
     _infinite_losses,
     _initialisation,
     _times,
-    _inputs,
     _missing_results,
 )
