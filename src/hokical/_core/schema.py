@@ -21,6 +21,7 @@ from hokical._core.conversion import (
     as_two_columns,
     from_probabilities,
 )
+from hokical._core.ensembles import Ensemble, MemberReader
 from hokical._core.groups import GroupCoding, check_rows_of, tell_unknown
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
@@ -83,6 +84,7 @@ class InputSchema(ColumnSchema):
     scores, zeros : what the scores were, and what a probability of 0 meant
     groups : the groups that the rule needs beside logits
     saw_groups : whether the fit was given groups, used or not
+    members : how the members of an ensemble are pooled, where the fit was on one
     like_probabilities : share of the rows of the fit that could be probabilities,
         numbers in [0, 1] with a sum near 1; 1 - s and s, for scores s, often are
     binary : whether 1-D scores of class 1 are taken as well
@@ -95,6 +97,7 @@ class InputSchema(ColumnSchema):
     zeros: Zeros = "unlikely"
     groups: GroupCoding | None = None
     saw_groups: bool = False
+    members: MemberReader | None = None
     like_probabilities: float = 0.0
     binary: bool = False
     owner: str = "Calibrator"
@@ -209,6 +212,15 @@ class InputSchema(ColumnSchema):
 
     def _to_logits(self, scores: Any) -> Any:
         """Scores in the order of the fit, as logits (n, classes)."""
+        if isinstance(scores, Ensemble):
+            return self._pool(scores)
+        if self.members is not None:
+            raise ValueError(
+                "`logits` must be a `hokical.Ensemble` of the members of the fit "
+                f"({', '.join(self.members.names[:6])}); got a "
+                f"{type(scores).__name__}. A fit on one evaluation of each example "
+                "takes plain logits."
+            )
         if type(scores) is not np.ndarray or scores.dtype.names is not None:
             names = self.columns or self.class_names
             scores = reading.order_columns(
@@ -216,6 +228,17 @@ class InputSchema(ColumnSchema):
             )
             scores = self.read_frame(scores)
         return as_two_columns(scores) if self.binary else scores
+
+    def _pool(self, ensemble: Ensemble) -> Logits:
+        """One row of logits for each example of an ensemble."""
+        if self.members is None:
+            raise ValueError(
+                "`logits` must have one row for each example, as in the fit; got "
+                f"{ensemble!r}. Fit on an Ensemble to predict for one."
+            )
+        names = self.columns or self.class_names
+        ordered = ensemble.order_columns(names, strict=bool(self.columns))
+        return self.members.read(ordered)
 
     def read_frame(self, frame: Any) -> Any:
         """The logits of a frame of probabilities, if the fit was on such a table.

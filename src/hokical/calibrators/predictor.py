@@ -17,6 +17,7 @@ import numpy as np
 from hokical._core import arrays, runtime
 from hokical._core.arrays import NUMPY, Array, BoolArray, backend_of, float64_scope
 from hokical._core.conversion import SUM_SLACK
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
 from hokical._core.logits import Logits, TopK, check_rows
 from hokical._core.runtime import WarningLog
@@ -126,7 +127,7 @@ class Predictor:
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` for the "
                 "calibrator."
             )
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         backend = backend_of(like)
         if backend is not None and backend.lazy is not None:
             if groups is not None and self.schema.groups is not None:
@@ -189,7 +190,7 @@ class Predictor:
         else:
             sets = replace(predictor, rule=certified.rule(predictor.rule))
             members = sets.predict("members", logits, groups)
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         with float64_scope(like):
             xp = (backend_of(members) or NUMPY).namespace(members)
             counted = members if xp is np else xp.astype(members, xp.int64)
@@ -243,7 +244,7 @@ class Predictor:
             rows = np.flatnonzero(cells == cell)
             rule = certified.rule(self.rule, int(cell))
             members[rows] = base.predict_on_host(rule, "members", data.take(rows))
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         return arrays.to_input_library(members, like), n_unknown
 
     def detect(
@@ -300,7 +301,8 @@ class Predictor:
             accepted &= ~labels.untested
         rows = (labels.labels, labels.confidence, accepted)
         return SelectivePrediction.of(
-            proven, *(arrays.to_input_library(array, logits) for array in rows)
+            proven,
+            *(arrays.to_input_library(array, input_of(logits)) for array in rows),
         )
 
     def _accepted(self, options: AbstentionOptions, logits: Any) -> Array:
@@ -339,7 +341,7 @@ class Predictor:
             proba = proba.astype(np.float64)
             levels = scores.class_levels(proba)
             low_high = table.cells()[label].intervals(levels, proba, delta)
-        return arrays.to_input_library(low_high, logits)
+        return arrays.to_input_library(low_high, input_of(logits))
 
     def _interval_of(self, delta: float, label: int | None, logits: Any) -> Array:
         return self.predict_interval(logits, delta, label)
@@ -471,6 +473,11 @@ class ScoredLabels:
     confidence: Any
     level: Any
     untested: BoolArray | None = None
+
+
+def input_of(logits: Array) -> Array:
+    """The array that results are like: of the same library, device and type."""
+    return logits.like if isinstance(logits, (Logits, Ensemble)) else logits
 
 
 def check_accepted(rule: Rule, logits: Logits) -> None:
