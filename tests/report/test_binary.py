@@ -88,8 +88,8 @@ def test_the_verdict_judges_slope_and_bands() -> None:
     n_flagged = sum(band.flagged for band in bands)
     assert n_flagged > 3
     assert evaluation.verdict.endswith(
-        f": probabilities are too extreme, and {n_flagged} of {len(bands)} bands of "
-        "probability are miscalibrated."
+        f": probabilities are too extreme, and {n_flagged} of {len(bands)} bands are "
+        "miscalibrated."
     )
     calibrated = hokical.evaluate(None, extreme / 2.5, labels.astype(int))
     assert calibrated.verdict.endswith("of 4,000 examples.")

@@ -173,9 +173,7 @@ def _event_faults(summary: BinarySummary) -> str:
     words = [f"probabilities are {' and '.join(faults)}"] if faults else []
     if n_flagged:
         verb = "is" if n_flagged == 1 else "are"
-        words.append(
-            f"{n_flagged} of {len(bands)} bands of probability {verb} miscalibrated"
-        )
+        words.append(f"{n_flagged} of {len(bands)} bands {verb} miscalibrated")
     return f": {', and '.join(words)}" if words else ""
 
 

@@ -138,14 +138,11 @@ def _program(results: Sequence[Evaluation], chosen: Evaluation) -> dict[str, str
 
 
 def _header(chosen: Evaluation, compared: Comparison | None) -> dict[str, str]:
-    """Verdict, finding and details, above all diagrams."""
-    verdict, details = chosen.words()
+    """Verdict and finding, above all diagrams."""
     reused = compared is not None and compared.tested_on_validation
     return {
-        "headline": escape(verdict),
+        "headline": escape(chosen.verdict),
         "finding": escape(chosen.finding),
-        "details": escape(details),
-        "measured": escape(f"Measured on {chosen.data.description}."),
         "reused": _REUSED if reused else "",
     }
 
@@ -160,9 +157,14 @@ def _parts(
     predicted label.
     """
     notes = _notes(results, compared)
+    details = (
+        f'<p><span id="details">{escape(chosen.details)}</span> '
+        f"Measured on {escape(chosen.data.description)}.</p>"
+    )
     if not has_event(results):
         return {
             "event": "",
+            "label_details": details,
             "label_begin": "",
             "label_end": "",
             "notes": notes,
@@ -170,7 +172,8 @@ def _parts(
         }
     words = escape(" ".join(chosen.words("label")))
     return {
-        "event": _event_section(results, notes, level),
+        "event": _event_section(results, details, notes, level),
+        "label_details": "",
         "label_begin": _LABEL_PART.format(words),
         "label_end": "</details>",
         "notes": "",
@@ -239,9 +242,9 @@ def _label_changes(results: Sequence[Evaluation]) -> tuple[str, str]:
     shares = "; ".join(
         f"{result.label} {result.score('accuracy'):.2%}" for result in changing
     )
-    note = f"right test labels with {shares}"
+    note = f"share of right test labels: {shares}"
     if (before := changing[0].before) is not None:
-        note += f"; with all others {before.score('accuracy'):.2%}"
+        note += f"; all others {before.score('accuracy'):.2%}"
     return "May change labels", f"{note}."
 
 
@@ -461,7 +464,9 @@ def _difference_cell(difference: Difference | None) -> Cell:
     return Cell(f"{difference.value:+.4f}", below=(low_high, difference.verdict))
 
 
-def _event_section(results: Sequence[Evaluation], notes: str, level: str) -> str:
+def _event_section(
+    results: Sequence[Evaluation], details: str, notes: str, level: str
+) -> str:
     """The sections on the event of two classes."""
     summary = results[0].binary
     if summary is None:
@@ -475,6 +480,7 @@ def _event_section(results: Sequence[Evaluation], notes: str, level: str) -> str
         level=level,
         table=_table(heads, results, unmarked),
         remark=f"<p>{escape(summary.remark)}</p>" if summary.remark else "",
+        details=details,
         notes=notes,
     )
 
