@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hokical._core import reading
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
@@ -114,9 +115,9 @@ class SurvivalCalibrator(StoredEstimator):
 
     def fit(
         self,
-        survived: Any,
-        correct: Any,
-        sample_weight: Any = None,
+        survived: ArrayLike | StabilityTable,
+        correct: ArrayLike | None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Learn from which transformations (transformations, n) kept the label, and
         whether the label was correct (n,).
@@ -134,7 +135,10 @@ class SurvivalCalibrator(StoredEstimator):
         return self._learn(self._count(rows))
 
     def partial_fit(
-        self, survived: Any, correct: Any, sample_weight: Any = None
+        self,
+        survived: ArrayLike,
+        correct: ArrayLike,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them."""
         if not self.is_fitted:
@@ -155,14 +159,14 @@ class SurvivalCalibrator(StoredEstimator):
             table = table + other.table_
         return merged.fit(table, None)
 
-    def stability(self, survived: Any) -> FloatArray:
+    def stability(self, survived: ArrayLike) -> FloatArray:
         """The share (n,) of the transformations (transformations, n) that kept the
         label.
         """
         kept = _as_survivals(survived)
         return np.asarray(kept.mean(axis=0))
 
-    def predict(self, survived: Any) -> FloatArray:
+    def predict(self, survived: ArrayLike) -> FloatArray:
         """The confidence (n,) in the label of each example."""
         self.check_fitted()
         kept = _as_survivals(survived)
@@ -234,7 +238,11 @@ class SurvivalCalibrator(StoredEstimator):
         return None
 
     def read_labelled(
-        self, scores: Any, labels: Any, sample_weight: Any = None, groups: Any = None
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike | None,
+        sample_weight: ArrayLike | None = None,
+        groups: object = None,
     ) -> Rows:
         """Checked survivals (transformations, n), 0 or 1 (n,), and weights."""
         kept = _as_survivals(scores)
@@ -273,7 +281,7 @@ def _report(schedule: Schedule, table: StabilityTable) -> dict[str, Any]:
     }
 
 
-def _as_survivals(survived: Any) -> BoolArray:
+def _as_survivals(survived: ArrayLike) -> BoolArray:
     """Whether each transformation (transformations, n) kept the label."""
     values = reading.to_numpy(survived, "survived")
     if values.ndim != 2 or not values.size:
