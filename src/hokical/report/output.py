@@ -37,9 +37,10 @@ from hokical._core.version import VERSION
 from hokical.guarantees.bounds import check_chance
 from hokical.io.tables import check_output
 from hokical.metrics.groups import GroupTable, holm
+from hokical.metrics.intervals import unskewed, worst_score
 from hokical.metrics.levels import Bins
 from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS
-from hokical.metrics.summaries import METRICS, unskewed, worst_score
+from hokical.metrics.summaries import METRICS
 from hokical.plots import EventPicture, RiskCoverage, axis_top, reliability
 
 #: The standard error of rounding: the difference between equal probabilities of
