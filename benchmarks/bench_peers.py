@@ -34,7 +34,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from hokical_paper.study_peers import softmax
+from hokical_paper.study.peers import softmax
 from peer_methods import LIBRARIES, METHODS, OURS, methods_for
 from peer_page import (
     TELLING_BYTES,
@@ -144,9 +144,9 @@ def measure(
 
 def measure_quality() -> dict[str, Any]:
     """Every library on the same classifiers, with all examples and with few."""
-    from hokical_paper.study import choose_experiments, run_study
-    from hokical_paper.study_peers import PEERS
-    from hokical_paper.study_tables import compare_by_size
+    from hokical_paper.study.outcomes import choose_experiments, run_study
+    from hokical_paper.study.peers import PEERS
+    from hokical_paper.study.tables import compare_by_size
 
     absent = [name for name, peer in PEERS.items() if peer.missing()]
     if absent:

@@ -1,6 +1,6 @@
 """Methods of this library and of others, under one interface, for `bench_peers.py`.
 
-Those of other libraries are `hokical_paper.study_peers`'s. A contender gets the kind of
+Those of other libraries are `hokical_paper.study.peers`'s. A contender gets the kind of
 input that its library asks for, made before the clock starts.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.study_peers import (
+from hokical_paper.study.peers import (
     Contender,
     mapie,
     mapie_venn_abers,

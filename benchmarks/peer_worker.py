@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical_paper.study_peers import LEAST, Contender
+from hokical_paper.study.peers import LEAST, Contender
 from peer_methods import LIBRARIES, METHODS
 
 #: Most calls, and about the most seconds, behind one figure for one row.

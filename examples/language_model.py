@@ -21,12 +21,13 @@ def ask(n):
     right = rng.random(n) < 1 / (1 + np.exp(-2 * skill))
     stated = np.clip(np.round(0.8 + 0.06 * (skill + rng.normal(size=n)), 2), 0, 1)
     token = 1 / (1 + np.exp(-(1.5 + skill + rng.normal(size=n))))
-    same = rng.random((n, 5)) < 1 / (1 + np.exp(-(1.0 + skill[:, None])))
+    usual = rng.random((n, 5)) < 1 / (1 + np.exp(-(1.0 + skill[:, None])))
     samples = [
-        ["yes" if one else f"other {k}" for k, one in enumerate(row)] for row in same
+        ["yes" if is_usual else f"other {k}" for k, is_usual in enumerate(row)]
+        for row in usual
     ]
-    _, share = agreement(samples)
-    return np.column_stack([stated, token, share]), right, topics[topic]
+    same = agreement(samples).confidence
+    return np.column_stack([stated, token, same]), right, topics[topic]
 
 
 signals, right, topic = ask(2000)

@@ -26,7 +26,7 @@ import numpy as np
 
 import hokical
 from hokical.metrics import aurc
-from hokical_paper.study import Experiment, choose_experiments
+from hokical_paper.study.outcomes import Experiment, choose_experiments
 
 RISK, DELTA, TEMPERATURE = 0.05, 0.1, 2.5
 #: Exponents that are tried; the softmax is kept where none ranks the calibration

@@ -333,8 +333,9 @@ def prompts(data: Any) -> None:
     prompts.
     """
     scores, labels = data["scores"].astype(float), data["labels"]
-    picked, share = agreement(scores.argmax(axis=2).T.tolist())
-    picked = np.asarray(picked, int)
+    samples = agreement(scores.argmax(axis=2).T.tolist())
+    picked = np.asarray(samples.answers, int)
+    share = samples.share
     token = softmax(scores[0], axis=1)[np.arange(labels.size), picked]
     right, subject = picked == labels, data["subjects"][data["subject"]]
     print(f"\n{labels.size} questions, ten prompts, {right.mean():.0%} right")

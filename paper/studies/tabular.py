@@ -51,7 +51,7 @@ from threadpoolctl import threadpool_limits
 from hokical import CalibratedClassifier
 from hokical.calibrators import make
 from hokical.metrics import binary_summary, brier, ece, log_loss
-from hokical_paper.study import Experiment, choose_experiments
+from hokical_paper.study.outcomes import Experiment, choose_experiments
 
 Data = tuple[np.ndarray, np.ndarray]
 

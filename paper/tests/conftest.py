@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # or the process that only hands tests out would import all libraries
-    from hokical_paper.results import Results
+    from hokical_paper.running.results import Results
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def ran(
     """Folder of the suite, folder of the cache, results; with few draws, to be
     quick.
     """
-    from hokical_paper import experiments
+    from hokical_paper.running import experiments
     from paper.tests.tiny_suite import run_quick, write_suite
 
     base = tmp_path_factory.mktemp("paper")

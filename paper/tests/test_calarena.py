@@ -14,9 +14,9 @@ from scipy.special import softmax
 from typer.testing import CliRunner
 
 from hokical.io import DataFileError
-from hokical_paper.calarena import experiments_of, read_benchmark, read_published
 from hokical_paper.cli import app
-from hokical_paper.study import judge
+from hokical_paper.study.calarena import experiments_of, read_benchmark, read_published
+from hokical_paper.study.outcomes import judge
 from paper.tests.test_study import make_scores
 
 #: `cifar10_resnet110` of NN_calibration (MIT), as .npz.

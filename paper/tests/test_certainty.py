@@ -11,21 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import max_examples
 
-from hokical_paper import certainty
-from hokical_paper.cache import Cache
-from hokical_paper.certainty import run_cuts, takes_part
-from hokical_paper.certainty_tables import certainty_table, cuts_note, ranks_table
-from hokical_paper.claims import (
+from hokical_paper.certainty import divisions as certainty
+from hokical_paper.certainty.claims import (
     FAILS,
     HOLDS,
     UNDECIDED,
     _correlation,
     all_claims,
-    claims_table,
     verdict,
 )
-from hokical_paper.contests import (
-    Cuts,
+from hokical_paper.certainty.contests import (
+    Divisions,
     Share,
     bootstrap_pairs,
     is_among_best,
@@ -34,45 +30,54 @@ from hokical_paper.contests import (
     score_of,
     share_of,
 )
-from hokical_paper.methods import EXACT, SAMPLED
-from hokical_paper.results import Result, Results
-from hokical_paper.suite import open_suite
+from hokical_paper.certainty.divisions import run_divisions, takes_part
+from hokical_paper.certainty.objects import MINUTES, OBJECTS, claim_tables
+from hokical_paper.certainty.tables import certainty_table, divisions_note, ranks_table
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.methods import EXACT, SAMPLED
+from hokical_paper.running.results import Result, Results
+from hokical_paper.suite.manifest import open_suite
 
 METHODS = ("temps", "ets", EXACT)
 
 
 @pytest.fixture
-def cuts(ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch) -> Cuts:
+def divisions(
+    ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch
+) -> Divisions:
     """Two divisions of three pairs with quick methods."""
     folder, cache, _ = ran
     monkeypatch.setattr(certainty, "METHODS", METHODS)
     suite = open_suite(folder)
-    found = run_cuts(suite, Cache(cache), n_cuts=2, jobs=1)
-    return Cuts.of(found, suite.names)
+    found = run_divisions(suite, Cache(cache), n_divisions=2, jobs=1)
+    return Divisions.of(found, suite.names)
 
 
-def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Cuts:
+def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Divisions:
     """Made-up results."""
     found = []
-    for (pair, cut, method), value in eces.items():
+    for (pair, division, method), value in eces.items():
         score = replace(base.scores["ece"], value=value)
         scores = base.scores | {"ece": score}
-        found.append(replace(base, pair=pair, method=method, cut=cut, scores=scores))
-    return Cuts.of(found, sorted({key[0] for key in eces}))
+        found.append(
+            replace(base, pair=pair, method=method, division=division, scores=scores)
+        )
+    return Divisions.of(found, sorted({key[0] for key in eces}))
 
 
 @pytest.mark.slow
 def test_every_division_is_run_once(
-    cuts: Cuts, ran: tuple[Path, Path, Results]
+    divisions: Divisions, ran: tuple[Path, Path, Results]
 ) -> None:
-    assert len(cuts.found) == 3 * 2 * len(METHODS)
+    assert len(divisions.found) == 3 * 2 * len(METHODS)
     suite = open_suite(ran[0])
     before = {path: path.stat().st_mtime_ns for path in ran[1].iterdir()}
-    again = run_cuts(suite, Cache(ran[1]), n_cuts=2, jobs=1)
-    assert len(again) == len(cuts.found)
+    again = run_divisions(suite, Cache(ran[1]), n_divisions=2, jobs=1)
+    assert len(again) == len(divisions.found)
     assert {path: path.stat().st_mtime_ns for path in ran[1].iterdir()} == before
     first, second = (
-        cuts.found["mnist_lenet5", cut, "temps"].score("ece") for cut in (0, 1)
+        divisions.found["mnist_lenet5", division, "temps"].score("ece")
+        for division in (0, 1)
     )
     assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
 
@@ -91,50 +96,94 @@ def test_what_takes_part_in_new_divisions(ran: tuple[Path, Path, Results]) -> No
 
 @pytest.mark.slow
 def test_a_stopped_run_is_used_as_it_is(
-    cuts: Cuts, ran: tuple[Path, Path, Results]
+    divisions: Divisions, ran: tuple[Path, Path, Results]
 ) -> None:
     suite, store = open_suite(ran[0]), Cache(ran[1])
     before = set(ran[1].iterdir())
-    found = run_cuts(suite, store, n_cuts=3, jobs=1, stored_only=True)
-    assert {(r.pair, r.cut, r.method) for r in found} == set(cuts.found)
+    found = run_divisions(suite, store, n_divisions=3, jobs=1, stored_only=True)
+    assert {(r.pair, r.division, r.method) for r in found} == set(divisions.found)
     assert set(ran[1].iterdir()) == before
 
 
 @pytest.mark.slow
-def test_methods_with_fewer_divisions_are_named(cuts: Cuts) -> None:
+def test_methods_with_fewer_divisions_are_named(divisions: Divisions) -> None:
     found = {
-        key: r for key, r in cuts.found.items() if key != ("mnist_lenet5", 1, "ets")
+        key: r
+        for key, r in divisions.found.items()
+        if key != ("mnist_lenet5", 1, "ets")
     }
-    assert "2 times; fewer times: ets (1, on 1 pair);" in cuts_note(
-        Cuts(found, cuts.pairs)
+    assert "2 times; fewer times: ets (1, on 1 pair);" in divisions_note(
+        Divisions(found, divisions.pairs)
     )
 
 
 @pytest.mark.slow
-def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
-    table = certainty_table(cuts, results)
+def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -> None:
+    table = certainty_table(divisions, results)
     assert [row.source for row in table.rows] == ["2 divisions", "its own"] * 3 + [
         "mean"
     ]
     shares = [row.cells[1].value for row in table.rows[:6:2]]
     assert table.rows[-1].cells[1].value == pytest.approx(np.mean(shares))
-    rows = {row.heads: row for row in claims_table(cuts, results).rows}
+    tables = claim_tables(divisions, results)
+    rows = {row.heads: row for row in tables["claims_by_method"].rows}
     assert rows["lowest ECE", "hoki exact"].cells[-1].text != "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[-1].text == "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[0].text == "8 of 15"
     texts = {heads[0] for heads in rows}
-    assert {"lowest ECE on ImageNet", "ECE follows the gap (correlation)"} <= texts
-    assert claims_table(cuts, results).lead.startswith("A claim is a number")
+    assert {"lowest ECE on ImageNet", "ECE no lower than the gap"} <= texts
+    assert tables["claims_by_method"].lead.startswith("A claim is a number")
+    # one network of ImageNet decides nothing, and other scores are not claimed
+    assert rows["lowest ECE on ImageNet", "hoki exact"].cells[-1].text == "undecided"
+    assert rows["lowest Brier score", "hoki exact"].cells[-1].text == "not claimed"
+    distinct = rows["a different confidence for each example", "hoki exact"]
+    assert 0.0 < distinct.cells[3].value <= 1.0
+    verdicts = {row.heads[0]: row.cells[-1].text for row in tables["claims"].rows}
+    assert verdicts["lowest ECE on ImageNet"] == "sampled not run, exact undecided"
+    assert "lowest Brier score" not in verdicts
+    other = {row.heads[0] for row in tables["not_claimed"].rows}
+    assert {"lowest Brier score", "lowest equal-mass ECE"} <= other
+    for row in tables["map"].rows:  # what is a claim has the verdict of the claim
+        outcome = row.cells[1].text
+        item = next(x for x in OBJECTS if (x.name, x.what) == row.heads)
+        assert outcome == verdicts.get(item.outcome, item.outcome)
     assert rows["Theorem 2 holds on 1,000 examples", ""].cells[-1].text == "holds"
     assert (
         rows["spread of the confidences in Table 1", ""].cells[-1].text
         == "does not hold"
     )
     ranks = [
-        row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"
+        row.cells[0].value
+        for row in ranks_table(divisions).rows
+        if row.heads[0] == "all"
     ]
     assert sum(ranks) == pytest.approx(1 + 2 + 3)
-    assert "2 times; on none: uncalibrated, vecs" in cuts_note(cuts)
+    assert "2 times; on none: uncalibrated, vecs" in divisions_note(divisions)
+
+
+def test_the_map_has_every_object_of_the_paper() -> None:
+    names = " ".join(item.name for item in OBJECTS)
+    numbered = [f"Table {n}" for n in range(1, 11)] + [
+        "Figure 1",
+        "Figure 2",
+        "Figure 3",
+    ]
+    for name in (
+        *numbered,
+        "Figures 4 to 6",
+        "Theorem 1",
+        "Theorem 2",
+        "Algorithms 1, 2",
+    ):
+        assert name in names, name
+    texts = {claim.text for claim in all_claims() if claim.claimed}
+    assert len({item.outcome for item in OBJECTS} & texts) > 15
+    assert {item.command for item in OBJECTS} <= set(MINUTES)
+
+
+def test_one_or_two_networks_decide_nothing() -> None:
+    assert verdict(Share(0.0, 0.0, 0.0, 2), 0.5) == UNDECIDED
+    assert verdict(Share(0.0, 0.0, 0.0, 3), 0.5) == FAILS
 
 
 def test_the_paper_s_counts() -> None:
@@ -178,20 +227,25 @@ def test_a_correlation_over_networks_and_seeds() -> None:
 def test_lowest_of_those_that_ran(results: Results) -> None:
     base = results.found["mnist_lenet5", EXACT]
     eces = {("a", 0, "temps"): 0.2, ("a", 0, EXACT): 0.1, ("a", 1, EXACT): 0.3}
-    cuts = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
+    divisions = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
     question = is_lowest(EXACT, ["temps", "ets", EXACT], score_of("ece"))
-    assert cuts.hits("a", question) == [True, False]  # the third division has no Hoki
+    assert divisions.hits("a", question) == [
+        True,
+        False,
+    ]  # the third division has no Hoki
     second = is_among_best(EXACT, ["temps", "ets", EXACT], score_of("ece"))
-    assert cuts.hits("a", second) == [True, True]
-    assert cuts.hits("a", is_among_best(EXACT, ["ets", EXACT], score_of("ece"), 1)) == [
+    assert divisions.hits("a", second) == [True, True]
+    assert divisions.hits(
+        "a", is_among_best(EXACT, ["ets", EXACT], score_of("ece"), 1)
+    ) == [
         True,
         False,
     ]
     methods = ["temps", EXACT]
-    full = cuts.complete(methods)
-    assert full.seeds("a") == [0]
+    full = divisions.complete(methods)
+    assert full.numbers("a") == [0]
     assert full.mean_ranks("a", methods, score_of("ece")) == {"temps": 2.0, EXACT: 1.0}
-    assert cuts.complete(["vecs"]).mean_ranks("a", ["vecs"], score_of("ece")) == {}
+    assert divisions.complete(["vecs"]).mean_ranks("a", ["vecs"], score_of("ece")) == {}
 
 
 @max_examples(20)

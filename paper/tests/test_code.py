@@ -16,9 +16,9 @@ import pytest
 
 import hokical
 import hokical_paper
-from hokical_paper import code, experiments
-from hokical_paper.methods import INPUT, METHODS, MIXED
-from hokical_paper.suite import open_suite
+from hokical_paper.running import code, experiments
+from hokical_paper.running.methods import INPUT_METHODS, METHODS
+from hokical_paper.suite.manifest import open_suite
 
 #: A package whose entry module leads to everything but `other`.
 TOY = {
@@ -99,7 +99,7 @@ def test_a_missing_module_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [*METHODS, INPUT, MIXED])
+@pytest.mark.parametrize("method", [*METHODS, *INPUT_METHODS])
 def test_every_executed_function_is_covered(
     suite_folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -139,9 +139,9 @@ def test_showing_results_is_not_covered() -> None:
         "hokical.cli",
         "hokical.monitoring",
         "hokical.report",
-        "hokical_paper.tables",
+        "hokical_paper.tables.builders",
     )
-    for method in (*METHODS, INPUT, MIXED):
+    for method in (*METHODS, *INPUT_METHODS):
         covered = code.executed_sources(*experiments.entry_modules(method))
         assert not [name for name in covered if name.startswith(shown)]
 
@@ -150,9 +150,9 @@ def test_showing_results_is_not_covered() -> None:
 IN_A_COPY = """
 import inspect, sys
 from pathlib import Path
-import hokical_paper, hokical_paper.experiments
+import hokical_paper, hokical_paper.running.experiments
 from hokical.metrics import ece
-from hokical_paper import code
+from hokical_paper.running import code
 
 root = Path(hokical_paper.__file__).parents[1]
 assert root == Path(sys.argv[1]), root
@@ -162,11 +162,11 @@ def digest():
     code._read.cache_clear()
     return code.code_digest(*entries)
 
-entries = hokical_paper.experiments.entry_modules("temps")
+entries = hokical_paper.running.experiments.entry_modules("temps")
 first = digest()
 print(first)
 (root / "hokical" / "cli" / "new.py").write_text("NEW = 1")
-for unrelated in ("hokical/cli/fitting.py", "hokical_paper/tables.py"):
+for unrelated in ("hokical/cli/fitting.py", "hokical_paper/tables/builders.py"):
     (root / unrelated).write_text((root / unrelated).read_text() + "\\nCHANGED = 1\\n")
 assert digest() == first, "unrelated files count"
 path = Path(inspect.getsourcefile(ece))

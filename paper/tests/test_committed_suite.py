@@ -10,7 +10,7 @@ from hokical.io import DataFileError
 from hokical_paper.making.export import LARGEST_FILE
 from hokical_paper.making.recipes import RECIPES
 from hokical_paper.published import published_number
-from hokical_paper.suite import Suite, open_suite
+from hokical_paper.suite.manifest import Suite, open_suite
 
 _MEGABYTE = 1_000_000
 

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from hokical import TopK
-from hokical_paper import running
-from hokical_paper.devices import ON_DEVICE, check_device, device_notes, move_to_fit
-from hokical_paper.results import Results
-from hokical_paper.suite import open_suite
-from hokical_paper.tables import builders
+from hokical_paper.running import cells as running
+from hokical_paper.running.devices import (
+    ON_DEVICE,
+    check_device,
+    device_notes,
+    move_to_fit,
+)
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import open_suite
+from hokical_paper.tables.builders import builders
 
 
 @pytest.fixture

@@ -21,22 +21,32 @@ from tests.conftest import synthetic_logits
 from hokical import Gaussian, Hoki, Uniform, label_stability
 from hokical.calibrators import make
 from hokical.metrics import brier, ece
-from hokical_paper import cache as cache_module
-from hokical_paper import experiments, running
-from hokical_paper.cache import Cache
-from hokical_paper.experiments import run_method
 from hokical_paper.from_confidence import HokiFromConfidence
-from hokical_paper.input_stability import (
+from hokical_paper.running import cache as cache_module
+from hokical_paper.running import cells as running
+from hokical_paper.running import experiments
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.experiments import run_method
+from hokical_paper.running.input_stability import (
     StabilityCalibrator,
+    fit_beside,
     fit_inputs,
     fit_mix,
     input_stability,
 )
-from hokical_paper.isotonic import fit_irm, fit_irova_ts
-from hokical_paper.methods import EXACT, INPUT, IRM, MIXED, SAMPLED, why_absent
-from hokical_paper.noise_grid import select_on_grid
-from hokical_paper.results import Result, Results
-from hokical_paper.suite import Pair, PairData, Suite, open_suite
+from hokical_paper.running.isotonic import fit_irm, fit_irova_ts
+from hokical_paper.running.methods import (
+    AUTO_BESIDE,
+    EXACT,
+    INPUT,
+    IRM,
+    MIXED,
+    SAMPLED,
+    why_absent,
+)
+from hokical_paper.running.noise_grid import select_on_grid
+from hokical_paper.running.results import Result, Results
+from hokical_paper.suite.manifest import Pair, PairData, Suite, open_suite
 from paper.tests.tiny_suite import run_quick
 
 
@@ -182,8 +192,33 @@ def test_views_are_compared_with_plain_hoki(pair: Pair) -> None:
     plain = Hoki(unseen="as_printed").fit(data.val_logits, data.val_labels)
     rows = (plain.predict_confidence(data.test_logits), data.test_correct)
     difference = both.score("brier") - brier(*rows)
-    assert both.facts["brier_difference"] == pytest.approx(difference, abs=1e-12)
+    assert both.facts["change"]["brier"] == pytest.approx(difference, abs=1e-12)
     assert 0.0 <= both.facts["weight"] <= 1.0
+
+
+def test_input_stability_beside_a_confidence(pair: Pair) -> None:
+    """The suite's views tell more than its logits do; the changes are from `auto`."""
+    data = pair.load()
+    result = run_method(pair, data, AUTO_BESIDE)
+    fitted = make("auto").set_params(keep_labels=True)
+    fitted.fit(data.val_logits, data.val_labels)
+    before = fitted.predict_confidence(data.test_logits)
+    change = result.facts["change"]
+    expected = result.score("brier") - brier(before, data.test_correct)
+    assert change["brier"] == pytest.approx(expected, abs=1e-12)
+    assert change["brier"] < -2.0 * change["brier_error"]
+    assert result.facts["slope"] > 0.0
+
+
+def test_no_information_in_the_inputs_gets_no_weight() -> None:
+    rng = np.random.default_rng(0)
+    calibrated = rng.uniform(0.3, 0.95, size=20_000)
+    correct = rng.uniform(size=calibrated.size) < calibrated
+    stability = rng.integers(21, size=calibrated.size) / 20
+    beside = fit_beside(calibrated, stability, correct)
+    np.testing.assert_allclose(
+        beside.confidence(calibrated, stability), calibrated, atol=0.03
+    )
 
 
 def test_what_cannot_be_run_says_why(suite_folder: Path) -> None:

@@ -438,7 +438,7 @@ def run_command(*arguments: object) -> str:
     import typer
     from typer.testing import CliRunner
 
-    from hokical_paper.cli_networks import add_network_commands
+    from hokical_paper.cli.networks import add_network_commands
 
     app = typer.Typer()
     add_network_commands(app)

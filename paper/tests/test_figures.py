@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hokical_paper import output
-from hokical_paper.figures import (
+from hokical_paper.figures.figures import (
     draw_bin_counts,
     draw_variances,
     figure_builders,
     to_png,
 )
-from hokical_paper.methods import METHODS
-from hokical_paper.results import Results
-from hokical_paper.styles import style_of
-from hokical_paper.suite import Pair
+from hokical_paper.figures.styles import style_of
+from hokical_paper.pages import output
+from hokical_paper.running.methods import METHODS
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import Pair
 
 pytest.importorskip("matplotlib")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hokical.io import DataFileError
-from hokical_paper.suite import open_suite
+from hokical_paper.suite.manifest import open_suite
 
 torch = pytest.importorskip("torch")
 

@@ -6,12 +6,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
 import hokical
 import hokical_paper
-from hokical_paper import suite
+from hokical_paper.suite import manifest as suite
 
 PACKAGE = Path(hokical_paper.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -26,14 +27,32 @@ def imported_names(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_no_private_name_of_hokical_is_imported() -> None:
-    """Its modules may be: the two distributions are released together."""
+def names_of_hokical(path: Path) -> Iterator[tuple[str, str]]:
+    """Module and name of everything that a module imports from hokical."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        module = node.module if isinstance(node, ast.ImportFrom) else None
+        if module and module.partition(".")[0] == "hokical":
+            yield from ((module, alias.name) for alias in node.names)
+
+
+def test_only_one_folder_imports_what_hokical_does_not_export() -> None:
+    """`hokical_paper.core` is the list of exceptions: all else is in an `__all__`."""
     for path in SOURCES:
-        for name in imported_names(path):
-            ours = name.partition(".")[0] == "hokical"
-            assert not ours or not name.rpartition(".")[2].startswith("_"), (
-                f"{path}: {name}"
-            )
+        if path.parent == PACKAGE / "core":
+            continue
+        for module, name in names_of_hokical(path):
+            assert not re.search(r"\._", module), f"{path}: {module}"
+            assert name in import_module(module).__all__, f"{path}: {module}.{name}"
+
+
+def test_exceptions_are_used() -> None:
+    """Each name that `hokical_paper.core` has from hokical is used outside of it."""
+    text = "\n".join(
+        path.read_text() for path in SOURCES if path.parent != PACKAGE / "core"
+    )
+    for path in (PACKAGE / "core").glob("*.py"):
+        for _, name in names_of_hokical(path):
+            assert re.search(rf"\b{name}\b", text), f"{path}: {name}"
 
 
 def test_hokical_does_not_import_the_paper() -> None:
@@ -54,10 +73,14 @@ def test_class_names_are_unique() -> None:
 
 def test_package_data_is_inside_the_package() -> None:
     folder = files("hokical_paper")
-    assert {"page.css", "page.html", "py.typed"} <= {
-        path.name for path in folder.iterdir()
+    assert (folder / "py.typed").is_file()
+    assert {"page.css", "page.html"} <= {
+        path.name for path in (folder / "pages").iterdir()
     }
-    assert len(list((folder / "published").iterdir())) == 9
+    tables = [
+        path for path in (folder / "published").iterdir() if path.name.endswith(".csv")
+    ]
+    assert len(tables) == 9
 
 
 def test_the_version_is_a_version() -> None:

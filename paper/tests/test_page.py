@@ -10,10 +10,10 @@ from importlib.resources import files
 
 import pytest
 
-from hokical_paper.page import render_page
-from hokical_paper.results import Results
-from hokical_paper.suite import Pair, Suite
-from hokical_paper.tables import all_tables
+from hokical_paper.pages.page import render_page
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import Pair, Suite
+from hokical_paper.tables.builders import all_tables
 
 PICTURE = ("A caption & more.", b"\x89PNG not a real one")
 
@@ -60,7 +60,7 @@ def test_quick_pairs_are_the_first_thing_said(results: Results) -> None:
 
 def test_heads_stay_in_sight_at_their_widths() -> None:
     """Each sticky column begins where those before it end."""
-    style = (files("hokical_paper") / "page.css").read_text()
+    style = (files("hokical_paper.pages") / "page.css").read_text()
     wide = style.split("@media")[0]
     places = {
         int(column): (float(left), float(width))

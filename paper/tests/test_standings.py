@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 from tests.conftest import synthetic_logits
 
 import hokical
-from hokical_paper.standings import compare_data_sets
+from hokical_paper.study.standings import compare_data_sets
 
 DATA: dict[str, Any] = {
     f"world {seed}": (

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical_paper import study, study_harm, study_noise, study_peers
 from hokical_paper.cli import app
-from hokical_paper.study import (
+from hokical_paper.study import harm as study_harm
+from hokical_paper.study import noise as study_noise
+from hokical_paper.study import outcomes as study
+from hokical_paper.study import peers as study_peers
+from hokical_paper.study.harm import HarmCell
+from hokical_paper.study.outcomes import (
     Outcome,
     choose_experiments,
     judge,
     read_experiments,
     run_study,
 )
-from hokical_paper.study_harm import HarmCell
-from hokical_paper.study_tables import compare_by_size, summarise
+from hokical_paper.study.tables import compare_by_size, summarise
 
 
 def make_scores(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,8 +14,8 @@ from hokical import Hoki
 from hokical.calibrators import Uncalibrated
 from hokical.io import DataFileError
 from hokical.metrics import ece
-from hokical_paper.overview import overview
-from hokical_paper.suite import find_suite, open_suite
+from hokical_paper.suite.manifest import find_suite, open_suite
+from hokical_paper.suite.overview import overview
 from paper.tests.tiny_suite import (
     N_CLASSES,
     N_TEST,

@@ -14,16 +14,8 @@ import numpy as np
 import pytest
 
 from hokical.metrics import Estimate
-from hokical_paper import headers
-from hokical_paper.findings import findings
-from hokical_paper.methods import (
-    EXACT,
-    INPUT,
-    MIXED,
-    SAMPLED,
-    published_column,
-    title_of,
-)
+from hokical_paper.certainty.contests import Divisions
+from hokical_paper.certainty.divisions import run_inputs
 from hokical_paper.published import (
     BIN_COUNTS,
     SUPPLEMENT,
@@ -31,13 +23,34 @@ from hokical_paper.published import (
     published_row,
     table_names,
 )
-from hokical_paper.render import to_csv, to_html, to_markdown, to_terminal
-from hokical_paper.results import Results
-from hokical_paper.stamp import made_by
-from hokical_paper.suite import Pair, Suite
-from hokical_paper.table_data import Cell, Row, Table, mark_best, number
-from hokical_paper.tables import all_tables, deviation_of, wins_table
-from hokical_paper.wins import paper_methods, published_pairs, published_wins, wins
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.methods import (
+    AUTO_BESIDE,
+    EXACT,
+    SAMPLED,
+    published_column,
+    title_of,
+)
+from hokical_paper.running.results import Results
+from hokical_paper.running.stamp import made_by
+from hokical_paper.suite.manifest import Pair, Suite, open_suite
+from hokical_paper.tables import headers
+from hokical_paper.tables.builders import all_tables, deviation_of, wins_table
+from hokical_paper.tables.findings import findings
+from hokical_paper.tables.inputs import (
+    USES,
+    input_network_table,
+    input_table,
+    mean_change,
+)
+from hokical_paper.tables.render import to_csv, to_html, to_markdown, to_terminal
+from hokical_paper.tables.table import Cell, Row, Table, mark_best, number
+from hokical_paper.tables.wins import (
+    paper_methods,
+    published_pairs,
+    published_wins,
+    wins,
+)
 
 PAIRS = [
     ("mnist", "lenet5"),
@@ -266,7 +279,6 @@ def test_every_table_stands_on_the_results(results: Results) -> None:
         "time",
         "init",
         "brier",
-        "inputs",
         "wins",
         "accuracy",
     } <= set(tables)
@@ -371,15 +383,38 @@ def test_published_wins_count_common_pairs(results: Results) -> None:
     )  # ResNet-110 on CIFAR-10 is second there
 
 
-def test_inputs_are_set_beside_logits(results: Results) -> None:
-    table = all_tables(results)["inputs"]
-    assert [row.source for row in table.rows] == ["logits", "inputs", "both"] * 2
-    brier = table.columns.index("Brier score")
-    shown = [row.cells[brier].value for row in table.rows[:3]]
-    pair = results.suite.pairs[0]
-    assert shown == [
-        results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)
-    ]
+@pytest.mark.slow
+def test_changes_by_inputs(ran: tuple[Path, Path, Results]) -> None:
+    """Rows of a network and of all; the mean is that of the stored changes."""
+    suite = open_suite(ran[0])
+    computed = run_inputs(suite, Cache(ran[1]), n_divisions=2, jobs=1)
+    pairs = [pair for pair in suite.pairs if pair.has_views]
+    assert {(r.pair, r.division) for r in computed} == {
+        (pair.name, division) for pair in pairs for division in (0, 1)
+    }
+    divisions = Divisions.of(computed, [pair.name for pair in pairs])
+    table = input_table(divisions, pairs)
+    rows = {(*row.heads, row.source): row.cells for row in table.rows}
+    cells = rows["all", f"{len(pairs)} networks", "beside auto's confidence"]
+    changes = [r.facts["change"]["brier"] for r in computed if r.method == AUTO_BESIDE]
+    assert cells[0].value == pytest.approx(np.mean(changes))
+    assert cells[-1].text == f"{sum(x < 0.0 for x in changes)} of {len(changes)}"
+    assert "2 random divisions" in table.notes[1]
+    assert len(input_network_table(divisions, pairs).rows) == len(pairs) * len(USES)
+
+
+def test_the_interval_of_a_change_covers() -> None:
+    """Networks that differ, measured on the same images over overlapping divisions."""
+    rng = np.random.default_rng(0)
+    truth, spread, error = -0.1, 0.05, 0.08
+    covered = 0
+    for _ in range(400):
+        networks = truth + spread * rng.normal(size=(5, 1))
+        images = error * rng.normal()
+        changes = networks + images + 0.02 * rng.normal(size=(5, 20))
+        change = mean_change(changes, np.full(5, error))
+        covered += change.low <= truth <= change.high
+    assert covered >= 0.93 * 400
 
 
 def test_every_table_and_the_findings_name_the_version(results: Results) -> None:
@@ -404,7 +439,6 @@ def test_findings_tell_the_counts(results: Results) -> None:
     )
     plain = wins(results, paper_methods(normalised=True), "ece")[SAMPLED]
     assert f"irm and irova_ts normalised, on {plain} and on" in said[0]
-    assert any(text.startswith("Input stability alone") for text in said)
     assert any(
         text.startswith("Missing on 1 pair (imagenet_small): recal (not")
         for text in said

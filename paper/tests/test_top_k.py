@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from hokical import TopK
 from hokical.cli import app
 from hokical.io import DataFileError
-from hokical_paper.experiments import run_method
-from hokical_paper.method_columns import mark_methods, top_k_table
-from hokical_paper.methods import METHODS, why_absent
-from hokical_paper.results import Results
-from hokical_paper.suite import Pair, open_suite
-from hokical_paper.table_data import number
-from hokical_paper.top_k import TopKFile, add_top_k_pair
+from hokical_paper.running.experiments import run_method
+from hokical_paper.running.methods import METHODS, why_absent
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import Pair, open_suite
+from hokical_paper.suite.top_k import TopKFile, add_top_k_pair
+from hokical_paper.tables.method_columns import mark_methods, top_k_table
+from hokical_paper.tables.table import number
 
 N, K, N_CLASSES = 240, 3, 8
 NAME = "imagenet_resnet152"
@@ -155,7 +155,7 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
 
 def test_recut_keeps_rows_whole(pair: Pair) -> None:
     data = pair.load()
-    again = data.recut(3)
+    again = data.divide_anew(3)
     assert again.val_labels.size == data.val_labels.size
     before, after = (
         sorted(

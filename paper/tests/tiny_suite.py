@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from tests.conftest import synthetic_logits
 
-from hokical_paper.cache import Cache
-from hokical_paper.methods import INPUT, METHODS, MIXED, SLOW
-from hokical_paper.results import Results
-from hokical_paper.running import run_suite
-from hokical_paper.suite import open_suite
+from hokical_paper.running.cache import Cache
+from hokical_paper.running.cells import run_suite
+from hokical_paper.running.methods import METHODS, SLOW
+from hokical_paper.running.results import Results
+from hokical_paper.suite.manifest import open_suite
 
 N_VAL, N_TEST, N_CLASSES = 150, 120, 4
 QUICK = [name for name in METHODS if name not in SLOW]
@@ -106,6 +106,6 @@ def sha256(path: Path) -> str:
 
 def run_quick(folder: Path, cache: Path, **options: Any) -> Results:
     """All but the matrix methods."""
-    methods = [*QUICK, INPUT, MIXED]
+    methods = [*QUICK]
     settings = {"methods": methods, "jobs": 1} | options
     return run_suite(open_suite(folder), Cache(cache), **settings)

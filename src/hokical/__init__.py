@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
+    from hokical._core.ensembles import Ensemble as Ensemble
     from hokical._core.logits import TopK as TopK
     from hokical._core.runtime import FitDataWarning as FitDataWarning
     from hokical._core.runtime import threads as threads
@@ -70,6 +71,7 @@ __version__ = VERSION
 #: Where public names are, by module.
 _NAMES = {
     "_core.conversion": "from_binary_probabilities from_binary_scores from_probabilities",
+    "_core.ensembles": "Ensemble",
     "_core.logits": "TopK",
     "_core.runtime": "FitDataWarning threads",
     "_core.storage": "CalibratorFileError",

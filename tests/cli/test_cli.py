@@ -152,7 +152,7 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "…" not in shown.out
     assert f"{before:.4f}" in shown.out
-    assert "With 95% confidence the true error is below" in shown.words
+    assert "With 95% confidence the true calibration error is below" in shown.words
 
 
 def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
@@ -179,7 +179,7 @@ def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
     assert max(map(len, completed.out.splitlines())) <= columns
     assert "uncalibrated" in completed.out
     assert "…" not in completed.out
-    assert "The calibration error fell from" in completed.words
+    assert "the calibration error (ECE) fell from" in completed.words
 
 
 def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:

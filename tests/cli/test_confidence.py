@@ -309,3 +309,45 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
         "monitor", tmp_path / "other.json", batch("c.csv", 3), *given
     )
     assert "must be the one that this monitor was made with" in refused.words
+
+
+def test_a_repeated_option_takes_all(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=500)
+    frame = pd.DataFrame(
+        {
+            "stated": 1 / (1 + np.exp(-truth - rng.normal(size=500))),
+            "agreement": 1 / (1 + np.exp(-truth - rng.normal(size=500))),
+            "right": (rng.random(500) < 1 / (1 + np.exp(-2 * truth))).astype(int),
+            "site": rng.choice(["a", "b"], 500),
+            "sex": rng.choice(["f", "m"], 500),
+        }
+    )
+    frame.to_csv(tmp_path / "answers.csv", index=False)
+    data, saved = tmp_path / "answers.csv", tmp_path / "cal.json"
+    repeated = ["--confidence", "stated", "--confidence", "agreement"]
+    told = run("fit", data, "-o", saved, *repeated, "--json").json
+    assert "2 signals were combined" in told["reason"]
+    cal = hokical.calibrate_confidence(
+        frame[["stated", "agreement"]].to_numpy(), frame.right.to_numpy()
+    )
+    run("apply", saved, data, "-o", tmp_path / "out.csv")
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "out.csv").confidence,
+        cal.predict(frame[["stated", "agreement"]].to_numpy()),
+        atol=1e-9,
+    )
+    commas = ["--confidence", "stated,agreement"]
+    assert (
+        run("fit", data, "-o", saved, *commas, "--json").json["reason"]
+        == (told["reason"])
+    )
+    groups = ["--groups", "site", "--groups", "sex"]
+    reason = run(
+        "fit", data, "-o", saved, "--confidence", "stated", *groups, "--json"
+    ).json["reason"]
+    assert "'site'" in reason
+    assert "'sex'" in reason
+    alone = hokical_command("evaluate", data, *repeated)
+    assert alone.code != 0
+    assert "takes one column without a calibrator" in alone.err

@@ -181,7 +181,7 @@ def with_entry(value: float) -> np.ndarray:
         (
             np.zeros((2, 3, 4)),
             ValueError,
-            r"got shape \(2, 3, 4\).*reshape\(-1, n_classes\)",
+            r"got shape \(2, 3, 4\).*hokical.Ensemble",
         ),
         (np.zeros((0, 3)), ValueError, "at least one row"),
         (np.zeros((5, 1)), ValueError, "at least two columns"),

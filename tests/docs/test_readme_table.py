@@ -41,7 +41,7 @@ def test_pages_show_the_stored_comparison(
 
 @pytest.mark.slow
 def test_the_default_is_as_good_as_stored(results: dict[str, Any]) -> None:
-    from hokical_paper.study import judge, read_experiments
+    from hokical_paper.study.outcomes import judge, read_experiments
 
     losses = [judge(e, "auto").log_loss for e in read_experiments(BENCHMARKS)]
     stored = next(

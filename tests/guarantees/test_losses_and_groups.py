@@ -442,7 +442,7 @@ def test_declared_counts_are_examples() -> None:
     twin = (
         make("temps")
         .fit(*softmax_examples(300, 4, seed=1))
-        .certify(logits[again], labels[again])
+        .certify(logits[again], labels[again], reused="ignore")
     )
     np.testing.assert_array_equal(
         sets, twin.predict_set(new, coverage=0.9, delta=0.1).members

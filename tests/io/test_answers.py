@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from hokical.io import (
-    STATED_WORDS,
     DataFileError,
     read_lm_eval,
     read_logprobs,
     read_sequence_logprobs,
-    read_stated,
 )
 
 CHOICES = ["A", "B", "C", "D"]
@@ -264,56 +262,6 @@ def test_log_probabilities_of_free_answers(form: str) -> None:
         read_sequence_logprobs([reply], after="Result")
 
 
-@pytest.mark.parametrize(
-    ("text", "stated"),
-    [
-        ("I am 90% sure", 0.9),
-        ("90 percent", 0.9),
-        ("about 92.5 per cent", 0.925),
-        ("80-90%", 0.85),
-        ("between 70 to 80 %", 0.75),
-        ("First I thought 60%, now I am 95% sure.", 0.95),
-        ("9/10", 0.9),
-        ("8 out of 10", 0.8),
-        ("3 in 4", 0.75),
-        ("0.85", 0.85),
-        (".85", 0.85),
-        ("Confidence: 85", 0.85),
-        ("My confidence is 0.7.", 0.7),
-        ("probability of 1.0", 1.0),
-        ("85", 0.85),
-        ("1", 1.0),
-        ("Very likely.", 0.9),
-        ("unlikely", 0.33),
-        ("I am not sure", 0.35),
-        ("I'm sure", 0.85),
-        ("ALMOST   certain", 0.97),
-        ("150%", np.nan),
-        ("Paris", np.nan),
-        ("", np.nan),
-        (None, np.nan),
-        ("born in 1962", np.nan),
-        ("12/2019", np.nan),
-        (0.25, 0.25),
-    ],
-)
-def test_stated_confidences(text: Any, stated: float) -> None:
-    np.testing.assert_allclose(read_stated([text]), [stated])
-    if isinstance(text, str):
-        np.testing.assert_allclose(read_stated(text), stated)
-
-
-def test_the_table_of_words_can_be_replaced() -> None:
-    assert read_stated("sicher", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.9
-    assert (
-        read_stated("Nicht sicher!", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.2
-    )
-    assert np.isnan(read_stated("very likely", words={}))
-    assert read_stated("likely", words={**STATED_WORDS, "likely": 0.7}) == 0.7
-    with pytest.raises(ValueError, match=r"`words` must have confidences in \[0, 1\]"):
-        read_stated("sure", words={"sure": 90})
-
-
 def test_spellings_are_added_up() -> None:
     reply = chat({"A": np.log(0.4), " A": np.log(0.2), "(B": np.log(0.3)})
     values = read_logprobs([reply], ["A", "B"]).scores.to_dense()
@@ -469,21 +417,3 @@ def test_completions_need_no_other_tokens() -> None:
     }
     answer = read_sequence_logprobs([{"choices": [{"logprobs": found}]}])
     assert (answer.texts, answer.n_tokens.tolist()) == (["Paris"], [2])
-
-
-def test_negated_words_and_decimal_commas_are_read() -> None:
-    words = [
-        "I am not very confident",
-        "not very sure",
-        "not likely",
-        "not unlikely",
-        "very sure",
-    ]
-    np.testing.assert_array_equal(read_stated(words), [0.25, 0.25, 0.33, np.nan, 0.95])
-    numbers = [
-        "95,5 %",
-        "Confidence: 0,85",
-        "probability 3 of 4",
-        "of 1,000 answers 90%",
-    ]
-    np.testing.assert_allclose(read_stated(numbers), [0.955, 0.85, 0.75, 0.9])

@@ -53,24 +53,64 @@ def test_the_event_is_that_of_the_probabilities(evaluation: Any, cal: Any) -> No
 
 
 def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
-    first, now = (stage.binary["oe_ratio"] for stage in evaluation.both)
-    assert evaluation.verdict == (
-        f"Observed events are {first.value:.2f} times the expected ({first.low:.2f} to "
-        f"{first.high:.2f}): probabilities are too low; after calibration "
-        f"{now.value:.2f} ({now.low:.2f} to {now.high:.2f})."
+    first, now = (stage.binary["oe_ratio"] for stage in evaluation.stages)
+    said, says = (
+        f"{stage.binary['mean_probability'].value:.1%}" for stage in evaluation.stages
     )
+    share = f"{evaluation.binary['prevalence'].value:.1%}"
+    before, after = evaluation.verdict.split("; with Platt scaling (platt) it says ")
+    assert before.startswith(
+        f"The model said {said} on average and the event (default) happened in {share} "
+        "of 1,500 examples: probabilities are too low"
+    )
+    assert after.startswith(says)
+    assert ("too high" in after) == (now.high < 1.0)
     assert first.low > 1.0
     assert evaluation.headline.startswith(evaluation.verdict)
-    assert "The event is default," in evaluation.details
+    assert evaluation.details.startswith(
+        f"Observed events are {first.value:.2f} ({first.low:.2f} to {first.high:.2f}), "
+        f"then {now.value:.2f} ({now.low:.2f} to {now.high:.2f}) times the expected; "
+        "the slope is "
+    )
     text = str(evaluation)
-    assert text.index("O:E ratio") < text.index("Predicted label") < text.index("ECE")
-    assert evaluation.words("label")[0] in text
+    assert text.index("O:E ratio") < text.index("Predicted label") < text.index("\nECE")
+    assert evaluation.words("label")[0] in " ".join(text.split())
+
+
+def test_the_verdict_judges_slope_and_bands() -> None:
+    rng = np.random.default_rng(5)
+    log_odds = rng.normal(size=4000)
+    labels = rng.uniform(size=4000) < 1.0 / (1.0 + np.exp(-log_odds))
+    extreme = np.stack([np.zeros(4000), 2.5 * log_odds], axis=1)
+    evaluation = hokical.evaluate(None, extreme, labels.astype(int))
+    assert evaluation.binary["slope"].high < 1.0
+    bands = evaluation.binary.bands().rows
+    n_flagged = sum(band.flagged for band in bands)
+    assert n_flagged > 3
+    assert evaluation.verdict.endswith(
+        f": probabilities are too extreme, and {n_flagged} of {len(bands)} bands are "
+        "miscalibrated."
+    )
+    calibrated = hokical.evaluate(None, extreme / 2.5, labels.astype(int))
+    assert calibrated.verdict.endswith("of 4,000 examples.")
+
+
+def test_the_finding_is_the_band_with_most_misplaced_events(evaluation: Any) -> None:
+    bands = evaluation.before.binary.bands().rows
+    worst = max(
+        bands, key=lambda band: abs(band.events - band.n * band.mean_probability)
+    )
+    assert (
+        f"{worst.n:,.0f} examples had a predicted probability of {worst.lower:.1%} to "
+        f"{worst.upper:.1%} ({worst.mean_probability:.1%} on average), and "
+        f"{worst.observed:.1%} of them had the event."
+    ) in evaluation.finding
 
 
 def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
     scores, truth = loans(600, 2)
     plain = hokical.evaluate(cal, scores, truth)
-    assert "The event is class 1," in plain.headline
+    assert "the event (class 1) happened in" in plain.headline
     by_number = hokical.evaluate(cal, scores, truth, positive=0)
     names = ("paid", "default")
     named = hokical.evaluate(cal, scores, truth, class_names=names, positive="paid")
@@ -116,7 +156,7 @@ def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
 def test_tables_and_json_have_the_event(evaluation: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(evaluation.to_csv())))
     assert [row["method"] for row in rows] == ["uncalibrated", "platt"]
-    for row, stage in zip(rows, evaluation.both, strict=True):
+    for row, stage in zip(rows, evaluation.stages, strict=True):
         for name in ("slope", "intercept", "auroc", "brier", "log_loss"):
             assert float(row[f"event_{name}"]) == stage.binary[name].value
     assert (
@@ -136,7 +176,9 @@ def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
     evaluation = hokical.evaluate(cal, scores, np.zeros(50, int))
     assert math.isnan(evaluation.binary["slope"].value)
     assert evaluation.binary.curve is None
-    assert "Observed events are 0.00 times the expected (0.00 to" in evaluation.headline
+    assert "the event (class 1) happened in 0.0% of 50 examples" in evaluation.headline
+    assert "Observed events are 0.00 (0.00 to" in evaluation.headline
+    assert "the slope is unknown;" in evaluation.headline
 
 
 def test_every_prediction_is_made_once(

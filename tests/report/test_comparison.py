@@ -86,18 +86,29 @@ def test_the_headline_says_what_happened(comparison: Any) -> None:
         comparison[name] for name in ("temps", "uncalibrated", "vecs")
     )
     headline = temps.headline
-    assert headline.startswith("The calibration error fell from")
-    assert "with Temperature scaling (temps). Mean confidence was" in headline
+    said, says = (f"{cal.score('mean_confidence'):.1%}" for cal in (plain, temps))
+    right = f"{plain.score('accuracy'):.1%}"
+    assert temps.verdict == (
+        f"The model said {said} on average and was right {right} of the time; with "
+        f"Temperature scaling (temps) it says {says}."
+    )
+    losses = [f"{cal.score('log_loss'):.4f}" for cal in (plain, temps)]
+    errors = [f"{cal.score('ece'):.4f}" for cal in (plain, temps)]
     bound = temps.summary.bounds["bousquet"]
-    assert f"With 95% confidence the true error is below {bound:.4f}." in headline
-    assert f"accuracy is {temps.score('accuracy'):.1%}." in headline
+    assert temps.details == (
+        f"Log loss fell from {losses[0]} to {losses[1]}; the calibration error (ECE) "
+        f"fell from {errors[0]} to {errors[1]}. With 95% confidence the true "
+        f"calibration error is below {bound:.4f}."
+    )
+    assert headline == f"{temps.verdict} {temps.details}"
     assert plain.headline.startswith(
-        f"The calibration error is {plain.score('ece'):.4f}. Mean"
+        f"The model said {said} on average and was right {right} of the time. "
+        f"Log loss is {losses[0]}; the calibration error (ECE) is {errors[0]}."
     )
     assert f"below {plain.summary.bounds['bousquet']:.4f}" in plain.headline
-    first, now = (f"{evaluation.score('accuracy'):.1%}" for evaluation in (plain, vecs))
-    assert first != now
-    assert f"accuracy was {first} and is {now}" in vecs.headline
+    now = f"{vecs.score('accuracy'):.1%}"
+    assert now != right
+    assert f" and is right {now} of the time." in vecs.headline
     assert comparison.headline == comparison["hoki"].headline
 
 

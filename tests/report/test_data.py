@@ -13,7 +13,8 @@ import pytest
 
 from hokical import compare
 from hokical.metrics import ece, selective_risk
-from hokical.report.output import BIN_COUNTS, SCHEMES, best_of
+from hokical.report.output import best_of
+from hokical.report.page import BIN_COUNTS, SCHEMES
 from tests.conftest import synthetic_logits
 
 Data = Callable[..., dict[str, Any]]
@@ -144,9 +145,12 @@ def test_without_the_uncalibrated_model(comparison: Any, report_data: Data) -> N
     alone = replace(comparison, results=(temps,), subject="temps")
     data = report_data(alone)
     assert data["reference"] is None
-    error = f"{temps.score('ece'):.4f}"
+    says, right = (
+        f"{temps.score(name):.1%}" for name in ("mean_confidence", "accuracy")
+    )
     assert data["methods"][0]["headline"][0] == (
-        f"The calibration error is {error} with Temperature scaling (temps)."
+        f"With Temperature scaling (temps) the model said {says} on average and was "
+        f"right {right} of the time."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from hokical import evaluate
+from hokical._core.storage import json_values
 from hokical.io import DataFileError
 from hokical.report import write_report
+from tests.conftest import synthetic_logits
 
 from .conftest import embedded
 
@@ -67,7 +71,7 @@ def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
     for method in embedded(render(comparison))["methods"]:
         verdict, details = method["headline"]
         assert verdict == comparison[method["name"]].verdict
-        assert ("the true error is below" in details) == (
+        assert ("the true calibration error is below" in details) == (
             method["name"] == comparison.subject
         )
 
@@ -140,7 +144,9 @@ def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) 
     target = comparison.to_html(str(tmp_path / "r.html"))
     assert target == tmp_path / "r.html"
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
-    assert list(tmp_path.iterdir()) == [target]
+    numbers = tmp_path / "r.metrics.json"
+    assert sorted(tmp_path.iterdir()) == [target, numbers]
+    assert json.loads(numbers.read_text("utf-8")) == json_values(comparison.to_dict())
     assert target.stat().st_size < 200_000
 
 
@@ -164,3 +170,40 @@ def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
     (tmp_path / "x.html").mkdir()
     with pytest.raises(DataFileError, match="it is not a file"):
         comparison.to_html(tmp_path / "x.html")
+
+
+def test_methods_that_change_labels_share_one_line(
+    comparison: Any, render: Render
+) -> None:
+    twice = replace(comparison["vecs"], name="again")
+    page = render(replace(comparison, results=(*comparison.results, twice)))
+    assert page.count("May change labels") == 1
+    shares = [f"{comparison[name].score('accuracy'):.2%}" for name in ("vecs", "temps")]
+    assert (
+        "<strong>May change labels</strong>: share of right test labels: Vector scaling "
+        f"(vecs) {shares[0]}; Vector scaling (again) {shares[0]}; all others {shares[1]}."
+    ) in page
+
+
+def test_methods_that_were_left_out_for_one_reason_share_a_line(
+    comparison: Any, render: Render
+) -> None:
+    skipped = dict.fromkeys(("platt", "beta"), "it is for two classes")
+    page = render(replace(comparison, skipped=skipped))
+    assert "<strong>platt, beta</strong>: left out: it is for two classes." in page
+
+
+def test_the_finding_stands_above_the_diagrams(comparison: Any, render: Render) -> None:
+    page = render(comparison)
+    finding = f'<p class="lead" id="finding">{comparison["hoki"].finding}</p>'
+    assert page.index(finding) < page.index('id="pair"')
+
+
+def test_of_two_classes_the_part_on_the_label_is_closed(render: Render) -> None:
+    logits, labels = synthetic_logits(300, 2, seed=0)
+    page = render(evaluate(None, logits, labels))
+    details = Elements(page).named("details")
+    assert details == [{"class": "label-part"}]
+    label_part = page[page.index("<details") : page.index("</details>")]
+    assert 'id="explore"' in label_part
+    assert 'id="event"' not in label_part

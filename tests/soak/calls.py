@@ -31,7 +31,7 @@ from hokical import (
 )
 from hokical.calibrators import method_names
 from hokical.guarantees import calibration_bound
-from hokical.report.output import json_for_script
+from hokical.report.page import json_for_script
 from tests.conftest import synthetic_logits
 from tests.references import gaussian_stability, uniform_stability
 

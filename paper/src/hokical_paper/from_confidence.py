@@ -16,12 +16,19 @@ from numpy.typing import NDArray
 
 from hokical import Hoki
 from hokical.calibrators import MethodInfo
-from hokical.calibrators.hoki import Schedule
 from hokical.rules import Logits
-from hokical.rules.hoki import HokiRule
 from hokical.stability import StabilityTable
-from hokical.stability.gumbel import stability as softmax_confidence
-from hokical_paper.core import MOST_STEPS, ArrayOf, Checked, Within, bin_edges, storable
+from hokical_paper.core import (
+    MOST_STEPS,
+    ArrayOf,
+    Checked,
+    HokiRule,
+    Within,
+    bin_edges,
+    storable,
+)
+from hokical_paper.core.fitting import Schedule
+from hokical_paper.core.stability import stability as softmax_confidence
 from hokical_paper.types import Array, FloatArray, Namespace
 
 StepTable = Annotated[

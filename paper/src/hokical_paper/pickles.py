@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hokical.io.tables import NO_NAME, Arrays
-from hokical_paper.files import DataFileError, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import NO_NAME, Arrays, report_damage
 from hokical_paper.types import AnyArray
 
 _EXPECTED = (

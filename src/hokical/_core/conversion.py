@@ -8,6 +8,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of
 from hokical._core.checks import check_choice
+from hokical._core.ensembles import Ensemble
 from hokical._core.logits import Logits
 from hokical._core.reading import refuse, to_floats, to_numpy
 from hokical._core.runtime import FitDataWarning, warn_user
@@ -178,7 +179,7 @@ def from_probabilities(
 
     Parameters
     ----------
-    probabilities : array-like of shape (n, classes) or (n,)
+    probabilities : array-like of shape (n, classes) or (n,), or Ensemble of those
     zeros : {"unlikely", "impossible"}
         What a probability of 0 means. "unlikely": very unlikely, -744.4; when a
         calibrator is fitted on such logits, it also learns how likely a 0 is.
@@ -203,6 +204,10 @@ def from_probabilities(
         'Use "impossible" only if a class with probability 0 cannot be the true one.'
     )
     check_choice("zeros", zeros, Zeros, remedy)
+    if isinstance(probabilities, Ensemble):
+        return probabilities.convert(
+            lambda member, label: _from_member(member, zeros=zeros, name=label)
+        )
     given, plain, backend = _as_floats(probabilities, name)
     xp = backend.namespace(given)
     proba = xp.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
@@ -211,7 +216,13 @@ def from_probabilities(
             "(n, classes) with at least one row and two classes, or (n,) for class 1 "
             "of two"
         )
-        raise ValueError(f"`{name}` must be {rule}; got shape {tuple(given.shape)}.")
+        message = f"`{name}` must be {rule}; got shape {tuple(given.shape)}."
+        if given.ndim == 3:
+            message += (
+                " For several evaluations of each example: "
+                f"`from_probabilities(hokical.Ensemble({name}))`."
+            )
+        raise ValueError(message)
     if not backend.is_traced(proba):
         if given.ndim == 1:
             rule = f"`{name}` must lie in [0, 1]"
@@ -234,6 +245,20 @@ def from_probabilities(
     places = backend.from_host(np.arange(proba.shape[-1]), proba) == label[..., None]
     raised = xp.nextafter(plain, xp.full_like(plain, np.inf))
     return xp.where(places & moved[..., None], backend.follow(raised, logs), logs)
+
+
+def _from_member(probabilities: Array, *, zeros: Zeros, name: str) -> Array:
+    """Logits of a member; rows of NaN, where it was not evaluated, stay."""
+    proba, plain, backend = _as_floats(probabilities, name)
+    missing = np.isnan(plain).all(axis=-1)
+    if not missing.any():
+        return from_probabilities(probabilities, zeros=zeros, name=name)
+    xp = backend.namespace(proba)
+    is_missing = backend.from_host(missing, proba)[:, None]
+    uniform = xp.full_like(proba, 1.0 / proba.shape[-1])
+    filled = xp.where(is_missing, uniform, proba)
+    logits = from_probabilities(filled, zeros=zeros, name=name)
+    return xp.where(is_missing, xp.full_like(logits, np.nan), logits)
 
 
 def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:

@@ -75,7 +75,8 @@ class Logits:
 
     Here every class has a column. In the subclass `TopK` some classes have none; sums
     over classes are then sums over the columns and over the `tail`. `codes` (n,
-    columns) are those of the rows' groups (`GroupCoding`), for rules that need them.
+    columns) are those of the rows' groups (`GroupCoding`), and `member_labels` (n,) the
+    labels of the first member of an ensemble, for rules that need them.
     What is found of the rows on demand (`labels`, `margins`, ...) is kept, so ask for
     tables on blocks of rows.
     """
@@ -84,6 +85,7 @@ class Logits:
     top: Array
     backend: Backend = NUMPY
     codes: Any = None
+    member_labels: Any = None
     #: The classes without a column; None if every class has one.
     tail: ClassVar[Tail | None] = None
 
@@ -230,10 +232,20 @@ class Logits:
                 self.xp.take(part, where, axis=0) for part in (self.values, self.top)
             )
         codes = None if self.codes is None else self.codes[rows]
-        twin = type(self)(values, top, self.backend, codes)
+        twin = type(self)(
+            values, top, self.backend, codes, self._member_labels_of(rows)
+        )
         if isinstance(rows, slice) and self._labels is not None:
             twin._labels = self._labels[rows]
         return twin
+
+    def _member_labels_of(self, rows: AnyArray | slice) -> Array:
+        """Those of some rows, or None."""
+        labels = self.member_labels
+        if labels is None or isinstance(rows, slice) or self.is_numpy:
+            return None if labels is None else labels[rows]
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return self.xp.take(labels, self.from_host(index), axis=0)
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""
@@ -369,7 +381,7 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
             "float32."
         )
     if len(shape) != 2:
-        remedy = _FOR_SCORES.format(name) if len(shape) == 1 else _FOR_MAPS
+        remedy = (_FOR_SCORES if len(shape) == 1 else _FOR_MAPS).format(name)
         raise ValueError(
             f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}"
         )
@@ -383,6 +395,8 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     if kind == "integer" or long_double:
         xp = backend.namespace(array)
         array = xp.astype(array, xp.float64)
+    elif backend is NUMPY and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     return array, backend
 
 
@@ -392,8 +406,9 @@ _FOR_SCORES = (
     "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`."
 )
 _FOR_MAPS = (
-    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of "
-    "-100), or `.reshape(-1, n_classes)`."
+    "For several evaluations of each example (members, n, classes) use "
+    "`hokical.Ensemble({})`; for maps and tokens `hokical.Dense` (`ignore_label=-100` "
+    "leaves out labels of -100)."
 )
 
 

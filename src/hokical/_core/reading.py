@@ -404,6 +404,10 @@ def to_column(column: Any) -> AnyArray:
 #: Labels that agree with the classifier less often than by chance, by so many standard
 #: errors, are those of other columns.
 _STANDARD_ERRORS = 4.0
+#: Labels that a class has on average where all classes can be expected to occur.
+_LABELS_PER_CLASS = 10
+#: Share of rows that a classifier may give to classes without a label.
+_MAX_SHARE_ABSENT = 0.5
 
 
 def as_labels(
@@ -593,4 +597,27 @@ def warn_of_contradiction(
             "scores.",
             FitDataWarning,
             cause="labels that contradict the scores",
+        )
+
+
+def warn_of_features(predicted: AnyArray, labels: IntArray, n_classes: int) -> None:
+    """Warn if the largest column is mostly that of a class without a label.
+
+    Features of examples are then taken for scores of classes. Few labels of many
+    classes say nothing: classes that occur must have been seen often enough.
+    """
+    counts = np.bincount(labels, minlength=n_classes)
+    n_present = np.count_nonzero(counts)
+    if labels.size < _LABELS_PER_CLASS * n_present or n_present > n_classes / 2:
+        return
+    share = float((counts[predicted] == 0).mean())
+    if share > _MAX_SHARE_ABSENT:
+        warn_user(
+            f"`logits` seem to be features, not scores of classes: {n_classes} columns, "
+            f"of which {n_classes - n_present} are classes without a label, and in "
+            f"{share:.0%} of the rows the largest is one of these. Pass the scores of a "
+            "classifier, a column for each class; scikit-learn classifiers are "
+            "calibrated by `hokical.CalibratedClassifier(estimator).fit(X, y)`.",
+            FitDataWarning,
+            cause="features instead of scores",
         )

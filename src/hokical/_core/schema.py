@@ -14,13 +14,14 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from hokical._core import arrays, reading
-from hokical._core.arrays import IntArray
+from hokical._core.arrays import AnyArray, BoolArray, IntArray
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
     as_two_columns,
     from_probabilities,
 )
+from hokical._core.ensembles import Ensemble, MemberReader
 from hokical._core.groups import GroupCoding, check_rows_of, tell_unknown
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
@@ -36,6 +37,23 @@ _ROWS_TO_TELL = 256
 #: By how much the logarithm of a sum of probabilities may differ from 0: float16 keeps
 #: three digits.
 _LOG_SUM_SLACK = 1e-2
+
+#: Up to this many rows are told from logits by the number of their digits.
+_MAX_FEW_ROWS = 3
+#: Chance that a row of more has logits with a sum of 1 within `SUM_SLACK`.
+_COINCIDENCE = 0.1
+#: Chance that the logit of one more class lies in [0, 1] as well.
+_COINCIDENCE_OF_CLASS = 0.3
+#: Rows are probabilities where the chance of a coincidence is at most this.
+_MAX_CHANCE = 5e-4
+#: By how much sums of softmaxes in float32 differ from 1.
+_SUM_ERROR = 1e-5
+#: More decimals are as good as all.
+_MAX_DIGITS = 6
+#: Decimals of a number in [0, 1] as float16.
+_DIGITS_OF_FLOAT16 = 3
+#: By how much rounded numbers differ from those that are printed, in float32.
+_DIGIT_ERROR = 1e-7
 
 
 @storable("columns")
@@ -66,6 +84,9 @@ class InputSchema(ColumnSchema):
     scores, zeros : what the scores were, and what a probability of 0 meant
     groups : the groups that the rule needs beside logits
     saw_groups : whether the fit was given groups, used or not
+    members : how the members of an ensemble are pooled, where the fit was on one
+    like_probabilities : share of the rows of the fit that could be probabilities,
+        numbers in [0, 1] with a sum near 1; 1 - s and s, for scores s, often are
     binary : whether 1-D scores of class 1 are taken as well
     owner : the estimator, as errors call it
     """
@@ -76,6 +97,8 @@ class InputSchema(ColumnSchema):
     zeros: Zeros = "unlikely"
     groups: GroupCoding | None = None
     saw_groups: bool = False
+    members: MemberReader | None = None
+    like_probabilities: float = 0.0
     binary: bool = False
     owner: str = "Calibrator"
 
@@ -96,6 +119,8 @@ class InputSchema(ColumnSchema):
         grouped = self.groups is None or isinstance(self.groups, GroupCoding)
         flags = (self.binary, self.saw_groups)
         plain = isinstance(self.owner, str) and all(type(f) is bool for f in flags)
+        share = self.like_probabilities
+        plain &= type(share) is float and 0.0 <= share <= 1.0
         if not (reads and grouped and plain):
             raise ValueError("`schema` must say what scores and groups were.")
 
@@ -152,12 +177,50 @@ class InputSchema(ColumnSchema):
             return self
         return replace(self, scores="log-probabilities")
 
+    def with_examples(
+        self, *, log_probabilities: bool, like_probabilities: float
+    ) -> Self:
+        """The same with what the rows of the fit turned out to be."""
+        schema = self.of_log_probabilities() if log_probabilities else self
+        return replace(schema, like_probabilities=like_probabilities)
+
+    def are_probabilities(self, data: Logits) -> bool:
+        """Whether rows are probabilities where the fit had logits.
+
+        Each row could be probabilities by coincidence: as often as rows of the fit,
+        and as numbers of so few digits have a sum of exactly 1. It is not one if that
+        is improbable of all rows together; one row with three digits is enough.
+        """
+        if type(data) is not Logits or not data.is_numpy:
+            return False
+        if not could_be_probabilities(data, SUM_SLACK).all():
+            return False
+        slack = SUM_SLACK
+        coincidence = _COINCIDENCE
+        if data.n_rows <= _MAX_FEW_ROWS:
+            n_digits = count_digits(data.values)
+            slack = rounding_slack(n_digits, data.n_classes)
+            coincidence = 10.0 ** -(1 + n_digits)
+            coincidence *= _COINCIDENCE_OF_CLASS ** (data.n_classes - 2)
+        chance = (self.like_probabilities + coincidence) ** data.n_rows
+        exact = slack == SUM_SLACK or could_be_probabilities(data, slack).all()
+        return chance <= _MAX_CHANCE and bool(exact)
+
     def without_groups(self) -> Self:
         """The same for a rule that needs no groups."""
         return replace(self, groups=None)
 
     def _to_logits(self, scores: Any) -> Any:
         """Scores in the order of the fit, as logits (n, classes)."""
+        if isinstance(scores, Ensemble):
+            return self._pool(scores)
+        if self.members is not None:
+            raise ValueError(
+                "`logits` must be a `hokical.Ensemble` of the members of the fit "
+                f"({', '.join(self.members.names[:6])}); got a "
+                f"{type(scores).__name__}. A fit on one evaluation of each example "
+                "takes plain logits."
+            )
         if type(scores) is not np.ndarray or scores.dtype.names is not None:
             names = self.columns or self.class_names
             scores = reading.order_columns(
@@ -165,6 +228,17 @@ class InputSchema(ColumnSchema):
             )
             scores = self.read_frame(scores)
         return as_two_columns(scores) if self.binary else scores
+
+    def _pool(self, ensemble: Ensemble) -> Logits:
+        """One row of logits for each example of an ensemble."""
+        if self.members is None:
+            raise ValueError(
+                "`logits` must have one row for each example, as in the fit; got "
+                f"{ensemble!r}. Fit on an Ensemble to predict for one."
+            )
+        names = self.columns or self.class_names
+        ordered = ensemble.order_columns(names, strict=bool(self.columns))
+        return self.members.read(ordered)
 
     def read_frame(self, frame: Any) -> Any:
         """The logits of a frame of probabilities, if the fit was on such a table.
@@ -202,6 +276,46 @@ class InputSchema(ColumnSchema):
         return replace(data, codes=codes)
 
 
+def could_be_probabilities(logits: Logits, slack: float | None = None) -> BoolArray:
+    """Which rows (n,) have no negative number, and a sum of 1 within `slack`, by
+    default as exactly as their digits allow.
+    """
+    if logits.tail is not None:
+        return np.zeros(logits.n_rows, np.bool_)
+    top = logits.to_host(logits.top)
+    could_be = (top > 0.0) & (top <= 1.0 + SUM_SLACK)
+    rows = np.flatnonzero(could_be)
+    if not rows.size:
+        return could_be
+    values = logits.to_host(logits.take(rows).values).astype(np.float64, copy=False)
+    inside = values.min(axis=1) >= 0.0
+    if slack is None:
+        n_digits = count_digits(values[inside][:_ROWS_TO_TELL])
+        slack = rounding_slack(n_digits, logits.n_classes)
+    could_be[rows] = inside & (np.abs(values.sum(axis=1) - 1.0) <= slack)
+    return could_be
+
+
+def count_digits(values: AnyArray) -> int:
+    """The number of decimals of all values, at most six; float16 holds three.
+
+    >>> count_digits(np.array([0.25, 1.0])), count_digits(np.array([1 / 3]))
+    (2, 6)
+    """
+    wide = values.astype(np.float64, copy=False)
+    for n_digits in range(_MAX_DIGITS):
+        if np.abs(wide - wide.round(n_digits)).max(initial=0.0) <= _DIGIT_ERROR:
+            return n_digits
+    of_float16 = np.array_equal(wide, wide.astype(np.float16))
+    return _DIGITS_OF_FLOAT16 if of_float16 else _MAX_DIGITS
+
+
+def rounding_slack(n_digits: int, n_classes: int) -> float:
+    """By how much a sum of rounded probabilities may differ from 1."""
+    rounding = 0.5 * n_classes * 10.0**-n_digits
+    return min(SUM_SLACK, max(_SUM_ERROR, rounding))
+
+
 def check_texts(name: str, texts: Any) -> None:
     """Raise unless it is a tuple of texts."""
     if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
@@ -210,11 +324,13 @@ def check_texts(name: str, texts: Any) -> None:
 
 def tell_scores(logits: Logits) -> ScoreKind:
     """Whether rows are log-probabilities: their exponentials sum to 1."""
-    if type(logits) is not Logits or not logits.is_numpy:
+    if type(logits) is not Logits:
         return "logits"
-    top = logits.top[:_ROWS_TO_TELL]
+    rows = logits.take(slice(0, _ROWS_TO_TELL))
+    values = rows.to_host(rows.values).astype(np.float64)
+    top = rows.to_host(rows.top)
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number
-        below = logits.values[:_ROWS_TO_TELL].astype(np.float64) - top[:, None]
+        below = values - top[:, None]
     log_sums = top + np.log(np.exp(below).sum(axis=1))
     alike = np.abs(log_sums) <= _LOG_SUM_SLACK
     return "log-probabilities" if alike.all() and alike.size > 1 else "logits"

@@ -30,10 +30,11 @@ from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
-from hokical._core.schema import tell_scores
+from hokical._core.schema import could_be_probabilities, tell_scores
 from hokical.guarantees.class_scores import ClassScores, shift_features
 from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
 from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
+from hokical.guarantees.repeats import RowMarks, warn_of_copies_in_fit
 from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
 from hokical.rules.base import Rule, UncalibratedRule
@@ -395,6 +396,7 @@ class ExampleStats:
     probability_scale: float
     n_second: int  # examples of class 1
     log_probabilities: bool  # whether the exponentials of each row sum to 1
+    n_like_probabilities: int  # examples whose logits could be probabilities
     record: FitRecord
     found: Any = None
 
@@ -410,9 +412,15 @@ class ExampleStats:
             min(self.probability_scale, other.probability_scale),
             self.n_second + other.n_second,
             self.log_probabilities and other.log_probabilities,
+            self.n_like_probabilities + other.n_like_probabilities,
             record,
             None if self.found is None else self.found + other.found,
         )
+
+    @property
+    def like_probabilities(self) -> float:
+        """The share of the examples whose logits could be probabilities."""
+        return self.n_like_probabilities / max(self.n_examples, 1)
 
     def checked(self) -> Self:
         """The same, or an error if no example counts."""
@@ -449,8 +457,9 @@ def _stats_of(block: Examples) -> ExampleStats:
     n_wrong, n_second = (int((counting & rows).sum()) for rows in kinds)
     looks = has_zeros(block.logits), probability_scale(block.logits, top)
     log_probabilities = tell_scores(block.logits) == "log-probabilities"
+    n_like = int((counting & could_be_probabilities(block.logits)).sum())
     return ExampleStats(
-        n_examples, n_wrong, *looks, n_second, log_probabilities, record
+        n_examples, n_wrong, *looks, n_second, log_probabilities, n_like, record
     )
 
 
@@ -496,6 +505,14 @@ def _sample_conformity(block: Examples) -> Conformity:
         UncalibratedRule(), [block.logits.take(rows)], block.labels[rows]
     )
     return replace(sample, run=None, key=key[rows])  # ordered sets ask for `certify`
+
+
+def warn_of_copies(examples: Partition, record: FitRecord) -> None:
+    """Warn if many rows in memory copy others, where rows of the fit come again."""
+    come_again = record.sketch is not None and record.sketch.has_twins
+    if come_again and isinstance(examples, Examples):
+        marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
+        warn_of_copies_in_fit(marks)
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:

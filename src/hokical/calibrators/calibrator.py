@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
 from hokical._core.checks import check_choice
 from hokical._core.conversion import as_two_columns
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
@@ -24,27 +25,54 @@ from hokical._fitting.examples import (
     Partition,
     read_sample,
     warn_about_examples,
+    warn_of_copies,
 )
+from hokical._fitting.pooling import fit_pool
 from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
 from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.predictor import Predictor, check_kind
+from hokical.calibrators.predictor import Predictor, check_kind, input_of
 from hokical.calibrators.stored import (
     Fit,
     StoredEstimator,
     check_stored,
+    warn_of_probability_members,
     warn_of_row_index,
 )
 from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.control import RiskControl, control_risk
 from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
-from hokical.guarantees.fingerprints import Reused, row_hashes
+from hokical.guarantees.fingerprints import Reused, RowSketch, row_hashes
+from hokical.guarantees.repeats import (
+    ONE_ROW,
+    RowMarks,
+    refuse_copies,
+    warn_of_repeats,
+)
 from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
 from hokical.guarantees.sets import BySet, Detections, PredictionSets, SetOptions
 from hokical.rules import base
 from hokical.rules.base import FlooredRule, Rule
+from hokical.rules.members import (
+    MemberLabelsRule,
+    PooledMembers,
+    as_members,
+    with_first_labels,
+)
 from hokical.rules.sets import SetKind
+
+
+class _Pooling(NamedTuple):
+    """How members became one row of logits.
+
+    `rows` have pooled logits; `sketch` is a fingerprint of the rows as they are pooled
+    in use, None if nothing was learned.
+    """
+
+    members: PooledMembers
+    rows: Rows
+    sketch: RowSketch | None
 
 
 class Calibrator(StoredEstimator):
@@ -82,6 +110,22 @@ class Calibrator(StoredEstimator):
         return self.predictor_.n_classes
 
     @property
+    def members_(self) -> PooledMembers:
+        """The members of the ensemble of the fit: weights, and what each is worth."""
+        members = self.schema_.members
+        if not isinstance(members, PooledMembers):
+            raise AttributeError(
+                "`members_` is there after a fit on a `hokical.Ensemble`; this fit was "
+                "on one row of logits for each example."
+            )
+        return members
+
+    @property
+    def needed_members_(self) -> tuple[str, ...]:
+        """The members of the ensemble that must be evaluated."""
+        return self.members_.needed
+
+    @property
     def n_features_in_(self) -> int:
         """The number of classes, as scikit-learn calls it."""
         return self.predictor_.n_classes
@@ -100,6 +144,7 @@ class Calibrator(StoredEstimator):
         groups: Any = None,
         classes: Sequence[str] = (),
         score_columns: Sequence[str] = (),
+        most_members: int | None = None,
     ) -> Self:
         """Learn from validation logits (n, classes) and labels (n,), which are column
         indices.
@@ -129,9 +174,16 @@ class Calibrator(StoredEstimator):
         need them; `reason_` names them. Numeric columns with more than 20 distinct
         values are binned at their deciles, or into 30 quantile bins from 50,000
         examples on.
+
+        `logits` may be a `hokical.Ensemble` of several evaluations of each example. The
+        fit then learns how to pool its members into one row of logits, `members_` says
+        what each is worth, and `predict` and its like take ensembles of the same
+        members. With `most_members`, only so many get a weight, chosen greedily; the
+        others need not be evaluated any more (`needed_members_`). The weights are fitted
+        on these examples, so guarantees need others: see `certify`.
         """
         with WarningLog().once():
-            given = self.read_pair(
+            rows = self.read_pair(
                 logits,
                 labels,
                 sample_weight,
@@ -140,23 +192,37 @@ class Calibrator(StoredEstimator):
                 score_columns=score_columns,
             )
             self.forget_fit()  # an interrupted fit leaves no half-fitted state
-            names = tuple(map(str, classes)) or given.classes
-            with float64_scope(given.scores):
-                examples, names = self._read_examples(given, names)
-                if (
-                    classes
-                    and not len(classes) == len({*classes}) == examples.n_classes
-                ):
-                    raise ValueError(
-                        f"`classes` must name each of the {examples.n_classes} columns of "
-                        f"`logits` once; got {list(classes)}. Give each its own name."
-                    )
-                return self.fit_partition(
-                    examples,
-                    columns=given.columns,
-                    class_names=names,
-                    origin=given.about,
-                )
+            with float64_scope(input_of(rows.scores)):
+                return self._fit_rows(rows, tuple(map(str, classes)), most_members)
+
+    def _fit_rows(
+        self, rows: Rows, classes: tuple[str, ...], most_members: int | None
+    ) -> Self:
+        """Learn from rows that may be those of an ensemble."""
+        names = classes or rows.classes
+        pooling: _Pooling | None = None
+        if isinstance(rows.scores, Ensemble):
+            pooling = self._pool_members(rows, names, most_members)
+            rows = pooling.rows
+        elif most_members is not None:
+            raise ValueError(
+                "`most_members` must be None where `logits` are no "
+                f"`hokical.Ensemble`; got {most_members!r}."
+            )
+        examples, names = self._read_examples(rows, names)
+        n_classes = examples.n_classes
+        if classes and not len(classes) == len({*classes}) == n_classes:
+            raise ValueError(
+                f"`classes` must name each of the {n_classes} columns of `logits` "
+                f"once; got {list(classes)}. Give each its own name."
+            )
+        return self.fit_partition(
+            examples,
+            columns=rows.columns,
+            class_names=names,
+            origin=rows.about,
+            pooling=pooling,
+        )
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
@@ -254,7 +320,8 @@ class Calibrator(StoredEstimator):
         With `counts=True` they are whole numbers: how often each example was seen.
         `groups`, one column or several, are for `by="group"` and `by="new group"`, and
         for calibrators that learned from groups. Rows of the fit are refused;
-        `reused="ignore"` accepts them where they only have the same values. A table is
+        `reused="ignore"` accepts them where they only have the same values. So are
+        rows of which a fifth or more are exact copies with equal labels. A table is
         taken as by `fit`: `certify(table, "label")`.
 
         Guarantees assume independent examples. Where they belong together (images of a
@@ -626,6 +693,9 @@ class Calibrator(StoredEstimator):
             predictor = predictor.for_new_groups()
         reader = self.with_predictor(predictor)
         rows = reader.read_held_out(reused, logits, labels, sample_weight, groups)
+        warn_of_repeats(rows, reused, remedy=ONE_ROW)
+        marks = RowMarks.of(rows.scores, rows.labels, rows.weights)
+        refuse_copies(marks, reused, remedy=ONE_ROW)
         proba = base.predict_on_host(predictor.rule, "proba", rows.scores)
         cells = None if by == "all" else rows.groups  # predictions alone may need them
         if by == "class":  # each is a group
@@ -739,8 +809,11 @@ class Calibrator(StoredEstimator):
         without = predictor.for_new_groups()
         observed: list[ObservedRows] = []
         ungrouped: list[ObservedRows] = []
+        marks: list[RowMarks] = []
         for part in parts:
             rows = self.read_held_out(reused, *part, cluster=cluster)
+            warn_of_repeats(rows, reused)
+            marks.append(RowMarks.of(rows.scores, rows.labels, rows.weights))
             observed.append(observe(predictor.rule, rows, counts=counts))
             if without is not predictor and rows.groups is not None:
                 plain = replace(rows.scores, codes=None)
@@ -749,6 +822,7 @@ class Calibrator(StoredEstimator):
                 )
         if not observed:
             raise ValueError("there must be at least one part with examples; got none.")
+        refuse_copies(RowMarks.join(marks), reused)
         clustered = cluster is not None
         self.predictor_ = replace(
             predictor,
@@ -767,6 +841,11 @@ class Calibrator(StoredEstimator):
     def _fit(self, examples: Examples) -> Fit:
         """Learn the rule from rows in memory."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
+
+    @property
+    def _keeps_member_labels(self) -> bool:
+        """Whether labels are those of the first member of an ensemble."""
+        return False
 
     def _read_examples(
         self,
@@ -787,12 +866,18 @@ class Calibrator(StoredEstimator):
             return examples, names
         # Logits first: their errors point to `hokical.streams`.
         data = self._read_scores(given.scores, schema)
+        warn_of_row_index(data)
+        return self._examples_of(data, given, names)
+
+    def _examples_of(
+        self, data: Logits, given: Rows, names: tuple[str, ...]
+    ) -> tuple[Examples, tuple[str, ...]]:
+        """Checked logits with the labels and weights of their rows, and class names."""
         if given.labels is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None: give `labels`, the true class of each row."
             )
-        warn_of_row_index(data)
         values = reading.to_numpy(given.labels, "labels")
         labelled = names or given.columns
         is_text = values.ndim == 1 and values.size and isinstance(values[0], str)
@@ -805,6 +890,41 @@ class Calibrator(StoredEstimator):
         )
         weights = reading.as_weights(given.weights, data.n_rows)
         return Examples(data, labels, weights, groups=given.groups), names
+
+    def _pool_members(
+        self, given: Rows, names: tuple[str, ...], most_members: int | None
+    ) -> _Pooling:
+        """Learn how the members of an ensemble are pooled."""
+        ensemble: Ensemble = given.scores
+        logits = as_members(ensemble)
+        warn_of_probability_members(logits, ensemble)
+        given = given._replace(columns=given.columns or ensemble.columns)
+        if self.name == "uncalibrated":
+            if most_members is not None:
+                raise ValueError(
+                    "`most_members` must be None for `Uncalibrated`, which learns "
+                    f"nothing of its members; got {most_members!r}. Choose some of them: "
+                    "`ensemble.select(names)`."
+                )
+            members = PooledMembers.plain(ensemble)
+            pooled = members.read(ensemble)
+            return _Pooling(members, given._replace(scores=pooled), None)
+        examples, names = self._examples_of(logits, given, names)
+        fit = fit_pool(
+            examples,
+            exchangeable=ensemble.exchangeable,
+            most_members=most_members,
+            names=ensemble.names,
+        )
+        members = PooledMembers.of(ensemble, fit)
+        # What follows learns from rows as they would be pooled if they were new.
+        pooled = fit.cross_fit(examples)
+        if self._keeps_member_labels:
+            members = replace(members, keep_first=True)
+            pooled = with_first_labels(pooled, logits)
+        hashes = row_hashes(members.read(ensemble))
+        sketch = RowSketch.from_hashes(hashes[examples.counting])
+        return _Pooling(members, given._replace(scores=pooled), sketch)
 
     def _read_scores(self, scores: Any, schema: InputSchema | None) -> Logits:
         """Logits to learn from, checked."""
@@ -826,10 +946,13 @@ class Calibrator(StoredEstimator):
         columns: tuple[str, ...] = (),
         class_names: tuple[str, ...] = (),
         origin: Any = None,
+        pooling: _Pooling | None = None,
     ) -> Self:
         """Learn from examples that need not be in memory.
 
         `origin` is what later files and tables need to be read in the same way.
+        `pooling` is how the members of an ensemble became the logits of the examples;
+        as its weights come from the same examples, these prove nothing.
         """
         self._begin_fit(examples)
         origin = dict(origin or {})
@@ -840,13 +963,24 @@ class Calibrator(StoredEstimator):
             scores=origin.get("scores", "logits"),
             zeros=origin.get("zeros", "unlikely"),
             saw_groups=examples.groups is not None,
+            members=None if pooling is None else pooling.members,
             binary=self.method.binary_only,
             owner=type(self).__name__,
         )
         with WarningLog.current().once():  # where `fit` has not begun one
             self._learn(examples, schema)
         self.metadata_ = origin
+        if pooling is not None:
+            self._note_pooling(pooling)
         return self
+
+    def _note_pooling(self, pooling: _Pooling) -> None:
+        """Recognise the rows of the fit as they are pooled from now on."""
+        if pooling.members.learned:
+            self.forget_examples()
+        if pooling.sketch is not None:
+            record = replace(self.predictor_.fit_record, sketch=pooling.sketch)
+            self.predictor_ = replace(self.predictor_, fit_record=record)
 
     def _learn(self, examples: Partition, schema: InputSchema) -> None:
         """Fit on a sample of the examples, zeros raised to a floor.
@@ -854,17 +988,21 @@ class Calibrator(StoredEstimator):
         All are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        reading.warn_of_contradiction(
-            sample.logits.to_host(sample.logits.labels), sample.labels, sample.weights
-        )
+        predicted = sample.logits.to_host(sample.logits.labels)
+        reading.warn_of_contradiction(predicted, sample.labels, sample.weights)
+        reading.warn_of_features(predicted, sample.labels, sample.n_classes)
         has_floor = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if has_floor else 0.0
         fit = self._fit(with_floor(sample, floor) if has_floor else sample)
         if floor > 0.0:
             fit = replace(fit, rule=FlooredRule(floor, fit.rule))
+        if self._keeps_member_labels and schema.members is not None:
+            fit = replace(fit, rule=MemberLabelsRule(fit.rule))
         record = complete_record(stats.record, fit.rule, sample)
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._store_fit(fit, schema, record)
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):
@@ -873,6 +1011,7 @@ class Calibrator(StoredEstimator):
                 runtime.ConvergenceWarning,
             )
         warn_about_examples(self.name, stats, fit.rule)
+        warn_of_copies(sample, stats.record)
 
     def _begin_fit(self, examples: Partition) -> None:
         """Check parameters, classes and groups; an interrupted fit leaves no half-fitted
@@ -924,6 +1063,11 @@ class Calibrator(StoredEstimator):
     def _restore(self, document: dict[str, Any]) -> None:
         rule: Rule = check_stored(document, "rule", Rule)
         schema: InputSchema = check_stored(document, "schema", InputSchema)
+        if not isinstance(schema.members, PooledMembers | None):
+            raise CalibratorFileError(
+                "the file must say in `members` how an ensemble is pooled, or hold "
+                f"none; got a {type(schema.members).__name__}."
+            )
         record: FitRecord = check_stored(document, "fit", FitRecord)
         schema = replace(
             schema, binary=self.method.binary_only, owner=type(self).__name__
@@ -963,6 +1107,8 @@ class Calibrator(StoredEstimator):
         numbers = self.rule_.describe()
         if numbers:
             words.append(numbers)
+        if self.schema_.members is not None:
+            words.append(self.schema_.members.describe())
         return f"{text}: {', '.join(words)}"
 
     def __sklearn_tags__(self) -> Any:

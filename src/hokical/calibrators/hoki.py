@@ -637,10 +637,13 @@ class Hoki(Calibrator):
             counted = sample if sample.sampled_from is None else examples
             table = counted.reduce(count)
         self.n_bins_ = n_bins
-        if stats.log_probabilities:
-            schema = schema.of_log_probabilities()
+        schema = schema.with_examples(
+            log_probabilities=stats.log_probabilities,
+            like_probabilities=stats.like_probabilities,
+        )
         self._run_recursion(rule, table, stats.record, schema)
         fit_data.warn_about_examples(self.name, stats, self.rule_)
+        fit_data.warn_of_copies(examples if sample is None else sample, stats.record)
 
     def _n_starts(self, n_bins: int) -> int:
         """How many bins examples start in."""

@@ -822,6 +822,10 @@ class AutoCalibrator(Calibrator):
         )
         check_choice("keep_labels", self.keep_labels, Literal[True, False], remedy)
 
+    @property
+    def _keeps_member_labels(self) -> bool:
+        return self.keep_labels is True
+
     def _fit(self, sample: Examples) -> Fit:
         examples = sample.learnable
         keep_labels = bool(self.keep_labels)
@@ -871,14 +875,15 @@ def auto(
     groups: Any = None,
     classes: Sequence[str] = (),
     score_columns: Sequence[str] = (),
+    most_members: int | None = None,
     **options: Any,
 ) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
 
     Parameters
     ----------
-    logits : array of shape (n, classes), TopK, or a table of any Arrow engine, see
-        `Calibrator.fit`
+    logits : array of shape (n, classes), TopK, Ensemble, or a table of any Arrow
+        engine, see `Calibrator.fit`
     labels : array-like of shape (n,)
         Column indices; or names of the `classes`; or the name of a column of the table.
     sample_weight : array-like of shape (n,), optional
@@ -890,6 +895,8 @@ def auto(
     score_columns : sequence of str, optional
         The columns of a table that hold the scores, class 0 first, if their names do
         not tell.
+    most_members : int, optional
+        How many members of an Ensemble get a weight at most.
     options
         Of `AutoCalibrator`: `keep_labels`.
 
@@ -906,6 +913,7 @@ def auto(
         "groups": groups,
         "classes": classes,
         "score_columns": score_columns,
+        "most_members": most_members,
     }
     return AutoCalibrator(**options).fit(logits, labels, sample_weight, **rows)
 

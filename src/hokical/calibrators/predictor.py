@@ -17,6 +17,7 @@ import numpy as np
 from hokical._core import arrays, runtime
 from hokical._core.arrays import NUMPY, Array, BoolArray, backend_of, float64_scope
 from hokical._core.conversion import SUM_SLACK
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
 from hokical._core.logits import Logits, TopK, check_rows
 from hokical._core.runtime import WarningLog
@@ -50,7 +51,7 @@ from hokical.rules.sets import SetRule
 
 #: What a predictor gives for each row, or for each class of it.
 Prediction = Literal["labels", "confidence", "proba", "members", "support"]
-#: Fewer rows may sum to nearly 1 by coincidence: their sums must be 1 as exactly as
+#: Fewer rows may sum to nearly 100 by coincidence: their sums must be 100 as exactly as
 #: float32 has them.
 _MIN_ROWS_TO_SUM = 4
 _SUM_SLACK_OF_FEW = 1e-5
@@ -108,7 +109,7 @@ class Predictor:
         """Checked logits for the rule, with the codes of their groups."""
         with self.warned.once():
             data = self.schema.read(logits, groups, late=late)
-            warn_of_probabilities(data, self.fit_record.support)
+            warn_of_probabilities(data, self.schema, self.fit_record.support)
         check_accepted(self.rule, data)
         return data
 
@@ -126,7 +127,7 @@ class Predictor:
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` for the "
                 "calibrator."
             )
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         backend = backend_of(like)
         if backend is not None and backend.lazy is not None:
             if groups is not None and self.schema.groups is not None:
@@ -189,7 +190,7 @@ class Predictor:
         else:
             sets = replace(predictor, rule=certified.rule(predictor.rule))
             members = sets.predict("members", logits, groups)
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         with float64_scope(like):
             xp = (backend_of(members) or NUMPY).namespace(members)
             counted = members if xp is np else xp.astype(members, xp.int64)
@@ -243,7 +244,7 @@ class Predictor:
             rows = np.flatnonzero(cells == cell)
             rule = certified.rule(self.rule, int(cell))
             members[rows] = base.predict_on_host(rule, "members", data.take(rows))
-        like = logits.like if isinstance(logits, Logits) else logits
+        like = input_of(logits)
         return arrays.to_input_library(members, like), n_unknown
 
     def detect(
@@ -300,7 +301,8 @@ class Predictor:
             accepted &= ~labels.untested
         rows = (labels.labels, labels.confidence, accepted)
         return SelectivePrediction.of(
-            proven, *(arrays.to_input_library(array, logits) for array in rows)
+            proven,
+            *(arrays.to_input_library(array, input_of(logits)) for array in rows),
         )
 
     def _accepted(self, options: AbstentionOptions, logits: Any) -> Array:
@@ -339,7 +341,7 @@ class Predictor:
             proba = proba.astype(np.float64)
             levels = scores.class_levels(proba)
             low_high = table.cells()[label].intervals(levels, proba, delta)
-        return arrays.to_input_library(low_high, logits)
+        return arrays.to_input_library(low_high, input_of(logits))
 
     def _interval_of(self, delta: float, label: int | None, logits: Any) -> Array:
         return self.predict_interval(logits, delta, label)
@@ -473,6 +475,11 @@ class ScoredLabels:
     untested: BoolArray | None = None
 
 
+def input_of(logits: Array) -> Array:
+    """The array that results are like: of the same library, device and type."""
+    return logits.like if isinstance(logits, (Logits, Ensemble)) else logits
+
+
 def check_accepted(rule: Rule, logits: Logits) -> None:
     """Raise unless a rule takes these logits."""
     if (
@@ -508,8 +515,10 @@ def describe_kind(kind: type[Logits]) -> str:
     return f"a `{kind.__module__}.{kind.__name__}`"
 
 
-def warn_of_probabilities(data: Logits, support: Support | None) -> None:
-    """Warn if rows look like probabilities, and those of the fit, by their range, did
+def warn_of_probabilities(
+    data: Logits, schema: InputSchema, support: Support | None
+) -> None:
+    """Warn if rows look like probabilities or percentages, and those of the fit did
     not.
     """
     if support is None or type(data) is not Logits or not data.is_numpy:
@@ -517,17 +526,25 @@ def warn_of_probabilities(data: Logits, support: Support | None) -> None:
     highest = data.top.max()
     if highest > _MAX_PERCENTAGE or data.top.min() <= 0.0:
         return
+    highest_of_fit = support.top[1]  # of logarithms of probabilities at most 0
+    if schema.are_probabilities(data) and not 0.0 < highest_of_fit <= 1.0:
+        kind = "probabilities"
+        total = 1
+    elif highest_of_fit < highest and _are_percentages(data):
+        kind = "percentages"
+        total = 100
+    else:
+        return
+    runtime.warn_user(
+        f"`logits` look like {kind}: all rows sum to {total}, and those of the fit did "
+        "not. Pass logits, as in the fit.",
+        cause=f"logits like {kind}",
+    )
+
+
+def _are_percentages(data: Logits) -> bool:
     slack = SUM_SLACK if data.n_rows >= _MIN_ROWS_TO_SUM else _SUM_SLACK_OF_FEW
-    scale = probability_scale(data, data.top, slack)
-    before = support.top[1]  # of logarithms of probabilities at most 0
-    looks_proba = scale == 1.0 and not 0.0 < before <= 1.0
-    if looks_proba or (scale == _MAX_PERCENTAGE and before < highest):
-        kind = "probabilities" if scale == 1.0 else "percentages"
-        runtime.warn_user(
-            f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the "
-            "fit did not. Pass logits, as in the fit.",
-            cause=f"logits like {kind}",
-        )
+    return probability_scale(data, data.top, slack) == _MAX_PERCENTAGE
 
 
 def _not_kept(name: str) -> str:

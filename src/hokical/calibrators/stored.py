@@ -16,15 +16,18 @@ import numpy as np
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import IntArray
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
 from hokical._core.schema import ColumnSchema, InputSchema
 from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.version import VERSION
+from hokical._fitting.examples import probability_scale
 from hokical.calibrators.predictor import describe_kind
 from hokical.guarantees.fingerprints import Reused, one_of_each, refuse_rows_of_fit
 from hokical.rules.base import Rule
+from hokical.rules.pooled import MemberLogits
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,22 @@ def warn_of_row_index(logits: Logits) -> None:
                 "class.",
                 runtime.FitDataWarning,
                 cause="a column that counts the rows",
+            )
+
+
+def warn_of_probability_members(members: MemberLogits, ensemble: Ensemble) -> None:
+    """Warn if a member has probabilities for its logits."""
+    for v in range(members.n_members):
+        logits, evaluated = members.member(v)
+        rows = np.flatnonzero(members.to_host(evaluated))
+        some = logits.take(rows) if rows.size < logits.n_rows else logits
+        top = some.to_host(some.top)
+        if rows.size and probability_scale(some, top) == 1.0:
+            runtime.warn_user(
+                f"`{ensemble.label(v)}` look like probabilities: all rows lie in [0, 1] "
+                "and sum to 1. Convert them with `hokical.from_probabilities`, or pass "
+                "the logits.",
+                runtime.FitDataWarning,
             )
 
 

@@ -42,6 +42,9 @@ _WORDS = {
     r"`again=True`": "--again",
     r"`hokical\.evaluate\([^`]*folds=10\)`": "`hokical evaluate FILE --folds 10`",
     r"`CalibrationMonitor.from_validation\(calibrator, logits, labels\)`": "--reference FILE",
+    r'`scores` must be "logits" or "probabilities" here': (
+        "--probabilities or --logits must be given"
+    ),
     r'`scores="probabilities"`': "--probabilities",
     r"`output`": "--scores",
     r"`calibrator`": "the calibrator",

@@ -94,7 +94,7 @@ def evaluate(
     if folds is not None:
         subject = opt.check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
-        rows = data[:3] if whole else [data]
+        rows = _rows_to_evaluate(data, subject) if whole else [data]
         found = hokical.evaluate(subject, *rows, coverage=coverage, **own)
 
     def show() -> None:
@@ -124,9 +124,21 @@ def evaluate(
         notes = found.missing_intervals("label")
         notes += [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
         ui.show_table(title, labels, *notes, *words)
-        _show_details(found, found.both)
+        _show_details(found, found.stages)
 
     return _with_report(found, report, show)
+
+
+def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:
+    """Scores, labels and weights; labels of confidences say if these were right."""
+    if data.kind == "logits" or subject is not None:
+        return data.scores, data.labels, data.weights
+    if data.scores.ndim == 2:
+        raise ui.bad_option(
+            "--confidence",
+            "takes one column without a calibrator: `fit` combines several signals.",
+        )
+    return data.scores, data.labels == 1, data.weights
 
 
 def _tested(row: Any) -> tuple[str, str, str]:

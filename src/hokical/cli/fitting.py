@@ -537,7 +537,8 @@ def export(
     """Write a calibrator as an ONNX model of plain operators.
 
     Alone it takes `logits`; with --attach it takes what the classifier takes,
-    whose scores are logits unless --probabilities says otherwise. It gives
+    whose scores are logits or probabilities: --probabilities and --logits say
+    which, where the classifier's graph does not show it. It gives
     `labels`, `confidence` and, where they cost little or with --proba,
     `probabilities`. Calibrators of confidences give `probability`.
 
@@ -570,10 +571,8 @@ def export(
             ui.refuse(
                 "does not go with --attach: the classifier has its own.", opset=opset
             )
-            options |= {
-                "scores": "probabilities" if probabilities else "logits",
-                "output": scores,
-            }
+            readings = {None: None, True: "probabilities", False: "logits"}
+            options |= {"scores": readings[probabilities], "output": scores}
             if not attach.is_file():
                 why = "expected an ONNX model; there is no such file."
                 raise hokical.io.DataFileError(attach, why)
@@ -623,10 +622,13 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
     except onnx.NotRunnable as reason:
         return {"check": f"not run: {reason}"}
     numbers = asdict(found)
+    n_rows = numbers.pop("n_rows")
+    if found.contradiction:
+        ui.say(f"The model is wrong: {found.contradiction}.")
+        return {"check": found.contradiction, "contradiction": found.contradiction}
+    del numbers["contradiction"]
     verdict = f"largest difference from Python {found.largest_difference:.1e}, "
-    verdict += (
-        f"{found.labels_differing} labels differ, on {numbers.pop('n_rows')} rows"
-    )
+    verdict += f"{found.labels_differing} labels differ, on {n_rows} rows"
     if not found.agrees:
         ui.say(f"The model differs from Python: {verdict}.")
     return {"check": verdict, **numbers}

@@ -62,6 +62,9 @@ _DATA: dict[str, Any] = {"rich_help_panel": "Input format"}
 _COLUMN = _DATA | {"metavar": "COLUMN"}
 _COLUMNS = _DATA | {"metavar": "COLUMNS"}
 
+#: Options with names, of which a command takes several: after commas, or repeated.
+REPEATABLE = frozenset({"score_columns", "classes", "confidence", "groups", "keep"})
+
 #: By the name of a command's parameter, whose type and default its function says.
 OPTIONS: dict[str, Any] = {
     "calibrator": argument("CALIBRATOR", "File that `fit` saved."),
@@ -89,7 +92,9 @@ OPTIONS: dict[str, Any] = {
         **_DATA,
     ),
     "confidence": text(
-        "Column of one confidence per row; labels say if it was right.", **_COLUMN
+        "Column of a confidence per row, or several signals: a,b; labels say if it was "
+        "right.",
+        **_COLUMNS,
     ),
     "groups": text("Columns with the groups of rows: sex,site.", **_COLUMNS),
     "cluster": text("Column that says which rows belong together: patient.", **_COLUMN),
@@ -296,7 +301,7 @@ class Source:
             )
         given = {
             "kind": kind,
-            "score_columns": columns if self.confidence is None else (self.confidence,),
+            "score_columns": split_names(self.confidence) or columns,
             "label_column": self.label_column,
             "classes": names or classes,
             "split": self.split.value,
@@ -330,14 +335,15 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
         own_data = {name: each for name, each in given.items() if name in names}
         options = first | {"as_json": shown} | own_data
         for name, each in options.items():
-            option: Any = Annotated[
-                each.annotation, (own if name in own else OPTIONS)[name]
-            ]
+            kind = list[str] | None if name in REPEATABLE else each.annotation
+            option: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
             options[name] = each.replace(annotation=option, kind=Parameter.KEYWORD_ONLY)
 
         @wraps(function)
         def run(*, as_json: bool, **values: Any) -> None:
             _protect(values)
+            for name in REPEATABLE & {*values}:
+                values[name] = _join_names(values[name])
             read = {name: values.pop(name) for name in names}
             function(**values, **({"given": Source(**read)} if names else {})).print(
                 as_json
@@ -348,6 +354,11 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
         return run
 
     return add
+
+
+def _join_names(values: list[str] | None) -> str | None:
+    """Names of a repeated option as one text with commas."""
+    return ",".join(values) if values else None
 
 
 def takes_confidences(fitted: Any) -> bool:

@@ -11,7 +11,8 @@ that the calibrator was fitted on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -54,7 +55,7 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
-from hokical._core.runtime import warn_user
+from hokical._core.runtime import WarningLog, warn_user
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
 from hokical.calibrators.calibrator import Calibrator
@@ -211,64 +212,69 @@ class CalibratedClassifier(
         estimator does not see them. If they clearly help, predictions need them, as
         `groups`: `predict_proba(X, groups=...)`.
         """
-        for name in [
-            name for name in vars(self) if name.endswith("_")
-        ]:  # of an earlier fit
-            delattr(self, name)
-        if not any(hasattr(self.estimator, way) for way in _WAYS):
-            rule = "a classifier with `decision_function` or `predict_proba`"
-            raise ValueError(f"`estimator` must be {rule}; got {self.estimator!r}.")
-        for name, value in self.estimator.get_params().items():
-            # Three classes have three pairs, so the number of columns does not tell.
-            if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
-                raise ValueError(
-                    "`estimator` must give one score per class, but has "
-                    "decision_function_shape="
-                    "'ovo', scores of pairs. Set it to 'ovr'; the labels stay the same."
-                )
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of an earlier fit
+        check_estimator(self.estimator)
         reading.pair_rows(
             X, calibration_groups, None, None, ("X", "calibration_groups")
         )
         X, labels = check_examples(self, X, y, sample_weight)
+        n_rows = len(labels)
         validation.validate_data(self, X, skip_check_array=True)
-        weights = reading.as_weights(sample_weight, len(labels))
-        known = reading.as_weights(
-            calibration_weight, len(labels), name="calibration_weight"
+        weights = reading.as_weights(sample_weight, n_rows)
+        calibration_weights = reading.as_weights(
+            calibration_weight, n_rows, name="calibration_weight"
         )
-        given = calibration_groups
-        groups = None if given is None else read_columns(given, len(labels))
-        own, of_splits = self._route(params, weights)
-        data = ClassifierExamples(X, labels, own, known, groups)
+        groups = None
+        if calibration_groups is not None:
+            groups = read_columns(calibration_groups, n_rows)
+        used = np.ones(n_rows, np.bool_) if weights is None else weights > 0.0
+        calibrates = used
+        if calibration_weights is not None:
+            calibrates = used & (calibration_weights > 0.0)
+        self._warned = WarningLog()
+        with self._warned.once():
+            fit_params, split_params = self._route(params, weights)
+            data = ClassifierExamples(
+                X, labels, fit_params, calibration_weights, groups
+            )
+            self._fit_models(data, calibrates, split_params)
+        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
+        return self
+
+    def _fit_models(
+        self,
+        data: ClassifierExamples,
+        calibrates: BoolArray,
+        split_params: dict[str, Any],
+    ) -> None:
+        """Fit and calibrate the model, or those of the folds."""
         calibrator = self._new_calibrator(data)
-        used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
-        counts = used if known is None else used & (known > 0.0)
+        averages = not data.several and self._is_ensemble(len(data.y))
         final = None
-        averages = not data.several and self._is_ensemble(len(labels))
         if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
         if data.several:
-            self.classes_ = np.arange(labels.shape[1])
+            self.classes_ = np.arange(data.y.shape[1])
         else:
-            self.classes_ = np.unique(labels) if averages else classes_of(final)
-        parts = self._hold_out(data, final, of_splits, counts)
-        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
+            self.classes_ = np.unique(data.y) if averages else classes_of(final)
+        parts = self._hold_out(data, final, split_params, calibrates)
         if averages:
             self.models_ = [
-                self._calibrate(one.model, calibrator, [one], data) for one in parts
+                self._calibrate(part.model, calibrator, [part], data) for part in parts
             ]
             self.calibrator_ = self._calibrate_mean(parts, data)
         else:
-            one = self._calibrate(final, calibrator, parts, data)
-            self.models_ = [one]
-            self.calibrator_ = one.calibrator
+            fold = self._calibrate(final, calibrator, parts, data)
+            self.models_ = [fold]
+            self.calibrator_ = fold.calibrator
             self.estimator_ = final
-            self.lowest_logit_ = one.lowest
+            self.lowest_logit_ = fold.lowest
         reasons = dict.fromkeys(
-            getattr(pair.calibrator, "reason_", "") for pair in self.models_
+            getattr(fold.calibrator, "reason_", "") for fold in self.models_
         )
         if any(reasons):
             self.reason_ = "; ".join(reasons)
-        return self
 
     def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with
@@ -522,11 +528,13 @@ class CalibratedClassifier(
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
-        if hasattr(self, "estimator_"):
-            return self.models_[0].logits(X)
-        found = [
-            pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_
-        ]
+        with self._warned.once():
+            if hasattr(self, "estimator_"):
+                return self.models_[0].logits(X)
+            found = [
+                pair.spread(pair.logits(X), self.classes_, groups)
+                for pair in self.models_
+            ]
         if of_one:
             n = len(found[0])
             twins = self._fit_rows.has_twins
@@ -879,14 +887,16 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     found = getattr(estimator, way)(X)
     name = f"estimator.{way}(X)"
     if several and way == "predict_proba":
-        return np.asarray(conversion.from_binary_probabilities(found, name=name))
+        with zeros_accepted():
+            return np.asarray(conversion.from_binary_probabilities(found, name=name))
     scores = reading.to_numpy(found, name).astype(np.float64)
     if several:
         return scores
     n_classes = classes_of(estimator).size
     if way == "predict_proba":
         scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
-        scores = conversion.from_probabilities(scores, name=name)
+        with zeros_accepted():
+            scores = conversion.from_probabilities(scores, name=name)
     elif scores.ndim == 1 and n_classes == 2:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
@@ -897,6 +907,15 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
         remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
         raise ValueError(f"{rule}. {remedy}")
     return scores
+
+
+@contextmanager
+def zeros_accepted() -> Iterator[None]:
+    """Without the warning about probabilities of 0: a calibrator raises them."""
+    log = WarningLog.current()
+    log.add(conversion.CERTAIN)
+    with log.once():
+        yield
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
@@ -919,6 +938,23 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     )
     half = min(seen, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
+
+
+def check_estimator(estimator: BaseEstimator) -> None:
+    """Raise unless an estimator gives one score for each class."""
+    if not any(hasattr(estimator, way) for way in _WAYS):
+        raise ValueError(
+            "`estimator` must be a classifier with `decision_function` or "
+            f"`predict_proba`; got {estimator!r}."
+        )
+    for name, value in estimator.get_params().items():
+        # Three classes have three pairs, so the number of columns does not tell.
+        if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
+            raise ValueError(
+                "`estimator` must give one score per class, but has "
+                "decision_function_shape='ovo', scores of pairs. Set it to 'ovr'; the "
+                "labels stay the same."
+            )
 
 
 def check_examples(

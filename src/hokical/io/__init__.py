@@ -16,14 +16,13 @@ from typing import Any
 from hokical._core.reading import Rows
 from hokical._core.runtime import warn_user
 from hokical.io.answers import (
-    STATED_WORDS,
-    agreement,
     read_lm_eval,
     read_logprobs,
     read_sequence_logprobs,
-    read_stated,
 )
 from hokical.io.examples import read_examples
+from hokical.io.self_consistency import agreement
+from hokical.io.stated import STATED_WORDS, read_stated
 from hokical.io.tables import DataFileError, write_table
 
 __all__ = [

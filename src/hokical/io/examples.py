@@ -377,9 +377,9 @@ class Layout:
         self.classes = tuple(by_class) if named_by_class else ()
         if [*by_class] == [*found]:
             self.classes = wanted.classes or self.classes
-        used = (
-            {*self._taken, *self.scores, *self.kept} if self.columns else {*table.names}
-        )
+        used: set[str | None] = {*table.names}
+        if self.columns:
+            used = {*self._taken, self.labels, *self.scores, *self.kept}
         own_part = table.part is not None and self.scores[0].lower().startswith(
             f"{table.part}_"
         )
@@ -717,7 +717,8 @@ class Layout:
             )
         name = self.scores[0] if len(self.scores) == 1 and self.scores[0] else kind
         if kind == "confidence":
-            reading.check_length(given, len(given), name)
+            if len(self.scores) == 1:
+                reading.check_length(given, len(given), name)
             return np.asarray(given, np.float64), 2
         if kind == "probabilities":
             given = from_probabilities(given, zeros=self.wanted.zeros, name=name)

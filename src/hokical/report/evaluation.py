@@ -162,8 +162,19 @@ def judge(
         classes, groups = (
             each and audits.count_items(each, n) for each in (classes, groups)
         )
-    parts = (summaries.summarize(levels, options), levels, data, None, classes, groups)
-    return Evaluation(name, calibrator, *parts, sets, scores, weight, binary=binary)
+    return Evaluation(
+        name=name,
+        calibrator=calibrator,
+        summary=summaries.summarize(levels, options),
+        levels=levels,
+        data=data,
+        classes=classes,
+        groups=groups,
+        sets=sets,
+        row_scores=scores,
+        weight=weight,
+        binary=binary,
+    )
 
 
 def evaluate(
@@ -303,6 +314,8 @@ def evaluate(
         cal is None and np.ndim(x) == 1
     ):
         refuse("confidences", "sample_weight", "groups", "cluster")
+        if cal is None:
+            _refuse_probabilities(x, y)
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
     refuse(
@@ -316,6 +329,28 @@ def evaluate(
         if coverage is not None:
             raise TypeError("`coverage` cannot be given with `folds`; leave one out.")
         return _evaluate_folds(method, test, setting, folds)
+
+
+def _refuse_probabilities(x: object, y: object) -> None:
+    """Raise if numbers (n,) can be probabilities of class 1 as well as confidences.
+
+    Confidences of the likelier of two classes are at least 0.5; others come with
+    booleans, whether each was right.
+    """
+    confidence = reading.to_numpy(x, "x")
+    right = reading.to_numpy(y, "y")
+    if right.dtype.kind == "b" or confidence.dtype.kind not in "fiu":
+        return
+    low = confidence < 0.5
+    if low.any():
+        row = int(low.argmax())
+        raise ValueError(
+            "`x` (n,) can be confidences or probabilities of class 1; got "
+            f"{confidence[row]:g} in row {row} and `y` of dtype {right.dtype}. For "
+            "confidences give as `y` whether each was right: `y.astype(bool)`. For "
+            "probabilities of class 1 use `evaluate(None, "
+            "hokical.from_probabilities(x), y)`."
+        )
 
 
 def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Setting:
@@ -357,7 +392,9 @@ def _evaluate_logits(
         raise TypeError(
             "`coverage` cannot be given with `sample_weight`; leave one out."
         )
-    data = DataFacts(test.n_rows, test.n_classes, setting.data_name)
+    data = DataFacts(
+        n_rows=test.n_rows, n_classes=test.n_classes, name=setting.data_name
+    )
     softmax = _softmax(test.n_classes)
     sets = None
     if cal is None and coverage is not None:
@@ -486,14 +523,22 @@ def _evaluate_source(
             )
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
-    data = DataFacts(n_rows, n_classes, setting.data_name)
+    data = DataFacts(n_rows=n_rows, n_classes=n_classes, name=setting.data_name)
     found: Any = None
     for name, (levels, by_label, events) in sums.items():
-        whole = (summaries.summarize(levels, options), levels, data, found)
         called = setting.class_names or tuple(map(str, range(n_classes)))
         classes = audits.label_table(called, by_label, options.delta)
         binary = events and summarize_event(events, options.delta, setting.event)
-        found = Evaluation(name, methods[name], *whole, classes, binary=binary)
+        found = Evaluation(
+            name=name,
+            calibrator=methods[name],
+            summary=summaries.summarize(levels, options),
+            levels=levels,
+            data=data,
+            before=found,
+            classes=classes,
+            binary=binary,
+        )
     return cast(Evaluation, found)
 
 
@@ -507,7 +552,7 @@ def _evaluate_dense(
     """
     found = _evaluate_source(cal.fitted_calibrator(), cal.source(given), setting)
     judged: Any = None
-    for each in found.both:
+    for each in found.stages:
         # The items of an iterator cannot be looked at again.
         items = () if isinstance(given[0], Iterator) else cal.read_positions(given)
         judged = replace(_judge_items(each, items), before=judged, binary=None)
@@ -570,7 +615,9 @@ def _evaluate_confidence(
 ) -> Evaluation:
     stated = reading.to_numpy(x, "confidence") if cal is None else cal.uncalibrated(x)
     rows = as_examples(stated, right)
-    data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
+    data = DataFacts(
+        n_rows=rows.n_rows, n_classes=1, name=setting.data_name, kind="confidences"
+    )
     own = Predicted(rows.confidence, rows.correct, weight)
     before = judge("uncalibrated", None, own, setting, data)
     if cal is None or not cal.is_fitted:
@@ -594,7 +641,12 @@ def _evaluate_labels(
     known = ~np.isnan(marks)
     there = marks[known] == 1.0
     example = np.nonzero(known)[0]
-    data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")
+    data = DataFacts(
+        n_rows=own.shape[0],
+        n_classes=own.shape[1],
+        name=setting.data_name,
+        kind="scores",
+    )
     setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
     rows = Predicted(own[known], there)
     before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
@@ -715,7 +767,7 @@ def compare(
         raise ValueError(
             f"`subject` must be one of the methods {[*entrants]}; got {subject!r}."
         )
-    data = DataFacts(new.n_rows, new.n_classes, data_names[1])
+    data = DataFacts(n_rows=new.n_rows, n_classes=new.n_classes, name=data_names[1])
     codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
     options = summaries.SummaryOptions(delta=delta)
     setting = Setting(options, data_names[1], groups[1], class_names, cluster=codes)
@@ -739,10 +791,18 @@ def compare(
         results.append(replace(one, fit_seconds=seconds))
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
-    fitted_on = DataFacts(known.n_rows, known.n_classes, data_names[0])
+    fitted_on = DataFacts(
+        n_rows=known.n_rows, n_classes=known.n_classes, name=data_names[0]
+    )
     same = any(method.is_of_fit(new) for method in entrants.values())
     warn_of_rows_of_fit(same, data_names[1])
-    return Comparison(tuple(linked), subject, fitted_on, same, skipped)
+    return Comparison(
+        results=tuple(linked),
+        subject=subject,
+        validation=fitted_on,
+        tested_on_validation=same,
+        skipped=skipped,
+    )
 
 
 def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:

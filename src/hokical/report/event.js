@@ -1,13 +1,13 @@
 // Two classes: the probability of the event. Calibration curve, distribution, decision curve, bands.
 
-const EVENT_ROOM = { left: 44, right: 12, top: 22, main: 260, bottom: 58 };
-const eventRoom = (width) => (isNarrow(width) ? { ...EVENT_ROOM, left: 32, main: 150 } : EVENT_ROOM);
+const EVENT_ROOM = { left: 62, right: 12, top: 22, main: 260, bottom: 58 };
+const eventRoom = (width) => (isNarrow(width) ? { ...EVENT_ROOM, left: 50, main: 150 } : EVENT_ROOM);
 
 const share = (value, top) => `${+(100 * value).toFixed(top < 0.1 ? 1 : 0)}%`;
 
 const path = (xs, ys) => `M${xs.map((v, k) => `${v.toFixed(1)} ${ys[k].toFixed(1)}`).join("L")}`;
 
-function eventFrame(picture, x, y, top, word) {
+function eventFrame(picture, x, y, top, words) {
   const values = ticks(top);
   for (const value of values.filter((_, k) => k % (x(top) - x(0) < 200 ? 2 : 1) === 0)) {
     const inwards = value > 0.97 * top ? 8 : 0;
@@ -16,7 +16,8 @@ function eventFrame(picture, x, y, top, word) {
     picture.append(label(share(value, top), x(value) - inwards, y(0) + 26));
   }
   picture.append(line(x(0), y(0), x(0), y(top), "axis"), line(x(0), y(0), x(top), y(0), "axis"));
-  picture.append(label(word, (x(0) + x(top)) / 2, y(0) + 46));
+  picture.append(label(words.across, (x(0) + x(top)) / 2, y(0) + 46));
+  picture.append(sideLabel(words.up, 12, (y(0) + y(top)) / 2));
 }
 
 function drawRug(picture, places, x, y, name) {
@@ -41,7 +42,7 @@ function drawEventCurve(figure, heading, method) {
   const clip = `event-${figure.id}`;
   const field = { x: x(0), y: room.top, width: x(top) - x(0), height: room.main };
   picture.append(svg("defs", {}, svg("clipPath", { id: clip }, svg("rect", field))));
-  eventFrame(picture, x, y, top, "predicted probability");
+  eventFrame(picture, x, y, top, { across: "predicted probability", up: "observed share" });
   picture.append(svg("path", { class: "honest", d: `M${x(0)} ${y(0)}L${x(top)} ${y(top)}` }));
   if (curve !== null) {
     const xs = curve.probability.map(x);
@@ -83,6 +84,14 @@ function drawDistribution(figure, method) {
   const middle = half + 16;
   const bar = (k, from, size, name) => svg("rect", { class: name, x: x(edges[k]) + 0.5, y: from,
     width: Math.max(x(edges[k + 1]) - x(edges[k]) - 1, 1), height: Math.max(size, 0) });
+  picture.append(sideLabel("share of examples", 14, middle));
+  for (const value of ticks(most).filter((v) => v > 0)) {
+    for (const side of [-1, 1]) {
+      const tick = middle + side * height(value);
+      picture.append(line(x(0), tick, x(top), tick, "grid"));
+      picture.append(label(share(value, most), x(0) - 6, tick + 4, "end"));
+    }
+  }
   events.forEach((v, k) => picture.append(bar(k, middle - height(v), height(v), "bar-event")));
   others.forEach((v, k) => picture.append(bar(k, middle, height(v), "count")));
   picture.append(line(x(0), middle, x(top), middle, "axis"));
@@ -100,7 +109,7 @@ function drawDecision(figure, shown) {
   const { top } = shown[0].method.event;
   const first = shown[0].method.event.decision;
   const width = figure.clientWidth;
-  const room = { ...EVENT_ROOM, left: 56, top: 10, bottom: 44 };
+  const room = { ...EVENT_ROOM, left: 68, top: 10, bottom: 44 };
   const most = 1.1 * Math.max(1e-6, ...shown.flatMap(({ method }) => method.event.decision.net_benefit),
     first.treat_all[0]);
   const x = scale(top, room.left, width - room.right);
@@ -115,6 +124,7 @@ function drawDecision(figure, shown) {
     picture.append(label(share(value, top), x(value) - (value > 0.97 * top ? 8 : 0), y(least) + 16));
   }
   picture.append(label("threshold of the probability", (x(0) + x(top)) / 2, y(least) + 36));
+  picture.append(sideLabel("net benefit", 14, room.top + room.main / 2));
   const xs = first.threshold.map(x);
   const all = first.treat_all.findIndex((v) => v < least);
   const kept = all < 0 ? xs.length : all + 1;

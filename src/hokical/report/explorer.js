@@ -32,8 +32,8 @@ function markRow(name) {
 
 // Headline and lead are about the chosen method.
 function showWords(method) {
-  const texts = { h1: method.headline[0], "#details": method.headline[1],
-    "#label-lead": method.label_headline };
+  const texts = { h1: method.headline[0], "#finding": method.finding,
+    "#details": method.headline[1], "#label-lead": method.label_headline };
   for (const [where, text] of Object.entries(texts)) {
     const place = document.querySelector(where);
     if (place) place.textContent = text;

@@ -1,53 +1,39 @@
-"""How results are shown: tables as text, CSV and LaTeX, paired differences, and one
-HTML page.
-
-The page is the template with style, scripts and data inside. The data of its diagrams
-are sums of bins and points of curves, not confidences, so a report of a million
-examples is as small as one of a thousand. Its content security policy says that it
-loads nothing and runs only our script, and browsers enforce that, whatever a method's
-name or a note may contain.
+"""How results are shown in text: tables as CSV, Markdown and LaTeX, and paired
+differences between methods.
 """
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
-import json
 import math
-import platform
-import re
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import date
-from html import escape
-from importlib.metadata import version
-from importlib.resources import files
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from string import Template
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from hokical._core.storage import StrPath, json_values, write_text_atomically
-from hokical._core.version import VERSION
+from hokical._core.storage import StrPath
 from hokical.guarantees.bounds import check_chance
-from hokical.io.tables import check_output
-from hokical.metrics.groups import GroupTable, holm
+from hokical.metrics.groups import holm
 from hokical.metrics.intervals import unskewed, worst_score
-from hokical.metrics.levels import Bins
 from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS
 from hokical.metrics.summaries import METRICS
-from hokical.plots import EventPicture, RiskCoverage, axis_top, reliability
+
+if TYPE_CHECKING:
+    from hokical.report.results import Evaluation
 
 #: The standard error of rounding: the difference between equal probabilities of
 #: float32.
 _ROUNDING = 1e-7
 #: With fewer errors, differences have the intervals of two means that are not paired.
 _FEW_ERRORS = 10.0
+#: Columns that printed sentences are wrapped at.
+TEXT_WIDTH = 80
 
 
 class Cell(NamedTuple):
@@ -96,7 +82,7 @@ class TableOutput(ABC):
             writer.writerow(
                 {key: "" if value != value else value for key, value in row.items()}
             )
-        return _write(out.getvalue(), path)
+        return write_text(out.getvalue(), path)
 
     def to_pandas(self) -> Any:
         """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
@@ -108,7 +94,7 @@ class TableOutput(ABC):
         """A table of the main scores, the best in bold; also written to `path`, if
         given.
         """
-        return _write(self._markdown(), path)
+        return write_text(self._markdown(), path)
 
     def _markdown(self) -> str:
         heads, *rows = self._lines("**{}**", {"|": "\\|"})
@@ -117,8 +103,9 @@ class TableOutput(ABC):
 
     def _lines(self, mark: str, signs: dict[str, str]) -> list[list[str]]:
         """Heads and rows as texts, with other `signs`; the best cells in `mark`."""
-        (heads, rows), table = self.cells(), str.maketrans(signs)
-        lines = [list(map(Cell, heads)), *rows]
+        heads, rows = self.cells()
+        table = str.maketrans(signs)
+        lines = [[Cell(head) for head in heads], *rows]
         return [
             [
                 (mark if cell.best else "{}").format(cell.text.translate(table))
@@ -137,56 +124,80 @@ class TableOutput(ABC):
                 f"`path` must end in .tex; got {Path(path).name}. {remedy}"
             )
         lines = self._lines("\\textbf{{{}}}", _LATEX)
-        first, *rest = (" & ".join(line) + " \\\\\n" for line in lines)
-        begin = f"\\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}\n\\toprule\n{first}\\midrule\n"
-        return _write(f"{begin}{''.join(rest)}\\bottomrule\n\\end{{tabular}}\n", path)
+        first, *others = (" & ".join(line) + " \\\\\n" for line in lines)
+        columns = f"l{'r' * (len(lines[0]) - 1)}"
+        begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{first}\\midrule\n"
+        end = "\\bottomrule\n\\end{tabular}\n"
+        return write_text(f"{begin}{''.join(others)}{end}", path)
 
     def __str__(self) -> str:
         return self.to_markdown()
 
 
-def _write(text: str, path: StrPath | None) -> str:
+def write_text(text: str, path: StrPath | None) -> str:
+    """The text, also written to a file if one is given."""
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
 
 
-def main_columns(results: Sequence[Any]) -> list[str]:
+def wrap(text: str) -> str:
+    """A sentence in lines of at most 80 columns."""
+    return textwrap.fill(
+        text, TEXT_WIDTH, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def align(heads: list[str], rows: list[list[Cell]]) -> list[str]:
+    """The lines of a table, each column as wide as its texts.
+
+    >>> align(["metric", "auto"], [[Cell("ECE"), Cell("0.0103")]])
+    ['metric    auto', 'ECE     0.0103']
+    """
+    lines = [heads, *([cell.text for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = []
+    for name, *texts in lines:
+        cells = [name.ljust(widths[0])]
+        cells += [text.rjust(n) for text, n in zip(texts, widths[1:], strict=True)]
+        aligned.append("  ".join(cells).rstrip())
+    return aligned
+
+
+def main_columns(results: Sequence[Evaluation]) -> list[str]:
     """What small tables show of the predicted label, in order."""
-    vectors = all(found.summary.vectors for found in results)
-    last = ["classwise_ece"] if vectors else []
-    return ["mean_confidence", "accuracy", "ece", *last, "brier", "log_loss"]
+    of_vectors = all(result.summary.vectors for result in results)
+    classwise = ["classwise_ece"] if of_vectors else []
+    return ["mean_confidence", "accuracy", "ece", *classwise, "brier", "log_loss"]
 
 
 def method_cells(
-    results: Sequence[Any], columns: Sequence[str] = (), *, event: bool | None = None
+    results: Sequence[Evaluation],
+    columns: Sequence[str] = (),
+    *,
+    event: bool | None = None,
 ) -> TextCells:
     """A row for each method, intervals below the values; small if no columns are named.
 
     Of the `event` or of the predicted label; None is of the event where there is one.
     """
     if event is None:
-        event = all(each.binary is not None for each in results)
+        event = all(result.binary is not None for result in results)
     heads = ["method"]
-    rows = [[Cell(each.label)] for each in results]
+    rows = [[Cell(result.label)] for result in results]
     for name in columns or (EVENT_COLUMNS if event else main_columns(results)):
         metric = (EVENT_METRICS if event else METRICS)[name]
         best = best_of(results, name, event)
         heads.append(metric.full_title)
-        for row, each in zip(rows, results, strict=True):
-            found = (each.binary if event else each.summary)[name]
-            value, ends = metric.show(found, "\N{EN DASH}")
-            row.append(
-                Cell(
-                    value,
-                    each.name in best,
-                    (ends,) if math.isfinite(found.low) else (),
-                )
-            )
+        for row, result in zip(rows, results, strict=True):
+            estimate = result.estimate(name, event)
+            value, low_high = metric.show(estimate, "\N{EN DASH}")
+            below = (low_high,) if math.isfinite(estimate.low) else ()
+            row.append(Cell(value, result.name in best, below))
     return heads, rows
 
 
-def best_of(results: Sequence[Any], name: str, event: bool = False) -> list[str]:
+def best_of(results: Sequence[Evaluation], name: str, event: bool = False) -> list[str]:
     """The names of the methods with the best score, as it is shown; none if it ranks
     none.
 
@@ -196,12 +207,14 @@ def best_of(results: Sequence[Any], name: str, event: bool = False) -> list[str]
     metric = (EVENT_METRICS if event else METRICS)[name]
     if not metric.ranking or (event and len(results) < 2):
         return []
-    values = [(each.binary if event else each.summary)[name].value for each in results]
+    values = [result.estimate(name, event).value for result in results]
     if all(map(math.isinf, values)):
         return []
     best = metric.format(max(values) if metric.better == "higher" else min(values))
     return [
-        r.name for r, v in zip(results, values, strict=True) if metric.format(v) == best
+        result.name
+        for result, value in zip(results, values, strict=True)
+        if metric.format(value) == best
     ]
 
 
@@ -225,8 +238,20 @@ class Difference:
     verdict: str
 
 
+class _Gap(NamedTuple):
+    """A mean difference, its interval, and the p-value of no difference."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
 def paired_differences(
-    results: Sequence[Any], base: Any, metric: str = "log_loss", delta: float = 0.05
+    results: Sequence[Evaluation],
+    base: Evaluation,
+    metric: str = "log_loss",
+    delta: float = 0.05,
 ) -> tuple[Difference, ...]:
     """Differences of every other evaluation to `base`; none of streams, whose rows
     are not kept.
@@ -238,422 +263,100 @@ def paired_differences(
         raise ValueError(
             f"`metric` must be one of {sorted(base.row_scores)}; got {metric!r}."
         )
-    others = [result for result in results if result.name != base.name]
-    pairs = [_pair_difference(result, base, metric, delta) for result in others]
-    p_values = holm(np.array([p for *_, p in pairs])).tolist()
-    found = []
-    for result, (value, low, high, _), p in zip(others, pairs, p_values, strict=True):
-        verdict = (
-            "no clear difference" if p > delta else "better" if value < 0 else "worse"
+    compared = [result for result in results if result.name != base.name]
+    gaps = [_paired_gap(result, base, metric, delta) for result in compared]
+    p_values = holm(np.array([gap.p_value for gap in gaps])).tolist()
+    return tuple(
+        Difference(
+            method=result.name,
+            against=base.name,
+            metric=metric,
+            value=gap.value,
+            low=gap.low,
+            high=gap.high,
+            p_value=p_value,
+            verdict=_verdict(gap.value, p_value, delta),
         )
-        verdict = "undefined" if math.isnan(value) else verdict
-        found.append(
-            Difference(result.name, base.name, metric, value, low, high, p, verdict)
-        )
-    return tuple(found)
+        for result, gap, p_value in zip(compared, gaps, p_values, strict=True)
+    )
 
 
-def _pair_difference(
-    result: Any, base: Any, metric: str, delta: float
-) -> tuple[float, float, float, float]:
+def _verdict(value: float, p_value: float, delta: float) -> str:
+    if math.isnan(value):
+        return "undefined"
+    if p_value > delta:
+        return "no clear difference"
+    return "better" if value < 0 else "worse"
+
+
+def _paired_gap(
+    result: Evaluation, base: Evaluation, metric: str, delta: float
+) -> _Gap:
     """Mean difference, its interval and p-value, by Hall's transformed t statistic.
 
     One more error moves a difference of log losses by much: of samples with few errors
     the standard error in that direction is at least that of none seen, whose 95 % limit
     is 3.7 (1.9 standard errors). With fewer than `_FEW_ERRORS`, the interval is that of
-    two means of their own.
+    two means that are not paired.
     """
-    rows = result.row_scores[metric]
-    others = base.row_scores[metric]
+    scores = result.row_scores[metric]
+    base_scores = base.row_scores[metric]
     weight = base.weight
     share = (
-        np.full(rows.size, 1.0 / rows.size) if weight is None else weight / weight.sum()
+        np.full(scores.size, 1.0 / scores.size)
+        if weight is None
+        else weight / weight.sum()
     )
-    if not (np.isfinite(rows).all() and np.isfinite(others).all()):
-        ends = float((share * rows).sum()), float((share * others).sum())
-        if ends[0] == ends[1]:
-            return math.nan, math.nan, math.nan, math.nan
-        return ends[0] - ends[1], math.nan, math.nan, 0.0
-    gap = rows - others
+    if not (np.isfinite(scores).all() and np.isfinite(base_scores).all()):
+        return _infinite_gap(
+            float((share * scores).sum()), float((share * base_scores).sum())
+        )
+    gap = scores - base_scores
     mean = float((share * gap).sum())
     n = 1.0 / float((share**2).sum())
     spread = math.hypot(math.sqrt(float((share * (gap - mean) ** 2).sum())), 1e-300)
-    a = float((share * ((gap - mean) / spread) ** 3).sum()) / math.sqrt(n)
-    error = math.hypot(spread / math.sqrt(max(n - 1.0, 1.0)), _ROUNDING)
+    skewness = float((share * ((gap - mean) / spread) ** 3).sum()) / math.sqrt(n)
+    freedom = max(n - 1.0, 1.0)
+    error = math.hypot(spread / math.sqrt(freedom), _ROUNDING)
     step = 1.9 * (_one_more(result, metric) - _one_more(base, metric))
     below = math.hypot(error, min(step, 0.0))
     above = math.hypot(error, max(step, 0.0))
     t = mean / (below if mean > 0.0 else above)
-    freedom = max(n - 1.0, 1.0)
-    p = 2.0 * float(
-        stdtr(freedom, -abs(t + a * (t**2 / 3.0 + a * t**3 / 27.0 + 1.0 / 6.0)))
-    )
-    far, near = unskewed(a, -float(stdtrit(freedom, 0.5 * delta)))
+    p_value = _hall_p_value(t, skewness, freedom)
+    far, near = unskewed(skewness, -float(stdtrit(freedom, 0.5 * delta)))
     low = mean - below * max(far, 0.0)
     high = mean - above * min(near, 0.0)
-    alone = [each.summary[metric] for each in (result, base)]
-    few = float(base.levels.errors.sum()) * base.levels.rows_per_weight < _FEW_ERRORS
-    if few and not (math.isnan(alone[0].low) or np.array_equal(rows, others)):
-        low = min(low, alone[0].low - alone[1].high)
-        high = max(high, alone[0].high - alone[1].low)
-    return (
-        mean,
-        low,
-        high,
-        p if low > 0.0 or high < 0.0 else max(p, math.nextafter(delta, 1.0)),
-    )
+    alone = result.summary[metric]
+    base_alone = base.summary[metric]
+    n_errors = float(base.levels.errors.sum()) * base.levels.rows_per_weight
+    same = np.array_equal(scores, base_scores)
+    if n_errors < _FEW_ERRORS and not (math.isnan(alone.low) or same):
+        low = min(low, alone.low - base_alone.high)
+        high = max(high, alone.high - base_alone.low)
+    if low <= 0.0 <= high:
+        p_value = max(p_value, math.nextafter(delta, 1.0))
+    return _Gap(mean, low, high, p_value)
 
 
-def _one_more(result: Any, metric: str) -> float:
+def _infinite_gap(mean: float, base_mean: float) -> _Gap:
+    """A difference of means that are not both finite."""
+    if mean == base_mean:
+        return _Gap(math.nan, math.nan, math.nan, math.nan)
+    return _Gap(mean - base_mean, math.nan, math.nan, 0.0)
+
+
+def _hall_p_value(t: float, a: float, freedom: float) -> float:
+    """Two-sided p-value of a t statistic with skewness / root n of `a`."""
+    transformed = t + a * (t**2 / 3.0 + a * t**3 / 27.0 + 1.0 / 6.0)
+    return 2.0 * float(stdtr(freedom, -abs(transformed)))
+
+
+def _one_more(result: Evaluation, metric: str) -> float:
     """By how much one more error would raise the mean of a score."""
     levels = result.levels
     scores = METRICS[metric].scores
     assert scores is not None
     worst = worst_score(levels, *scores(levels.confidence))
-    worst = 2.0 * worst if metric == "brier" and result.summary.vectors else worst
+    if metric == "brier" and result.summary.vectors:
+        worst *= 2.0
     return float(worst / (levels.total * levels.rows_per_weight))
-
-
-#: Bin counts a reader can choose from; 15 is what the table's ECE uses.
-BIN_COUNTS = (5, 10, 15, 20, 30, 50)
-SCHEMES: tuple[Bins, ...] = ("width", "mass")
-#: Groups and classes that are shown; the worst, if there are more.
-MOST_SHOWN = 20
-#: Six decimals: finer than a pixel, and than the numbers shown.
-DIGITS = 6
-#: In the order of their dependencies.
-_SCRIPTS = ("svg.js", "reliability.js", "risk.js", "event.js", "explorer.js")
-#: Classes and sizes with fewer rows are not shown as the worst.
-_FEW = 20
-#: What a reliability diagram draws of its bins.
-_BINS = (
-    "ece",
-    "count",
-    "low",
-    "high",
-    "confidence",
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-)
-#: Columns of the page's table of the event.
-_EVENT = (*EVENT_COLUMNS, "gini", "ks", "scaled_brier", "ici", "e90", "spiegelhalter_z")
-
-
-def write_page(
-    results: Sequence[Any],
-    chosen: Any,
-    path: StrPath,
-    title: str | None,
-    compared: Any = None,
-) -> Path:
-    """Write a report about `chosen` among evaluations, whole, to a file in a folder
-    that exists.
-
-    Those that were `compared` have validation data too, and methods that were left out.
-    """
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        remedy = (
-            "For a PDF print the page from a browser; for tables see `to_csv` and "
-            "`to_latex`."
-        )
-        raise ValueError(
-            f"`path` must end in .html or .htm; got {target.name}. {remedy}"
-        )
-    check_output(target)
-    data = chosen.data
-    options = chosen.summary.options
-    all_classes = all(each.summary.vectors for each in results)
-    (verdict, details), level = chosen.words(), f"{1.0 - options.delta:.0%}"
-    details = f'<span id="details">{escape(details)}</span>'
-    lead = f'<p class="lead">{details} Measured on {data.given}.</p>'
-    if compared is not None and compared.tested_on_validation:
-        lead += (
-            '<p class="warning">Fitted and measured on the same examples: everything here looks '
-            "better than it is. Measure on examples that nothing was fitted on.</p>"
-        )
-    event = label_head = ""
-    if all(each.binary is not None for each in results):  # which the headline is about
-        event = _event_section(results, lead, level)
-        label_head = "<h2>The predicted label</h2>"
-        lead = f'<p class="lead" id="label-lead">{escape(" ".join(chosen.words("label")))}</p>'
-    notes = [(each.label, note) for each in results for note in each.notes]
-    if compared is not None:
-        notes += [
-            (name, f"left out: {reason}.") for name, reason in compared.skipped.items()
-        ]
-    items = [
-        f"<li><strong>{escape(name)}</strong>: {escape(note)}</li>"
-        for name, note in notes
-    ]
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
-    facts = {
-        **({} if compared is None else {"Validation data": compared.validation.named}),
-        "Test data": data.named,
-        "Settings": f"{options.n_bins} bins, intervals and bounds at {level}",
-        "Versions": f"hokical {VERSION}, python {platform.python_version()}, {libraries}",
-        "Date": date.today().isoformat(),
-    }
-    style = asset("style.css")
-    scripts = "\n".join(map(asset, _SCRIPTS))
-    script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
-    policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
-    )
-    page = Template(asset("template.html")).substitute(
-        policy=escape(policy),
-        style=style,
-        script=script,
-        data=json_for_script(_script_data(results, chosen)),
-        title=escape(
-            title or "Calibration report" + (f": {data.name}" if data.name else "")
-        ),
-        headline=escape(verdict),
-        lead=lead,
-        table=_methods_table(results, chosen),
-        notes=f'<ul class="notes">{"".join(items)}</ul>' if items else "",
-        method_options=_options(
-            {each.name: each.label for each in results}, chosen.name
-        ),
-        bin_options=_options({count: count for count in BIN_COUNTS}, 15),
-        sets=_sets_section([each for each in results if each.sets is not None]),
-        event=event,
-        label_head=label_head,
-        groups="labels" if data.what == "scores" else "groups",
-        facts="\n".join(
-            f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items()
-        ),
-        of_answers=" hidden" if data.what == "scores" else "",
-        of_logits="" if data.what == "logits" else " hidden",
-        of=f"of {'all classes' if all_classes else 'the predicted label'}",
-        level=level,
-    )
-    write_text_atomically(target, page)
-    return target
-
-
-def _script_data(results: Sequence[Any], chosen: Any) -> Any:
-    """What the page's script draws, of each method; non-finite numbers become None.
-
-    A bound is told only of the chosen method, for which alone it holds. Diagrams of an
-    event have common axes.
-    """
-    event = all(each.binary is not None for each in results)
-    top = max(axis_top(each.binary) for each in results) if event else 1.0
-    methods = []
-    for each in results:
-        bound = each.name == chosen.name
-        delta = each.summary.options.delta
-        levels = each.levels
-        risk = RiskCoverage.from_levels(levels)
-        found = {
-            "name": each.name,
-            "label": each.label,
-            "headline": each.words(bound=bound),
-            "label_headline": " ".join(each.words("label", bound=bound)),
-            "scores": {
-                name: asdict(score) for name, score in each.summary.estimates.items()
-            },
-            "classes": _group_rows(each.classes),
-            "groups": _group_rows(each.groups),
-            "reliability": {
-                scheme: {
-                    n: _round(
-                        reliability(levels, None, n_bins=n, bins=scheme, delta=delta),
-                        *_BINS,
-                    )
-                    for n in BIN_COUNTS
-                }
-                for scheme in SCHEMES
-            },
-            "risk": _round(risk, *vars(risk)),
-            "event": None,
-        }
-        if event:
-            picture = EventPicture.from_summary(each.binary, top=top)
-            known = each.binary
-            decision = _round(picture.decision, "threshold", "net_benefit", "treat_all")
-            found["event"] = {
-                "top": picture.top,
-                "estimates": {n: m.show(known[n])[0] for n, m in EVENT_METRICS.items()},
-                "curve": picture.curve and _round(picture.curve, *vars(picture.curve)),
-                "bands": picture.bands.to_dict(),
-                "decision": decision | {"prevalence": known["prevalence"].value},
-                **_round(
-                    picture, "edges", "events", "others", "rug_events", "rug_others"
-                ),
-            }
-        methods.append(found)
-    before = (
-        "uncalibrated" if any(each.name == "uncalibrated" for each in results) else None
-    )
-    return json_values({"chosen": chosen.name, "reference": before, "methods": methods})
-
-
-def _round(record: Any, *names: str) -> dict[str, Any]:
-    return {name: np.round(getattr(record, name), DIGITS) for name in names}
-
-
-def _group_rows(table: GroupTable | None) -> dict[str, Any] | None:
-    """The rows of a table, those of the smallest p-values if there are many, and the
-    verdict.
-    """
-    if table is None:
-        return None
-    shown = table.rows if len(table.rows) <= MOST_SHOWN else table.worst(MOST_SHOWN)
-    rows = [
-        asdict(row) | {"full_name": row.full_name}
-        for row in (*shown, *table.segments[:5])
-    ]
-    return {
-        "rows": rows,
-        "n_left_out": len(table.rows) - len(shown),
-        "verdict": table.verdict,
-    }
-
-
-def json_for_script(data: Any) -> str:
-    """JSON that an HTML parser cannot mistake for markup inside a script element.
-
-    >>> json_for_script("</script>")
-    '"\\\\u003c/script\\\\u003e"'
-    """
-    text = json.dumps(
-        data, allow_nan=False, separators=(",", ":")
-    )  # ASCII: no U+2028 either
-    return re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
-
-
-def _digest(text: str) -> str:
-    """What a content security policy calls a style or a script by."""
-    return (
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-    )
-
-
-def asset(name: str) -> str:
-    """The text of a file of this package."""
-    return (files("hokical.report") / name).read_text(encoding="utf-8")
-
-
-def _options(texts: dict[Any, Any], chosen: Any) -> str:
-    """Option elements of a select, from values to texts."""
-    return "\n".join(
-        f'<option value="{escape(str(value))}"{" selected" if value == chosen else ""}>'
-        f"{escape(str(text))}</option>"
-        for value, text in texts.items()
-    )
-
-
-def _table(heads: Iterable[str], results: Sequence[Any], rows: list[list[Cell]]) -> str:
-    """Head and body of a table of methods, from the HTML of heads; lines below a name
-    are badges.
-
-    The best are marked by more than a colour.
-    """
-    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
-    lines = []
-    for each, (first, *cells) in zip(results, rows, strict=True):
-        badges = "".join(f'<span class="badge">{text}</span>' for text in first.below)
-        line = f'<th scope="row">{escape(first.text)}{badges}</th>'
-        for text, best, below in cells:
-            value = escape(text)
-            if best:
-                star = '<span class="star" aria-hidden="true">★</span>'
-                value = f'{star}{value}<span class="unseen"> (best)</span>'
-            mark = ' class="best"' if best else ""
-            small = "".join(f"<small>{escape(part)}</small>" for part in below)
-            line += f"<td{mark}>{value}{small}</td>"
-        lines.append(f'<tr data-method="{escape(each.name)}">{line}</tr>')
-    body = "\n".join(lines)
-    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-
-
-def _methods_table(results: Sequence[Any], chosen: Any) -> str:
-    """One row per method, with intervals, the difference to the chosen one, and the
-    fit's time.
-    """
-    main = main_columns(results)
-    more = [
-        name
-        for name, metric in METRICS.items()
-        if metric.ranking
-        and name not in main
-        and all(name in r.summary.estimates for r in results)
-    ]
-    titles = [
-        f"{METRICS[name].title}<small>{METRICS[name].detail}</small>"
-        for name in main + more
-    ]
-    titles.insert(len(main), f"log loss against<small>{escape(chosen.label)}</small>")
-    _, rows = method_cells(results, main + more, event=False)
-    gaps = {found.method: found for found in paired_differences(results, chosen)}
-    for each, row in zip(results, rows, strict=True):
-        badges = {
-            "changes labels": each.may_change_labels,
-            "not converged": not each.converged,
-        }
-        row[0] = Cell(
-            each.label, below=tuple(text for text, is_so in badges.items() if is_so)
-        )
-        difference = Cell("\N{EN DASH}")
-        if (gap := gaps.get(each.name)) is not None:
-            difference = Cell(
-                METRICS["log_loss"].format(gap.value), below=(gap.verdict,)
-            )
-            if math.isfinite(gap.value):
-                ends = f"{gap.low:+.4f} to {gap.high:+.4f}"
-                difference = Cell(f"{gap.value:+.4f}", below=(ends, gap.verdict))
-        row.insert(len(main) + 1, difference)
-        row.append(
-            Cell("before" if each.fit_seconds is None else f"{each.fit_seconds:.2f} s")
-        )
-    return _table(
-        ["method<small></small>", *titles, "fit<small>time</small>"], results, rows
-    )
-
-
-def _event_section(results: Sequence[Any], lead: str, level: str) -> str:
-    """The sections on the event of two classes."""
-    found, (_, rows) = results[0].binary, method_cells(results, _EVENT, event=True)
-    plain = [[cell._replace(best=False) for cell in row] for row in rows]
-    heads = ["method", *(EVENT_METRICS[name].title for name in _EVENT)]
-    return Template(asset("event.html")).substitute(
-        name=escape(found.event),
-        events=f"{found.n_events:,.10g}",
-        level=level,
-        table=_table(heads, results, plain),
-        remark=f"<p>{escape(found.remark)}</p>" if found.remark else "",
-        lead=lead,
-    )
-
-
-def _sets_section(results: Sequence[Any]) -> str:
-    """The section on prediction sets; empty where none were asked for."""
-    rows = []
-    for each in results:
-        found = each.sets
-        whole = each.sets.overall
-        ends = f"{whole.low:.1%}\u2013{whole.high:.1%}"
-        sizes = f"{found.size_low:.2f}\u2013{found.size_high:.2f}"
-        row = [Cell(each.label), Cell(f"{whole.coverage:.1%}", below=(ends,))]
-        row.append(Cell(f"{whole.mean_size:.2f}", below=(sizes,)))
-        for name, parts in (("class", found.by_class), ("size", found.by_size)):
-            many = [
-                part for part in parts if part.n >= _FEW
-            ]  # shares of fewer are noise
-            worst = min(many or parts, key=lambda part: part.coverage)
-            about = f"{name} {worst.name}, {worst.n:,} rows"
-            row.append(Cell(f"{worst.coverage:.1%}", below=(about,)))
-        rows.append(row)
-    if not rows:
-        return ""
-    heads = ("method", "covered", "mean size", "worst class", "worst size")
-    known = results[-1].sets
-    return (
-        f"<section><h2>Prediction sets at {known.goal:.0%}</h2><p>The classes that a "
-        "row may "
-        f'have. {escape(known.source)}</p><div class="scroll">'
-        f'<table class="methods">{_table(heads, results, rows)}</table></div></section>'
-    )

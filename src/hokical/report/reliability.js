@@ -1,8 +1,8 @@
 // The reliability diagram of one method: bars of accuracy, gaps, bands, and a strip of counts.
 
 const ROOMS = {
-  wide: { left: 40, right: 10, top: 8, main: 230, between: 36, strip: 40, bottom: 36 },
-  narrow: { left: 26, right: 10, top: 8, main: 140, between: 34, strip: 28, bottom: 24 },
+  wide: { left: 56, right: 10, top: 8, main: 230, between: 36, strip: 40, bottom: 36 },
+  narrow: { left: 40, right: 10, top: 8, main: 140, between: 34, strip: 28, bottom: 24 },
 };
 const isNarrow = (width) => width < 260; // half a phone's screen
 const roomFor = (width) => (isNarrow(width) ? ROOMS.narrow : ROOMS.wide);
@@ -29,7 +29,8 @@ function drawFrame(picture, x, y, width) {
     picture.append(label(value.toFixed(1), x(value), room.top + room.main + 15));
   }
   const foot = room.top + room.main + room.between + room.strip;
-  picture.append(label("confidence", width / 2 + 15, foot + 18));
+  picture.append(label("confidence", (x(0) + x(1)) / 2, foot + 18));
+  picture.append(sideLabel("accuracy", 12, room.top + room.main / 2));
   picture.append(line(x(0), y(0), x(0), y(1), "axis"), line(x(0), y(0), x(1), y(0), "axis"));
 }
 

@@ -10,80 +10,84 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hokical._core.arrays import FloatArray
-from hokical._core.storage import StrPath
+from hokical.calibrators.calibrator import Calibrator
 from hokical.metrics.groups import GroupTable
 from hokical.metrics.levels import Levels
 from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary
 from hokical.metrics.summaries import METRICS, Estimate, SetSummary, Summary
 from hokical.plots import EventPicture, reliability
-from hokical.report import output
+from hokical.report import headline, output, page
 from hokical.report.output import Cell, TextCells
+from hokical.report.tracking import ReportOutput
 
-#: A class is worth a warning if its gap is at least this, and at least twice the ECE.
-_MATERIAL_GAP = 0.05
-_LEARN_CLASSES = ("auto", "structured", "vecs")
 #: What words, tables and plots are of.
 Of = Literal["event", "label"]
+#: What predictions are made of.
+DataKind = Literal["logits", "confidences", "scores"]
 #: What a table has of a difference to the subject.
 _DIFFERENCE = ("against", "metric", "value", "low", "high", "p_value", "verdict")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """A data set: its size, its name in reports, what was given of it, and its
+    """A data set: its size, its name in reports, the kind of its scores, and its
     clusters if any.
     """
 
     n_rows: int
     n_classes: int
     name: str | None = None
-    what: Literal["logits", "confidences", "scores"] = "logits"
+    kind: DataKind = "logits"
     n_clusters: int | None = None
 
     @property
     def size(self) -> str:
         """The number of examples, in words."""
-        clusters = (
-            "" if self.n_clusters is None else f" of {self.n_clusters:,} clusters"
-        )
-        return f"{self.n_rows:,} examples{clusters}"
+        if self.n_clusters is None:
+            return f"{self.n_rows:,} examples"
+        return f"{self.n_rows:,} examples of {self.n_clusters:,} clusters"
 
     @property
-    def given(self) -> str:
-        """What the data are, in words."""
-        n = f"{self.n_rows:,}"
-        k = self.n_classes
-        if self.what == "scores":
-            return f"{n} examples with {k} labels, each a prediction of its own"
-        return (
-            f"{n} examples of {k} classes"
-            if self.what == "logits"
-            else f"{n} confidences"
-        )
+    def description(self) -> str:
+        """Size and kind, in words."""
+        n_rows = f"{self.n_rows:,}"
+        n_classes = self.n_classes
+        if self.kind == "scores":
+            return (
+                f"{n_rows} examples with {n_classes} labels, each a prediction of its "
+                "own"
+            )
+        if self.kind == "confidences":
+            return f"{n_rows} confidences"
+        return f"{n_rows} examples of {n_classes} classes"
 
     @property
-    def named(self) -> str:
-        """The same, after the name if there is one."""
-        return self.given if self.name is None else f"{self.name}: {self.given}"
+    def named_description(self) -> str:
+        """The description, after the name if there is one."""
+        if self.name is None:
+            return self.description
+        return f"{self.name}: {self.description}"
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation(output.TableOutput):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation(ReportOutput):
     """One method on one data set; `hokical.evaluate` makes it.
 
     `summary` has the metrics with their intervals and the bounds on the true
-    calibration error; `found["ece"]` is `found.summary["ece"]`. `data` describes the
-    rows. `before` is the evaluation of the uncalibrated predictions on the same rows,
-    None if this is it. `classes` and `groups` say which predicted labels and which
-    groups are miscalibrated, `sets` how prediction sets do. `binary`, of two classes,
-    is the summary of the probability of the event, which then comes first in all that
-    is shown. `levels` counts right and wrong rows by confidence. `row_scores` (n,) are
-    the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
-    None if the calibrator came fitted.
+    calibration error; `evaluation["ece"]` is `evaluation.summary["ece"]`. `data`
+    describes the rows. `before` is the evaluation of the uncalibrated predictions on
+    the same rows, None if this is it. `classes` and `groups` say which predicted labels
+    and which groups are miscalibrated, `sets` how prediction sets do. `binary`, of two
+    classes, is the summary of the probability of the event, which then comes first in
+    all that is shown. `levels` counts right and wrong rows by confidence. `row_scores`
+    (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights.
+    `fit_seconds` is None if the calibrator came fitted.
 
-    `print(found)` shows a table, `found.plot()` a reliability diagram, of two classes
-    the calibration curve of the event; `found.to_html(path)` writes a report, `to_csv`,
-    `to_latex` and `to_markdown` tables, before and after calibration.
+    `print(evaluation)` shows the headline and a table, `evaluation.plot()` a
+    reliability diagram, of two classes the calibration curve of the event;
+    `evaluation.to_html(path)` writes a report, `to_csv`, `to_latex` and `to_markdown`
+    tables, `to_json` all numbers, before and after calibration. `log_to_mlflow` and
+    `log_to_wandb` store the report with an experiment.
     """
 
     name: str
@@ -114,7 +118,7 @@ class Evaluation(output.TableOutput):
         return self.summary.n
 
     @property
-    def both(self) -> tuple[Evaluation, ...]:
+    def stages(self) -> tuple[Evaluation, ...]:
         """Before and after calibration; this alone if there is no before."""
         return (self,) if self.before is None else (self.before, self)
 
@@ -123,17 +127,16 @@ class Evaluation(output.TableOutput):
         """The method in full words, without what its title has in brackets; "" if it
         has none.
         """
-        return (
-            ""
-            if self.calibrator is None
-            else str(self.calibrator.method.title).split(" (")[0]
-        )
+        if self.calibrator is None:
+            return ""
+        return str(self.calibrator.method.title).split(" (")[0]
 
     @property
     def label(self) -> str:
         """The method in full words, its name in brackets."""
-        known = not self.title or self.title in self.name
-        return self.name if known else f"{self.title} ({self.name})"
+        if not self.title or self.title in self.name:
+            return self.name
+        return f"{self.title} ({self.name})"
 
     @property
     def level(self) -> str:
@@ -143,8 +146,9 @@ class Evaluation(output.TableOutput):
     @property
     def may_change_labels(self) -> bool:
         """Whether the method can make another class the most likely one."""
-        return not getattr(
-            getattr(self.calibrator, "rule_", None), "preserves_labels", True
+        return (
+            isinstance(self.calibrator, Calibrator)
+            and not self.calibrator.rule_.preserves_labels
         )
 
     @property
@@ -157,77 +161,77 @@ class Evaluation(output.TableOutput):
         """One line if the average hides a predicted label that is miscalibrated,
         else None.
         """
-        error = self.score("ece")
-        rows = () if self.classes is None else self.classes.flagged
-        bad = [row for row in rows if abs(row.gap) > max(_MATERIAL_GAP, 2.0 * error)]
-        if not bad:
+        return headline.class_warning(self)
+
+    @property
+    def label_change(self) -> str | None:
+        """The share of right labels, if the method may change labels."""
+        if not self.may_change_labels:
             return None
-        remedy = (
-            "Methods that learn each class can correct this: "
-            f"{', '.join(_LEARN_CLASSES)}."
-        )
-        if self.name in _LEARN_CLASSES:
-            remedy = "More calibration examples of this class can correct this."
-        worst = max(bad, key=lambda row: abs(row.gap))
-        others = len(bad) - 1
-        more = (
-            f" ({others} more such {'class' if others == 1 else 'classes'})"
-            if others
-            else ""
-        )
-        return (
-            f"the top-label ECE of {error:.4f} hides class {worst.name}: its "
-            f"{worst.n:,} rows have confidence {worst.predicted:.1%} and accuracy "
-            f"{worst.observed:.1%}{more}. {remedy}"
-        )
+        before, now = self.stages[0], self
+        change = f"{now.score('accuracy'):.2%} of the test labels are right"
+        if self.before is not None:
+            change += f" instead of {before.score('accuracy'):.2%}"
+        return f"May change labels: with this method {change}."
 
     @property
     def notes(self) -> list[str]:
         """What to know of the method: it may change labels, did not converge, or
         hides a class.
         """
-        first, now = (f"{each.score('accuracy'):.2%}" for each in (self.both[0], self))
-        right = f"{now} of the test labels are right"
-        right += "" if self.before is None else f" instead of {first}"
-        notes = {
-            f"May change labels: with this method {right}.": self.may_change_labels,
-            "The fit did not converge.": not self.converged,
-            f"Warning: {self.class_warning}": self.class_warning is not None,
-        }
-        infinite = [
+        notes = [] if self.label_change is None else [self.label_change]
+        return [*notes, *self.problems]
+
+    @property
+    def problems(self) -> list[str]:
+        """The notes that ask for something to be done."""
+        problems = [] if self.converged else ["The fit did not converge."]
+        if self.class_warning is not None:
+            problems.append(f"Warning: {self.class_warning}")
+        problems += [
             f"The {METRICS[name].full_title} has no interval: {estimate.reason}."
             for name, estimate in self.summary.estimates.items()
             if math.isinf(estimate.value)
         ]
-        return [note for note, is_so in notes.items() if is_so] + infinite
+        return problems
 
     def missing_intervals(self, of: Of) -> list[str]:
         """Why metrics have no interval, a line for each; before calibration too."""
+        event = of == "event"
+        metrics = EVENT_METRICS if event else METRICS
         methods: dict[str, list[str]] = {}
-        for evaluation in self.both:
-            summary: Any = evaluation.binary if of == "event" else evaluation.summary
-            for name, estimate in summary.estimates.items():
+        for stage in self.stages:
+            for name, estimate in stage.estimates(event).items():
                 if estimate.reason:
-                    title = (EVENT_METRICS if of == "event" else METRICS)[
-                        name
-                    ].full_title
+                    title = metrics[name].full_title
                     line = f"{title} has no interval{{}}: {estimate.reason}."
-                    methods.setdefault(line, []).append(evaluation.name)
+                    methods.setdefault(line, []).append(stage.name)
         return [
-            line.format("" if len(names) == len(self.both) else f" ({names[0]})")
+            line.format("" if len(names) == len(self.stages) else f" ({names[0]})")
             for line, names in methods.items()
         ]
 
     @property
     def verdict(self) -> str:
-        """One sentence: O:E of an event, or else the calibration error, and what it
-        was before.
+        """One sentence: what the model said and how often it was right; of an event
+        O:E.
         """
         return self.words()[0]
 
     @property
+    def finding(self) -> str:
+        """Where the model was most wrong about itself, for readers new to
+        calibration.
+        """
+        if self.binary is None:
+            return headline.label_finding(self)
+        return headline.event_finding(self)
+
+    @property
     def details(self) -> str:
-        """What else is known of the event, or else of the predicted label."""
+        """Log loss and calibration error; of an event, what is known of its
+        probability.
+        """
         return self.words()[1]
 
     @property
@@ -241,76 +245,19 @@ class Evaluation(output.TableOutput):
 
         A `bound` on the true calibration error is part of the latter.
         """
-        if self.binary is None or of == "label":
-            verdict, details = self._label_words(bound)
+        of_event = self.binary is not None and of == "event"
+        if of_event:
+            verdict = headline.event_verdict(self)
+            details = headline.event_details(self)
         else:
-            verdict, details = self._event_words()
-        if self.folds is not None and (self.binary is None or of == "event"):
+            verdict = headline.label_verdict(self)
+            details = headline.label_details(self, bound=bound)
+        if self.folds is not None and (of_event or self.binary is None):
             details += (
                 f" Cross-fitted in {self.folds} folds: intervals are conditional on "
                 "these fits, and do not allow for how they vary."
             )
         return verdict, details
-
-    def _label_words(self, bound: bool) -> tuple[str, str]:
-        """The calibration error and what it was; mean confidence and accuracy, or their
-        like.
-
-        The bound is always Bousquet's: the smallest of several would hold less often.
-        """
-        now = f"{self.score('ece'):.4f}"
-        verdict = f"is {now}"
-        if self.before is not None:
-            first = f"{self.before.score('ece'):.4f}"
-            verb = "fell" if float(now) < float(first) else "rose"
-            verdict = (
-                f"stayed at {now}" if first == now else f"{verb} from {first} to {now}"
-            )
-        names = ("Mean confidence", "accuracy")
-        if self.data.what == "scores":
-            names = ("Mean probability", "share of labels present")
-        parts = []
-        for word, metric in zip(names, ("mean_confidence", "accuracy"), strict=True):
-            first, now = (f"{each.score(metric):.1%}" for each in (self.both[0], self))
-            parts.append(
-                f"{word} {'' if first == now else f'was {first} and '}is {now}"
-            )
-        details = "; ".join(parts) + "."
-        if bound and (most := self.summary.bounds.get("bousquet")) is not None:
-            level = f"{1.0 - self.summary.options.delta:.0%}"
-            details += f" With {level} confidence the true error is below {most:.4f}."
-        by = "" if self.name == "uncalibrated" else f" with {self.label}"
-        return f"The calibration error {verdict}{by}.", details
-
-    def _event_words(self) -> tuple[str, str]:
-        """Observed to expected events; the event, its share and what is known of its
-        probability.
-
-        Before and after calibration.
-        """
-        summed: Any = (self.both[0].binary, self.binary)
-        first, now = (each["oe_ratio"] for each in summed)
-        ends = [
-            "" if math.isnan(each.low) else f" ({each.low:.2f} to {each.high:.2f})"
-            for each in (first, now)
-        ]
-        verdict = f"Observed events are {first.value:.2f} times the expected{ends[0]}"
-        if first.low > 1.0 or first.high < 1.0:
-            verdict += f": probabilities are too {'low' if first.low > 1.0 else 'high'}"
-        if self.before is not None:
-            verdict += f"; after calibration {now.value:.2f}{ends[1]}"
-        elif self.name != "uncalibrated":
-            verdict += f", with {self.label}"
-        parts = []
-        for name in ("mean_probability", "slope", "auroc", "log_loss"):
-            metric = EVENT_METRICS[name]
-            values = [metric.format(each[name].value) for each in summed]
-            parts.append(f"{metric.title} {', then '.join(dict.fromkeys(values))}")
-        known = "; ".join(parts)
-        by = "" if self.before is None else f" with {self.label}"
-        share = EVENT_METRICS["prevalence"].format(summed[1]["prevalence"].value)
-        details = f"The event is {summed[1].event}, {share} of {self.data.size}."
-        return f"{verdict}.", f"{details} {known[0].upper()}{known[1:]}{by}."
 
     def plot(
         self, ax: Any = None, *, n_bins: int = 15, of: Of | None = None, **style: Any
@@ -330,115 +277,124 @@ class Evaluation(output.TableOutput):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: the methods before and after, and the headline."""
-        methods = [found.method_dict() for found in self.both]
         return {
             "headline": self.headline,
-            "methods": methods,
+            "finding": self.finding,
+            "methods": [stage.method_dict() for stage in self.stages],
             "data": asdict(self.data),
         }
 
     def method_dict(self) -> dict[str, Any]:
         """The numbers of this method alone."""
-        parts = {
-            name: getattr(self, name)
-            for name in ("binary", "classes", "groups", "sets")
-        }
-        tables = {
-            name: part.to_dict() for name, part in parts.items() if part is not None
-        }
-        own = {
+        values: dict[str, Any] = {
             "method": self.name,
             "title": self.title,
             "fit_seconds": self.fit_seconds,
+            "converged": self.converged,
         }
-        own |= {"converged": self.converged} | (
-            {} if self.folds is None else {"folds": self.folds}
-        )
-        return own | self.summary.to_dict() | tables
+        if self.folds is not None:
+            values["folds"] = self.folds
+        values |= self.summary.to_dict()
+        tables = {
+            "binary": self.binary,
+            "classes": self.classes,
+            "groups": self.groups,
+            "sets": self.sets,
+        }
+        for name, table in tables.items():
+            if table is not None:
+                values[name] = table.to_dict()
+        return values
 
-    def to_html(self, path: StrPath, *, title: str | None = None) -> Path:
-        """Write a report as one self-contained HTML file, which is returned."""
-        return output.write_page(self.both, self, path, title)
+    def write_page(self, path: Path, title: str | None) -> None:
+        """Write the page of the report."""
+        page.write_page(self.stages, self, path, title)
 
     def cells(self) -> TextCells:
         """A small table, before and after."""
-        return output.method_cells(self.both)
+        return output.method_cells(self.stages)
 
     def metric_cells(self, of: Of) -> TextCells:
         """A row for each metric: its value and interval, before and after."""
         event = of == "event"
-        both = self.both
-        known = EVENT_METRICS if event else METRICS
-        found: list[Any] = [each.binary if event else each.summary for each in both]
+        metrics = EVENT_METRICS if event else METRICS
+        names = EVENT_MAIN if event else tuple(self.summary.estimates)
+        stages = self.stages
         rows = []
-        for name in EVENT_MAIN if event else self.summary.estimates:
-            best = output.best_of(both, name, event) if len(both) > 1 else []
-            row = [Cell(known[name].full_title)]
-            for each, own in zip(both, found, strict=True):
-                value, ends = known[name].show(own[name], " to ")
-                row += [Cell(value, [each.name] == best), Cell(ends)]
+        for name in names:
+            metric = metrics[name]
+            best = output.best_of(stages, name, event) if len(stages) > 1 else []
+            row = [Cell(metric.full_title)]
+            for stage in stages:
+                value, low_high = metric.show(stage.estimate(name, event), " to ")
+                row += [Cell(value, best=[stage.name] == best), Cell(low_high)]
             rows.append(row)
-        return [
-            "metric",
-            *(head for each in both for head in (each.name, self.level)),
-        ], rows
+        heads = ["metric"]
+        for stage in stages:
+            heads += [stage.name, self.level]
+        return heads, rows
+
+    def estimate(self, name: str, event: bool = False) -> Estimate:
+        """A metric with its interval: of the event, or of the predicted label."""
+        return self.estimates(event)[name]
+
+    def estimates(self, event: bool = False) -> dict[str, Estimate]:
+        """Every metric with its interval: of the event, or of the predicted label."""
+        if not event:
+            return self.summary.estimates
+        if self.binary is None:
+            raise ValueError(
+                f"an event is for two classes; the data are {self.data.description}."
+            )
+        return self.binary.estimates
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """What the report is about: before and after."""
+        return self.stages
 
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, not rounded, before and after."""
-        return [found.record() for found in self.both]
+        return [stage.record() for stage in self.stages]
+
+    def all_estimates(self) -> dict[str, Estimate]:
+        """Every metric by name; those of an event first, as `event_...`."""
+        estimates = {} if self.binary is None else self.binary.estimates
+        of_event = {f"event_{name}": value for name, value in estimates.items()}
+        return of_event | self.summary.estimates
 
     def record(self) -> dict[str, Any]:
         """Every metric of this method and its interval; those of an event first."""
         row: dict[str, Any] = {"method": self.name, "title": self.title}
-        event = {} if self.binary is None else self.binary.estimates
-        named = {
-            f"event_{name}": each for name, each in event.items()
-        } | self.summary.estimates
-        for name, found in named.items():
-            row |= {
-                name: found.value,
-                f"{name}_low": found.low,
-                f"{name}_high": found.high,
-            }
-        return row | {"true_ece_below": self.summary.bounds.get("bousquet", math.nan)}
+        for name, estimate in self.all_estimates().items():
+            row[name] = estimate.value
+            row[f"{name}_low"] = estimate.low
+            row[f"{name}_high"] = estimate.high
+        row["true_ece_below"] = self.summary.bounds.get("bousquet", math.nan)
+        return row
 
     def __str__(self) -> str:
-        event = self.binary
-        lines = _align(*self.metric_cells("label"))
-        lines += self.missing_intervals("label")
-        if event is not None:
-            remark = self.missing_intervals("event")
-            remark += [] if event.remark is None else [event.remark]
-            label = ["", "Predicted label", *lines, " ".join(self.words("label"))]
-            lines = [
-                event.title,
-                *_align(*self.metric_cells("event")),
-                *remark,
-                *label,
+        lines = [output.wrap(self.headline), ""]
+        if self.binary is not None:
+            lines += [
+                self.binary.title,
+                *output.align(*self.metric_cells("event")),
+                *map(output.wrap, self.missing_intervals("event")),
+                *([] if self.binary.remark is None else [self.binary.remark]),
                 "",
+                "Predicted label",
+                output.wrap(" ".join(self.words("label"))),
             ]
-        lines += [
-            self.headline,
-            *([f"Groups: {self.groups.verdict}."] if self.groups else []),
-        ]
-        warning = (
-            [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
-        )
-        return "\n".join([*lines, *warning])
+        lines += output.align(*self.metric_cells("label"))
+        lines += map(output.wrap, self.missing_intervals("label"))
+        if self.groups is not None:
+            lines.append(output.wrap(f"Groups: {self.groups.verdict}."))
+        if self.class_warning is not None:
+            lines.append(output.wrap(f"Warning: {self.class_warning}"))
+        return "\n".join(lines)
 
 
-def _align(heads: list[str], rows: list[list[Cell]]) -> list[str]:
-    """The lines of a table."""
-    lines = [heads, *([cell.text for cell in row] for row in rows)]
-    width = max(20, *(len(name) + 1 for name, *_ in lines))
-    return [
-        f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in row)
-        for name, *row in lines
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison(output.TableOutput):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison(ReportOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why. `validation`
@@ -453,10 +409,10 @@ class Comparison(output.TableOutput):
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Evaluation:
-        found = {result.name: result for result in self.results}
-        if name not in found:
-            raise KeyError(f"no method {name!r} here; there are {[*found]}.")
-        return found[name]
+        evaluations = {result.name: result for result in self.results}
+        if name not in evaluations:
+            raise KeyError(f"no method {name!r} here; there are {[*evaluations]}.")
+        return evaluations[name]
 
     @property
     def headline(self) -> str:
@@ -486,20 +442,26 @@ class Comparison(output.TableOutput):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
+        subject = self[self.subject]
         return {
             "subject": self.subject,
             "headline": self.headline,
+            "finding": subject.finding,
             "methods": [result.method_dict() for result in self.results],
-            "differences": [asdict(found) for found in self.differences()],
-            "data": asdict(self[self.subject].data),
+            "differences": [asdict(difference) for difference in self.differences()],
+            "data": asdict(subject.data),
             "skipped": self.skipped,
             "validation": asdict(self.validation),
             "tested_on_validation": self.tested_on_validation,
         }
 
-    def to_html(self, path: StrPath, *, title: str | None = None) -> Path:
-        """Write a report as one self-contained HTML file, which is returned."""
-        return output.write_page(self.results, self[self.subject], path, title, self)
+    def write_page(self, path: Path, title: str | None) -> None:
+        """Write the page of the report."""
+        page.write_page(self.results, self[self.subject], path, title, self)
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """What the report is about: every method."""
+        return self.results
 
     def cells(self) -> TextCells:
         """A small table of the methods."""
@@ -508,9 +470,14 @@ class Comparison(output.TableOutput):
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, the difference to the subject."""
         rows = []
-        verdicts = {found.method: asdict(found) for found in self.differences()}
+        by_method = {
+            difference.method: asdict(difference) for difference in self.differences()
+        }
         for result in self.results:
-            own = verdicts.get(result.name, {})
-            gaps = {f"difference_{name}": own.get(name, "") for name in _DIFFERENCE}
-            rows.append(result.record() | gaps | {"fit_seconds": result.fit_seconds})
+            difference = by_method.get(result.name, {})
+            row = result.record()
+            for name in _DIFFERENCE:
+                row[f"difference_{name}"] = difference.get(name, "")
+            row["fit_seconds"] = result.fit_seconds
+            rows.append(row)
         return rows

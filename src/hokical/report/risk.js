@@ -1,6 +1,6 @@
 // The risk-coverage curves of one method and of the model as it came.
 
-const FIELD = { left: 48, right: 12, top: 10, height: 260, bottom: 40 };
+const FIELD = { left: 64, right: 12, top: 10, height: 260, bottom: 40 };
 
 // Below 5% coverage a risk is that of a handful of examples; it must not set the axis.
 const readableTop = (curve) =>
@@ -17,7 +17,7 @@ const reaching = (curve, coverage) => {
   return k < 0 ? curve.coverage.length - 1 : k;
 };
 
-function riskFrame(picture, x, y, top, width) {
+function riskFrame(picture, x, y, top) {
   for (const value of ticks(top)) {
     picture.append(line(x(0), y(value), x(1), y(value), "grid"));
     picture.append(label(`${+(100 * value).toPrecision(3)}%`, x(0) - 6, y(value) + 4, "end"));
@@ -27,8 +27,8 @@ function riskFrame(picture, x, y, top, width) {
     picture.append(label(`${Math.round(100 * value)}%`, x(value) - inwards, y(0) + 16));
   }
   picture.append(line(x(0), y(0), x(1), y(0), "axis"));
-  picture.append(label("coverage, the most confident first", width / 2 + 15, y(0) + 34));
-  picture.append(label("risk: share of predictions wrong", x(0) + 6, FIELD.top + 12, "start"));
+  picture.append(label("coverage, the most confident first", (x(0) + x(1)) / 2, y(0) + 34));
+  picture.append(sideLabel("risk: share of predictions wrong", 14, FIELD.top + FIELD.height / 2));
 }
 
 function describeRisk(methods, coverage) {
@@ -61,7 +61,7 @@ function riskPicture(shown, width) {
   const picture = canvas(width, height, title);
   const field = { x: x(0), y: FIELD.top, width: x(1) - x(0) + 6, height: FIELD.height };
   picture.append(svg("defs", {}, svg("clipPath", { id: "field" }, svg("rect", field))));
-  riskFrame(picture, x, y, top, width);
+  riskFrame(picture, x, y, top);
   for (const { method, role } of shown) {
     const d = curvePath(method.risk, x, y);
     picture.append(svg("path", { class: `curve ${role}`, d, "clip-path": "url(#field)" }));

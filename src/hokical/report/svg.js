@@ -26,6 +26,10 @@ const line = (x1, y1, x2, y2, name) => svg("line", { x1, y1, x2, y2, class: name
 const label = (text, x, y, anchor = "middle") =>
   svg("text", { x, y, "text-anchor": anchor }, text);
 
+// The name of an upright axis, beside its middle.
+const sideLabel = (text, x, y) =>
+  svg("text", { transform: `translate(${x} ${y}) rotate(-90)`, "text-anchor": "middle" }, text);
+
 // A picture of `width` by `height` pixels; `title` says what it shows to those who cannot see it.
 const canvas = (width, height, title) =>
   svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });

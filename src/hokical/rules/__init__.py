@@ -5,7 +5,7 @@ file.
 """
 
 from hokical._core.logits import Logits, as_logits
-from hokical.rules import binary_isotonic, hoki, scaling, sets  # noqa: F401
+from hokical.rules import binary_isotonic, hoki, members, scaling, sets  # noqa: F401
 from hokical.rules.base import Rule
 
 __all__ = ["Logits", "Rule", "as_logits"]

@@ -203,18 +203,19 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
             mass[i:] *= nodes[i:] + across[i]
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
-    return near, _join_pieces(nodes, logits), _join_pieces(mass, logits)
+    nodes = _join_pieces(nodes, count, logits)
+    return near, nodes, _join_pieces(mass, count, logits)
 
 
-def _join_pieces(table: Array, logits: Logits) -> Array:
-    """The nodes of all pieces one after the other, (pieces * nodes, n), from (pieces,
+def _join_pieces(table: Array, count: int, logits: Logits) -> Array:
+    """The nodes of all pieces one after the other, (count * nodes, n), from (count,
     nodes, n).
     """
     xp = logits.xp
     if logits.is_traced:  # torch 2.11 exports no reshape of so many rows
-        pieces = [table[i, :, :] for i in range(table.shape[0])]
+        pieces = [table[i, :, :] for i in range(count)]
         return xp.concat(pieces, axis=0)
-    return xp.reshape(table, (table.shape[0] * table.shape[1], -1))
+    return xp.reshape(table, (count * table.shape[1], -1))
 
 
 def _turn(table: Array, xp: Namespace) -> Array:

@@ -134,10 +134,13 @@ def test_the_model_given_is_not_changed(tmp_path):
 def test_a_softmax_at_the_end():
     net = network("Softmax")
     calibrator = fitted("hoki", 4)
-    with pytest.warns(UserWarning, match="comes from a softmax or sigmoid"):
-        attach(net, calibrator)
+    with pytest.warns(UserWarning, match="comes from a softmax"):
+        as_logits = attach(net, calibrator, scores="logits")
+    assert "are probabilities" in check(as_logits, calibrator).contradiction
+    assert not check(as_logits, calibrator).agrees
     by_name = run(attach(net, calibrator, output="inner"), x=inputs())
-    by_log = attach(net, calibrator, scores="probabilities")
+    by_log = attach(net, calibrator)
+    assert by_log == attach(net, calibrator, scores="probabilities")
     found = run(by_log, x=inputs())
     logits = from_probabilities(found["scores"])
     assert differences(calibrator, found, logits)[:2] < (1, 1e-6)

@@ -122,16 +122,24 @@ def test_scores_before_a_softmax_called_logits(saved, tmp_path):
     assert done.stderr == ""
 
 
-def test_a_softmax_is_warned_of_in_options(saved, tmp_path):
+def test_a_softmax_called_logits_is_warned_of_in_options(saved, tmp_path):
     net, output = tmp_path / "net.onnx", tmp_path / "both.onnx"
     onnx.save(network("Softmax"), net)
     done = command(saved, "-o", output, "--attach", net)
+    assert "0 labels differ" in done.stdout
+    assert (done.exit_code, done.stderr) == (0, "")
+    done = command(saved, "-o", output, "--attach", net, "--logits")
     assert done.exit_code == 0
-    assert done.stderr == (
-        "Warning: 'scores' comes from a softmax or sigmoid, so it holds probabilities, "
-        "and is taken for logits. Pass --probabilities, or the name of the logits as "
-        "--scores.\n"
+    warning, problem = done.stderr.splitlines()
+    assert warning == (
+        "Warning: 'scores' comes from a softmax, so it holds probabilities, and is "
+        "taken for logits. Pass --probabilities, or the name of the logits as --scores."
     )
+    assert "the scores are probabilities, and are read as logits" in problem
+    onnx.save(network("Sigmoid"), net)
+    done = command(saved, "-o", output, "--attach", net)
+    assert done.exit_code == 2
+    assert "--probabilities or --logits must be given: 'scores' comes" in done.stderr
 
 
 def test_another_number_of_classes(saved, tmp_path):

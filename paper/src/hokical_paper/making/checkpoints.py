@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import DataFileError, replace_file, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import replace_file, report_damage
 from hokical_paper.making.recipes import Recipe
 
 _ARRAYS = ("weights", "momentum", "statistics", "losses")

@@ -12,13 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import (
-    DataFileError,
-    replace_file,
-    report_damage,
-    write_text_atomically,
-)
-from hokical_paper.suite import FORMAT, MANIFEST
+from hokical.io import DataFileError
+from hokical_paper.core.files import replace_file, report_damage, write_text_atomically
+from hokical_paper.suite.manifest import FORMAT, MANIFEST
 
 #: In bytes. Larger pairs are split in two, so that a committed suite has no huge files.
 LARGEST_FILE = 5_000_000

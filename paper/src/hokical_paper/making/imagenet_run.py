@@ -26,7 +26,7 @@ from hokical_paper.making.networks.imagenet import (
 )
 from hokical_paper.making.recal_run import add_recal, fit_recal, save_views, views_path
 from hokical_paper.making.views import ZOOM_SCALES, zoom_out
-from hokical_paper.pair_data import portable_permutation
+from hokical_paper.suite.pair_data import portable_permutation
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io import DataFileError
-from hokical_paper.files import replace_file
+from hokical_paper.core.files import replace_file
 from hokical_paper.making.export import (
     Arrays,
     add_entry,

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.runtime import one_blas_thread
-from hokical._fitting.searches import base_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules import Logits
 from hokical_paper.core import (
     ConvergenceWarning,
     check_count,
     check_positive,
+    one_blas_thread,
     per_row,
     warn_user,
 )
+from hokical_paper.core.fitting import base_temperature
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hokical._fitting.structured import FeatureBlock, SoftmaxObjective, make_blocks
 from hokical.calibrators import Examples
 from hokical.rules import Logits
+from hokical_paper.core.fitting import FeatureBlock, SoftmaxObjective, make_blocks
 from hokical_paper.types import Array, BoolArray, FloatArray, IntArray
 
 

@@ -25,8 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hokical._fitting.searches import Solution, cg_steps, minimize_newton
-from hokical._fitting.structured import ClassBlocks
+from hokical_paper.core.fitting import ClassBlocks, Solution, cg_steps, minimize_newton
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.types import BoolArray, FloatArray, IntArray
 

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.special import expit
-from hokical._fitting.searches import Solution, best_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
-from hokical_paper.core import LARGEST_TEMPERATURE, check_count, per_row
+from hokical_paper.core import LARGEST_TEMPERATURE, check_count, expit, per_row
+from hokical_paper.core.fitting import Solution, best_temperature
 from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.rule import ProfileRule, profile_features

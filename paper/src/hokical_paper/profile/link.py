@@ -24,9 +24,8 @@ from functools import partial
 
 import numpy as np
 
-from hokical._core.runtime import one_blas_thread
-from hokical._fitting.partial_pooling import BinaryTerms, binary_losses
-from hokical._fitting.searches import minimize_dense
+from hokical_paper.core import one_blas_thread
+from hokical_paper.core.fitting import BinaryTerms, binary_losses, minimize_dense
 from hokical_paper.types import BoolArray, FloatArray
 
 #: In units of one example's information about a standardised column: from none left to

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hokical.rules import Logits, Rule
-from hokical.stability.gumbel import distribution
 from hokical_paper.core import (
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
@@ -17,6 +16,7 @@ from hokical_paper.core import (
     check_array,
     distribute_remainder,
 )
+from hokical_paper.core.stability import distribution
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile
 from hokical_paper.types import Array, FloatArray, Namespace

@@ -23,17 +23,27 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.special import clip, constant, contract, erfcx, log_ndtr, safe_log
 from hokical.rules import Logits
-from hokical.stability.gaussian import log_products, moments_of
-from hokical.stability.tables import (
+from hokical_paper.core import (
+    MAX_MARGIN,
+    Tail,
+    by_blocks,
+    clip,
+    constant,
+    contract,
+    erfcx,
+    log_ndtr,
+    safe_log,
+)
+from hokical_paper.core.stability import (
     REACH,
     TAIL_LIMIT,
     Quadrature,
     gaussian_quadrature,
+    log_products,
+    moments_of,
     node_step,
 )
-from hokical_paper.core import MAX_MARGIN, Tail, by_blocks
 from hokical_paper.types import Array, Namespace
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one

@@ -1,21 +1,31 @@
 """Running what was exported, and comparing it with Python."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical._core.arrays import NUMPY
-from hokical._core.conversion import from_probabilities
+from hokical._core.arrays import NUMPY, AnyArray, FloatArray
+from hokical._core.conversion import Zeros, from_probabilities
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import as_logits
 from hokical._core.runtime import import_optional
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.confidence import OutcomeCalibrator
+from hokical.calibrators.confidence import (
+    ConfidenceCalibrator,
+    MultilabelCalibrator,
+    OutcomeCalibrator,
+)
 from hokical.integrations.onnx.models import DOUBLE, helper, load_model, onnx
+from hokical.integrations.onnx.scores import contradiction
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
     "tensor(float16)": np.float16,
@@ -24,6 +34,8 @@ _TYPES: dict[str, type[np.floating[Any]]] = {
 }
 #: Under which the classifier's scores are put out for a check.
 _SCORES = "hokical/checked/scores"
+#: Largest difference of a confidence that is rounding.
+_LARGEST_ROUNDING = 1e-5
 
 
 class NotRunnable(ValueError):
@@ -32,18 +44,32 @@ class NotRunnable(ValueError):
 
 @dataclass(frozen=True)
 class Check:
-    """How many rows were compared, the largest difference of a confidence, labels
-    that differ.
+    """A comparison of a model with Python.
+
+    Attributes
+    ----------
+    n_rows : number of rows that were compared
+    largest_difference : the largest difference of a confidence
+    labels_differing : number of labels that differ
+    contradiction : what the classifier's own scores say against being read as they
+        are, such as probabilities that are read as logits; "" if nothing
     """
 
     n_rows: int
     largest_difference: float
     labels_differing: int
+    contradiction: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Labels are the same, confidences to 1e-5."""
-        return self.labels_differing == 0 and self.largest_difference <= 1e-5
+        """Labels are the same, confidences to 1e-5, and scores are what they are read
+        as.
+        """
+        return (
+            self.labels_differing == 0
+            and self.largest_difference <= _LARGEST_ROUNDING
+            and not self.contradiction
+        )
 
 
 def check(
@@ -56,9 +82,9 @@ def check(
     """Run an exported or attached model on made-up input, and compare it with the
     calibrator.
 
-    `n_rows` are rows of logits; of an attached model, inputs of the network. Raises
-    `NotRunnable` where onnxruntime cannot run the model, or no input can be made up for
-    it.
+    `n_rows` are rows of logits; of an attached model, inputs of the network, whose own
+    scores are compared with what they are read as, too. Raises `NotRunnable` where
+    onnxruntime cannot run the model, or no input can be made up for it.
 
     >>> from hokical.calibrators import Uncalibrated
     >>> from hokical.integrations.onnx import check, export
@@ -66,84 +92,165 @@ def check(
     >>> check(export(cal), cal).agrees
     True
     """
-    given = load_model(model)
-    facts = {item.key: item.value for item in given.metadata_props}
-    scores = facts.get("hokical_scores")
-    proto = onnx.ModelProto()
-    proto.CopyFrom(given)
-    if scores is not None:  # which are put out as well, as float64
-        proto.graph.node.append(
-            helper.make_node("Cast", [scores], [_SCORES], to=DOUBLE)
-        )
-        proto.graph.output.append(helper.make_tensor_value_info(_SCORES, DOUBLE, None))
+    checked = CheckedModel.load(model)
+    rng = np.random.default_rng(random_state)
+    inputs = checked.make_inputs(n_rows, rng, calibrator.needed_groups)
+    if isinstance(calibrator, OutcomeCalibrator):
+        groups = inputs.get("groups")
+        if isinstance(calibrator, MultilabelCalibrator):
+            expected = _vary_labels(calibrator, inputs)
+        else:
+            assert isinstance(calibrator, ConfidenceCalibrator)
+            expected = _vary_confidences(calibrator, inputs, groups)
+        outputs = checked.run(inputs)
+        return Check(n_rows, _largest_difference([*outputs.values()][-1], expected), 0)
+    if not checked.is_attached:
+        _vary_logits(inputs["logits"])
+    outputs = checked.run(inputs)
+    logits, problem = checked.read_scores(inputs, outputs)
+    if problem:
+        return Check(n_rows, float("inf"), 0, problem)
+    data: Any = logits
+    if calibrator.needed_groups is not None:
+        codes = inputs[checked.groups_name]
+        data = replace(as_logits(logits), codes=codes.reshape(-1, codes.shape[-1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # made-up inputs look like nothing
+        expected = calibrator.predict_confidence(data)
+        labels = calibrator.predict(data)
+    return Check(
+        len(expected),
+        _largest_difference(_output(outputs, "confidence").ravel(), expected),
+        int((_output(outputs, "labels").ravel() != labels).sum()),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedModel:
+    """A model that puts out the scores that it calibrates, with what its file says."""
+
+    session: Any
+    properties: dict[str, str]
+
+    @classmethod
+    def load(cls, model: Any) -> CheckedModel:
+        """The model, ready to be run."""
+        checked = onnx.ModelProto()
+        checked.CopyFrom(load_model(model))
+        properties = {item.key: item.value for item in checked.metadata_props}
+        scores = properties.get("hokical_scores")
+        if scores is not None:  # which are put out as well, as float64
+            cast = helper.make_node("Cast", [scores], [_SCORES], to=DOUBLE)
+            checked.graph.node.append(cast)
+            checked.graph.output.append(
+                helper.make_tensor_value_info(_SCORES, DOUBLE, None)
+            )
+        return cls(_start_session(checked), properties)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether there is a classifier in front of the calibrator."""
+        return "hokical_scores" in self.properties
+
+    @property
+    def groups_name(self) -> str:
+        """The input of the codes of groups."""
+        return self.properties.get("hokical_groups", "groups")
+
+    def make_inputs(
+        self, n_rows: int, rng: np.random.Generator, coding: GroupCoding | None
+    ) -> dict[str, AnyArray]:
+        """Made-up values of all inputs, by name."""
+        inputs = {}
+        for item in self.session.get_inputs():
+            is_codes = item.name == self.groups_name
+            inputs[item.name] = _make_input(
+                item, n_rows, rng, coding if is_codes else None
+            )
+        return inputs
+
+    def run(self, inputs: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """All outputs, by name."""
+        names = [item.name for item in self.session.get_outputs()]
+        with _report_runtime("run it on made-up inputs"):
+            outputs = self.session.run(names, inputs)
+        return dict(zip(names, outputs, strict=True))
+
+    def read_scores(
+        self, inputs: dict[str, AnyArray], outputs: dict[str, AnyArray]
+    ) -> tuple[AnyArray, str]:
+        """Logits (rows, classes), and what speaks against having read them so."""
+        if not self.is_attached:
+            return inputs["logits"], ""
+        scores = outputs[_SCORES]
+        axis = int(self.properties["hokical_class_axis"])
+        rows = np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis])
+        if not np.isfinite(rows.max(axis=1)).all():
+            raise NotRunnable(
+                "the classifier gives NaN or infinite scores for made-up inputs"
+            )
+        stated = self.properties["hokical_scores_are"]
+        problem = contradiction(rows, stated)
+        if problem or stated == "logits":
+            return rows, problem
+        zeros: Zeros = "impossible"  # as before it could be chosen
+        if self.properties.get("hokical_zeros") == "unlikely":
+            zeros = "unlikely"
+        return np.asarray(from_probabilities(rows, zeros=zeros)), ""
+
+
+def _start_session(model: ModelProto) -> Any:
     runtime = import_optional("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
-    cpu = {"providers": ["CPUExecutionProvider"]}
     with _report_runtime("load it"):
-        session = runtime.InferenceSession(proto.SerializeToString(), options, **cpu)
-    coding = calibrator.rule_.needed_groups
-    codes = facts.get("hokical_groups", "groups")
-    rng = np.random.default_rng(random_state)
-    feed = {
-        item.name: _make_input(
-            item, n_rows, rng, None if item.name != codes else coding
+        return runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        for item in session.get_inputs()
-    }
-    groups = None if coding is None else feed[codes]
-    if isinstance(calibrator, OutcomeCalibrator):
-        expected = _expect_outcomes(calibrator, feed, groups)
-    elif (
-        scores is None
-    ):  # logits of several spreads, some tied, some with masked classes
-        rows = feed["logits"]
-        rows *= np.geomspace(0.1, 30.0, len(rows)).astype(rows.dtype)[:, None]
-        rows[::7, 1] = rows[::7].max(axis=1)
-        rows[::5, rows.shape[1] // 2 + 1 :] = -np.inf
-    names = [item.name for item in session.get_outputs()]
-    with _report_runtime("run it on made-up inputs"):
-        found = dict(zip(names, session.run(names, feed), strict=True))
-    if isinstance(calibrator, OutcomeCalibrator):
-        return Check(n_rows, float(np.abs(found[names[-1]] - expected).max()), 0)
-    logits: Any = feed["logits"] if scores is None else _logits(found[_SCORES], facts)
-    if groups is not None:
-        logits = replace(as_logits(logits), codes=groups.reshape(-1, groups.shape[-1]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # made-up inputs look like nothing
-        expected = calibrator.predict_confidence(logits)
-        labels = calibrator.predict(logits)
-
-    def put_out(wanted: str) -> NDArray[Any]:
-        """The calibrator's output of that name, or the last that was given a prefix."""
-        own = [
-            name
-            for name in names
-            if name == wanted or name.startswith(f"hokical_{wanted}")
-        ]
-        return np.asarray(found[own[-1]]).ravel()
-
-    largest = float(np.abs(put_out("confidence") - expected).max())
-    return Check(len(expected), largest, int((put_out("labels") != labels).sum()))
 
 
-def _expect_outcomes(
-    calibrator: Any, feed: dict[str, Any], groups: Any
-) -> NDArray[Any]:
-    """Probabilities of scores of several labels, or of confidences, which are made
-    anew.
-    """
-    rule = calibrator.rule_
-    given = "scores" if "scores" in feed else "confidence"
-    n_rows = len(feed[given])
-    kind = feed[given].dtype
-    if given == "scores":
-        feed[given] *= np.geomspace(0.1, 30.0, n_rows).astype(kind)[:, None]
-        return np.asarray(rule.proba(feed[given], NUMPY))
-    stated = np.linspace(0.0, 1.0, n_rows) * calibrator.get_params()["scale"]
-    feed[given] = stated.astype(kind)
+def _largest_difference(values: AnyArray, expected: AnyArray) -> float:
+    return float(np.abs(values - expected).max())
+
+
+def _output(outputs: dict[str, AnyArray], wanted: str) -> AnyArray:
+    """The calibrator's output of that name, or the last that was given a prefix."""
+    names = [
+        name
+        for name in outputs
+        if name == wanted or name.startswith(f"hokical_{wanted}")
+    ]
+    return np.asarray(outputs[names[-1]])
+
+
+def _vary_logits(rows: AnyArray) -> None:
+    """Make logits of several spreads, some tied, some with masked classes."""
+    rows *= np.geomspace(0.1, 30.0, len(rows)).astype(rows.dtype)[:, None]
+    rows[::7, 1] = rows[::7].max(axis=1)
+    rows[::5, rows.shape[1] // 2 + 1 :] = -np.inf
+
+
+def _vary_labels(
+    calibrator: MultilabelCalibrator, inputs: dict[str, AnyArray]
+) -> FloatArray:
+    """Make scores of several spreads; Python's probabilities of them."""
+    scores = inputs["scores"]
+    scores *= np.geomspace(0.1, 30.0, len(scores)).astype(scores.dtype)[:, None]
+    return np.asarray(calibrator.rule_.proba(scores, NUMPY))
+
+
+def _vary_confidences(
+    calibrator: ConfidenceCalibrator,
+    inputs: dict[str, AnyArray],
+    groups: AnyArray | None,
+) -> FloatArray:
+    """Make confidences from 0 to the scale; Python's probabilities of them."""
+    n_rows = len(inputs["confidence"])
+    stated = np.linspace(0.0, 1.0, n_rows) * calibrator.scale
+    inputs["confidence"] = stated.astype(inputs["confidence"].dtype)
     codes = np.zeros((n_rows, 0), np.int64) if groups is None else groups
-    return np.asarray(rule.proba(calibrator.uncalibrated(feed[given]), codes))
+    confidence = calibrator.uncalibrated(inputs["confidence"])
+    return np.asarray(calibrator.rule_.proba(confidence, codes))
 
 
 @contextmanager
@@ -157,25 +264,12 @@ def _report_runtime(task: str) -> Iterator[None]:
         raise NotRunnable(f"onnxruntime {version} cannot {task}: {line}") from error
 
 
-def _logits(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
-    """Logits (rows, classes) from an attached model's scores."""
-    axis = int(facts["hokical_class_axis"])
-    logits = np.moveaxis(found, axis, -1).reshape(-1, found.shape[axis])
-    if facts["hokical_scores_are"] == "probabilities":
-        zeros: Any = facts.get(
-            "hokical_zeros", "impossible"
-        )  # as before it could be chosen
-        logits = np.asarray(from_probabilities(logits, zeros=zeros))
-    if not np.isfinite(logits.max(axis=1)).all():
-        raise NotRunnable(
-            "the classifier gives NaN or infinite scores for made-up inputs"
-        )
-    return logits
-
-
 def _make_input(
-    item: Any, n_rows: int, rng: np.random.Generator, coding: Any = None
-) -> NDArray[Any]:
+    item: Any,
+    n_rows: int,
+    rng: np.random.Generator,
+    coding: GroupCoding | None = None,
+) -> AnyArray:
     """Normal numbers of an input's shape, or codes of groups; only the batch may be
     open.
     """

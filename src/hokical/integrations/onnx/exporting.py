@@ -7,6 +7,7 @@ and of several labels have graphs of their own alone.
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from typing import Any, Literal
@@ -16,22 +17,34 @@ import numpy as np
 from hokical._core.arrays import Array, to_float64
 from hokical._core.checks import check_choice
 from hokical._core.conversion import LOG_ZERO, Zeros
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
-from hokical._core.runtime import import_optional, warn_user
+from hokical._core.runtime import import_optional
 from hokical._core.version import VERSION
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.confidence import OutcomeCalibrator
+from hokical.calibrators.confidence import (
+    ConfidenceCalibrator,
+    MultilabelCalibrator,
+    OutcomeCalibrator,
+)
+from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import Support, is_within
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
-from hokical.rules.base import Rule, predict_unchecked
+from hokical.integrations.onnx.scores import ScoresAre, choose_reading, content_of
+from hokical.rules.base import (
+    LEAST_IN_FLOAT32,
+    Rule,
+    keep_above_zero,
+    predict_unchecked,
+)
+from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
+from hokical.rules.hoki import HokiRule
 from hokical.rules.sets import SetRule
 
 Precision = Literal["float64", "float32"]
 InputType = Literal["float16", "float32", "float64"]
-#: What the scores of a classifier are.
-ScoresAre = Literal["logits", "probabilities"]
 #: By name the shape and the type of an input or output.
 Tensors = dict[str, tuple[Any, str]]
 
@@ -50,11 +63,11 @@ def record(inputs: Tensors, predict: Callable[..., dict[str, Any]]) -> Any:
     # Constants are evaluated in Python: a session of onnxruntime for each takes far
     # longer.
     with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
-        given = {
-            n: ndx.argument(shape=shape, dtype=dtype)
-            for n, (shape, dtype) in inputs.items()
+        arguments = {
+            name: ndx.argument(shape=shape, dtype=dtype)
+            for name, (shape, dtype) in inputs.items()
         }
-        model = ndx.build(given, predict(*given.values()))
+        model = ndx.build(arguments, predict(*arguments.values()))
     models.fold_constants(model)
     return model
 
@@ -66,168 +79,191 @@ def _value_info(name: str, shape: Any, dtype: str) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class GraphOptions:
+    """How a graph is written, and which outputs it has; see `export`."""
+
+    opset: int
+    precision: Precision
+    probabilities: bool | None = None
+    support: bool = False
+
+
+@dataclass(frozen=True)
+class ScoresLayout:
+    """The scores that a graph reads.
+
+    `shape` are lengths or names of lengths, with the classes along `axis`; `lengths` are
+    those that outputs are declared with, if more is known. The scores are probabilities
+    if there are `zeros`.
+    """
+
+    shape: models.Shape
+    dtype: str
+    axis: int = 1
+    zeros: Zeros | None = None
+    lengths: models.Shape | None = None
+
+    @property
+    def output_shape(self) -> models.Shape:
+        return self.lengths or self.shape
+
+    @property
+    def row_shape(self) -> models.Shape:
+        """The shape of what there is one of for each row."""
+        return [size for k, size in enumerate(self.output_shape) if k != self.axis]
+
+    def groups_shape(self, coding: GroupCoding, *, declared: bool = False) -> Any:
+        """The shape of the codes of groups beside the scores."""
+        shape = self.output_shape if declared else self.shape
+        rows = [size for k, size in enumerate(shape) if k != self.axis]
+        return (*rows, len(coding.columns))
+
+
 def _trace(
-    method: str,
     inputs: Tensors,
     predict: Callable[..., dict[str, Any]],
     outputs: Tensors,
-    opset: Any,
-    precision: str,
+    options: GraphOptions,
     **facts: str,
 ) -> Any:
-    """What is recorded, in the operators and the precision that were asked for.
+    """The recorded model in the operators and the precision of the options.
 
-    `facts` are what a reader of the file may want to know, beside those of every file.
+    `facts` are stored in the file, beside those of every file.
     """
-    models.check_opset(opset)
+    models.check_opset(options.opset)
     input_dtype = next(iter(inputs.values()))[1]
     check_choice("input_dtype", input_dtype, InputType)
-    check_choice("precision", precision, Precision)
-    if input_dtype == "float64" and precision == "float32":
+    check_choice("precision", options.precision, Precision)
+    narrow = options.precision == "float32"
+    if input_dtype == "float64" and narrow:
         raise ValueError(
-            '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '
-            'takes the inputs can do the work: leave it out, or use `input_dtype="float32"`.'
+            '`precision` must be "float64" for inputs of float64; got "float32". A '
+            "runtime that takes the inputs can do the work: leave it out, or use "
+            '`input_dtype="float32"`.'
         )
     model = record(inputs, predict)
     described = [_value_info(name, *output) for name, output in outputs.items()]
-    models.use_opset(model, int(opset), described, narrow=precision == "float32")
-    about = {
+    models.use_opset(model, int(options.opset), described, narrow=narrow)
+    facts |= {
         "version": VERSION,
-        "method": method,
-        "opset": str(opset),
-        "precision": precision,
+        "opset": str(options.opset),
+        "precision": options.precision,
     }
-    about = {f"hokical_{name}": fact for name, fact in (about | facts).items()}
-    models.helper.set_model_props(model, about)
+    properties = {f"hokical_{name}": fact for name, fact in facts.items()}
+    models.helper.set_model_props(model, properties)
     return model
 
 
-def _trace_outcomes(
-    calibrator: OutcomeCalibrator, opset: int, input_dtype: str, precision: str
+def _trace_confidences(
+    calibrator: ConfidenceCalibrator, input_dtype: str, options: GraphOptions
 ) -> Any:
-    """The model of a fitted calibrator; see `export`."""
-    calibrator.check_fitted()
+    """The model of a fitted calibrator of confidences; see `export`."""
     rule = calibrator.rule_
-    several = calibrator.name == "multilabel"
-    if not several and rule.signals is not None:
+    if rule.signals is not None:
         raise ValueError(
             "`calibrator` must have been fitted on one confidence per answer to "
             f"become a graph; got {rule.signals.rise.size} signals."
         )
-    given, put_out = (
-        ("scores", "probabilities") if several else ("confidence", "probability")
-    )
-    shape = ("batch", rule.shift.size) if several else ("batch",)
     dtype = "float64" if input_dtype == "float64" else "float32"
-    inputs: Tensors = {given: (shape, input_dtype)}
-    coding = getattr(rule, "needed_groups", None)
+    inputs: Tensors = {"confidence": (("batch",), input_dtype)}
+    coding = calibrator.needed_groups
     if coding is not None:
         inputs["groups"] = (("batch", len(coding.columns)), "int64")
-    scale = None if several else float(calibrator.get_params()["scale"])
-    predict = partial(_predict_outcomes, rule, scale, put_out, dtype)
-    outputs = {put_out: (shape, dtype)}
-    return _trace(calibrator.name, inputs, predict, outputs, opset, precision)
+    predict = partial(_predict_confidences, rule, float(calibrator.scale), dtype)
+    outputs: Tensors = {"probability": (("batch",), dtype)}
+    return _trace(inputs, predict, outputs, options, method=calibrator.name)
 
 
-def _predict_outcomes(
-    rule: Any,
-    scale: float | None,
-    name: str,
-    dtype: str,
-    values: Array,
-    groups: Any = None,
+def _trace_labels(
+    calibrator: MultilabelCalibrator, input_dtype: str, options: GraphOptions
+) -> Any:
+    """The model of a fitted calibrator of several labels; see `export`."""
+    shape = ("batch", calibrator.n_labels_)
+    dtype = "float64" if input_dtype == "float64" else "float32"
+    predict = partial(_predict_labels, calibrator.rule_, dtype)
+    outputs: Tensors = {"probabilities": (shape, dtype)}
+    inputs: Tensors = {"scores": (shape, input_dtype)}
+    return _trace(inputs, predict, outputs, options, method=calibrator.name)
+
+
+# Functions of the module, so that they can be pickled.
+
+
+def _predict_labels(
+    rule: MultilabelCurves, dtype: str, scores: Array
 ) -> dict[str, Any]:
-    """Probabilities of traced scores, or confidences of a scale; NaN where Python would
-    refuse.
+    """Probabilities of traced scores; NaN where Python would refuse."""
+    xp = BACKEND.namespace(scores)
+    proba = xp.where(xp.isnan(scores), xp.nan, rule.proba(scores, BACKEND))
+    return {"probabilities": xp.astype(proba, getattr(xp, dtype))}
 
-    A function of the module, as `_predict` is, so that it can be pickled.
-    """
+
+def _predict_confidences(
+    rule: ConfidenceCurve, scale: float, dtype: str, values: Array, groups: Any = None
+) -> dict[str, Any]:
+    """Probabilities of traced confidences of a scale; NaN where Python would refuse."""
     xp = BACKEND.namespace(values)
-    if scale is None:
-        found = xp.where(xp.isnan(values), xp.nan, rule.proba(values, BACKEND))
-    else:
-        stated = to_float64(values, xp) / scale
-        found = rule.proba(stated, groups, xp)
-        found = xp.where((stated >= 0.0) & (stated <= 1.0), found, xp.nan)
-    return {name: xp.astype(found, getattr(xp, dtype))}
+    stated = to_float64(values, xp) / scale
+    proba = rule.proba(stated, groups, xp)
+    proba = xp.where((stated >= 0.0) & (stated <= 1.0), proba, xp.nan)
+    return {"probability": xp.astype(proba, getattr(xp, dtype))}
 
 
-def _count_classes(calibrator: Any) -> int:
-    """Of a calibrator of logits, fitted, whose noise is not so much that the file
-    would be huge.
-    """
+def _predictor_of(calibrator: Any) -> Predictor:
+    """That of a fitted calibrator of logits, if it fits into a graph."""
     if not isinstance(calibrator, Calibrator):
-        rule = (
+        raise TypeError(
             "`calibrator` must be one of hokical's for logits; got "
-            f"{type(calibrator).__name__}"
+            f"{type(calibrator).__name__}. `hokical.load` reads a saved one."
         )
-        raise TypeError(f"{rule}. `hokical.load` reads a saved one.")
-    calibrator.check_fitted()
-    kind = calibrator.rule_.logits_kind
-    check_plain_logits(calibrator.rule_.name, kind, "calibrator")
-    draws: Any = getattr(calibrator.rule_.core, "draws", None)
+    predictor = calibrator.fitted
+    rule = predictor.rule
+    check_plain_logits(rule.name, rule.logits_kind, "calibrator")
+    core = rule.core
+    draws = core.draws if isinstance(core, HokiRule) else None
     size = 0 if draws is None else draws.n_draws * draws.n_classes
-    if size > MOST_DRAWN:
-        rule = (
+    if draws is not None and size > MOST_DRAWN:
+        raise ValueError(
             f"`draws` times classes must be at most {MOST_DRAWN:,} to be stored in a "
-            "graph"
+            f"graph; got {draws.n_draws:,} draws of {draws.n_classes:,} classes, "
+            f"{size:,} numbers. Fit with fewer draws, or with exact stability, "
+            "`Hoki(draws=None)`, which stores none."
         )
-        found = (
-            f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers"
-        )
-        remedy = (
-            "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores "
-            "none"
-        )
-        raise ValueError(f"{rule}; got {found}. Fit with {remedy}.")
-    return calibrator.n_classes_
+    return predictor
 
 
 def _trace_logits(
-    calibrator: Calibrator,
-    opset: int,
-    input_dtype: str,
-    precision: str,
-    wanted: bool | None,
-    support: bool,
-    shape: models.Shape,
-    axis: int = 1,
-    zeros: Zeros | None = None,
-    lengths: models.Shape | None = None,
+    predictor: Predictor, layout: ScoresLayout, options: GraphOptions
 ) -> Any:
-    """The model from `logits` of this shape, or their probabilities with these `zeros`.
-
-    A shape are lengths or names of lengths; `lengths` are what the outputs are told to
-    have, if more is known.
-    """
-    rule = calibrator.rule_
-    lengths = lengths or shape
-    inputs: Tensors = {"logits": (tuple(shape), input_dtype)}
+    """The model of a predictor, from `logits` or probabilities of a layout."""
+    rule = predictor.rule
+    inputs: Tensors = {"logits": (tuple(layout.shape), layout.dtype)}
     if rule.needed_groups is not None:
-        inputs["groups"] = (_of_groups(shape, axis, rule), "int64")
-    rows = [length for k, length in enumerate(lengths) if k != axis]
-    number = "float64" if input_dtype == "float64" else "float32"
-    outputs: Tensors = {"labels": (rows, "int64"), "confidence": (rows, number)}
-    has_proba = rule.cheap_proba if wanted is None else wanted
-    if has_proba:
-        outputs["probabilities"] = (lengths, number)
+        inputs["groups"] = (layout.groups_shape(rule.needed_groups), "int64")
+    number = "float64" if layout.dtype == "float64" else "float32"
+    outputs: Tensors = {
+        "labels": (layout.row_shape, "int64"),
+        "confidence": (layout.row_shape, number),
+    }
+    wanted = options.probabilities
+    if rule.cheap_proba if wanted is None else wanted:
+        outputs["probabilities"] = (layout.output_shape, number)
     if isinstance(rule, SetRule):
-        outputs["members"] = (lengths, "bool")
-    known = calibrator.predictor_.support if support else None
-    if known is not None:
-        outputs["support"] = (rows, "bool")
+        outputs["members"] = (layout.output_shape, "bool")
+    support = predictor.support if options.support else None
+    if support is not None:
+        outputs["support"] = (layout.row_shape, "bool")
     types = {name: dtype for name, (_, dtype) in outputs.items()}
-    predict = partial(_predict, rule, known, types, axis, zeros)
-    n_classes = str(calibrator.n_classes_)
+    predict = partial(_predict, rule, support, types, layout.axis, layout.zeros)
     return _trace(
-        rule.name, inputs, predict, outputs, opset, precision, n_classes=n_classes
+        inputs,
+        predict,
+        outputs,
+        options,
+        method=rule.name,
+        n_classes=str(predictor.n_classes),
     )
-
-
-def _of_groups(shape: models.Shape, axis: int, rule: Rule) -> tuple[Any, ...]:
-    """The shape of the codes of groups beside scores of that shape."""
-    coding: Any = rule.needed_groups
-    return (*shape[:axis], *shape[axis + 1 :], len(coding.columns))
 
 
 def _predict(
@@ -243,9 +279,32 @@ def _predict(
     xp = BACKEND.namespace(scores)
     order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
     are_rows = order == [0, 1]
-    n_classes = scores.shape[axis]
-    last = scores if are_rows else xp.permute_dims(scores, order)
-    rows = last if are_rows else xp.reshape(last, (-1, n_classes))
+    classes_last = scores if are_rows else xp.permute_dims(scores, order)
+    logits = _as_rows(classes_last, zeros, groups)
+    outputs = {}
+    for name, dtype in types.items():
+        if name == "support" and support is not None:
+            prediction = is_within(logits, support.edges)
+        else:
+            what: Any = "proba" if name == "probabilities" else name
+            prediction = predict_unchecked(rule, what, logits)
+            narrows = dtype == "float32" and logits.values.dtype == xp.float64
+            if what == "proba" and narrows:
+                prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
+            prediction = xp.astype(prediction, getattr(xp, dtype))
+        if not are_rows and name in _PER_CLASS:
+            prediction = xp.reshape(prediction, classes_last.dynamic_shape)
+            prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
+        elif not are_rows:
+            prediction = xp.reshape(prediction, classes_last.dynamic_shape[:-1])
+        outputs[name] = prediction
+    return outputs
+
+
+def _as_rows(scores: Array, zeros: Zeros | None, groups: Any) -> Logits:
+    """Logits (rows, classes) of traced scores with the classes last."""
+    xp = BACKEND.namespace(scores)
+    rows = scores if scores.ndim == 2 else xp.reshape(scores, (-1, scores.shape[-1]))
     if zeros is not None:
         is_zero = to_float64(rows, xp) == 0.0
         rows = xp.log(to_float64(rows, xp))
@@ -255,25 +314,9 @@ def _predict(
         rows = xp.astype(rows, xp.float32)
     top = to_float64(xp.max(rows, axis=-1), xp)
     top = xp.where(xp.any(xp.isnan(rows), axis=-1), xp.nan, top)
-    if groups is not None and not are_rows:
+    if groups is not None and groups.ndim > 2:
         groups = xp.reshape(groups, (-1, groups.shape[-1]))
-    logits = Logits(rows, top, BACKEND, groups)
-    found = {}
-    for name, dtype in types.items():
-        if name == "support" and support is not None:
-            prediction = is_within(logits, support.edges)
-        else:
-            what: Any = "proba" if name == "probabilities" else name
-            prediction = xp.astype(
-                predict_unchecked(rule, what, logits), getattr(xp, dtype)
-            )
-        if not are_rows and name in _PER_CLASS:
-            prediction = xp.reshape(prediction, last.dynamic_shape)
-            prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
-        elif not are_rows:
-            prediction = xp.reshape(prediction, last.dynamic_shape[:-1])
-        found[name] = prediction
-    return found
+    return Logits(rows, top, BACKEND, groups)
 
 
 def export(
@@ -316,17 +359,25 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
+    options = GraphOptions(opset, precision, probabilities, support)
     if isinstance(calibrator, OutcomeCalibrator):
         if probabilities is not None or support:
-            rule = "`probabilities` and `support` are for calibrators of logits"
-            raise ValueError(f"{rule}; got one of {calibrator.name}. Leave them out.")
-        model = _trace_outcomes(calibrator, opset, input_dtype, precision)
+            raise ValueError(
+                "`probabilities` and `support` are for calibrators of logits; got one "
+                f"of {calibrator.name}. Leave them out."
+            )
+        calibrator.check_fitted()
+        if isinstance(calibrator, MultilabelCalibrator):
+            model = _trace_labels(calibrator, input_dtype, options)
+        else:
+            assert isinstance(calibrator, ConfidenceCalibrator)
+            model = _trace_confidences(calibrator, input_dtype, options)
         model.doc_string = f"Calibrated probabilities by {calibrator.name}."
     else:
-        shape = ("batch", _count_classes(calibrator))
-        options = (opset, input_dtype, precision, probabilities, support, shape)
-        model = _trace_logits(calibrator, *options)
-        model.doc_string = f"Calibrated confidence by {calibrator.rule_.name}."
+        predictor = _predictor_of(calibrator)
+        layout = ScoresLayout(("batch", predictor.n_classes), input_dtype)
+        model = _trace_logits(predictor, layout, options)
+        model.doc_string = f"Calibrated confidence by {predictor.rule.name}."
     models.write_model(model, path)
     return model
 
@@ -338,7 +389,7 @@ def attach(
     *,
     output: str | None = None,
     class_axis: int | None = None,
-    scores: ScoresAre = "logits",
+    scores: ScoresAre | None = None,
     zeros: Zeros = "unlikely",
     precision: Precision = "float64",
     probabilities: bool | None = None,
@@ -365,8 +416,11 @@ def attach(
         Where the classes are, if not in the last of two axes: 1 for maps (batch,
         classes, height, width). Labels and confidence have the other axes, in their
         order.
-    scores : {"logits", "probabilities"}
-        What the tensor holds. Of probabilities the logarithm is calibrated, as by
+    scores : {"logits", "probabilities"}, optional
+        What the tensor holds. By default what the graph shows: probabilities behind a
+        softmax, or a mean of softmaxes, and otherwise logits. Where the graph does not
+        show it and the calibrator was fitted on log-probabilities, it must be stated.
+        Of probabilities the logarithm is calibrated, as by
         `hokical.from_probabilities`.
     zeros : {"unlikely", "impossible"}
         For probabilities: the `zeros` with which the calibrator was fitted.
@@ -390,55 +444,74 @@ def attach(
     ['scores', 'labels', 'confidence', 'probabilities']
     """
     check_choice("zeros", zeros, Zeros)
-    check_choice("scores", scores, ScoresAre)
-    n_classes = _count_classes(calibrator)
-    whole, opset = models.read_model(model)
+    if scores is not None:
+        check_choice("scores", scores, ScoresAre)
+    predictor = _predictor_of(calibrator)
+    network, opset = models.read_model(model)
     source, dtype, lengths, axis = models.find_scores(
-        whole, output, class_axis, n_classes
+        network, output, class_axis, predictor.n_classes
     )
-    if scores == "logits" and models.comes_from_softmax(whole, source):
-        warn_user(
-            f"{source!r} comes from a softmax or sigmoid, so it holds probabilities, "
-            "and is "
-            'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
-            "`output`."
-        )
-    kind = "float32" if dtype == "bfloat16" else dtype  # which tracers do not know
-    shape = [n_classes if k == axis else f"axis{k}" for k in range(len(lengths))]
-    how = (shape, axis, zeros if scores == "probabilities" else None, lengths)
-    part = _trace_logits(
-        calibrator, opset, kind, precision, probabilities, support, *how
+    content = content_of(network.graph, source)
+    scores = choose_reading(content, predictor.schema, source, scores)
+    shape = [
+        predictor.n_classes if k == axis else f"axis{k}" for k in range(len(lengths))
+    ]
+    layout = ScoresLayout(
+        shape,
+        "float32" if dtype == "bfloat16" else dtype,  # which tracers do not know
+        axis,
+        zeros if scores == "probabilities" else None,
+        lengths,
     )
-    taken = models.names_in(models.every_graph(whole.graph))
+    options = GraphOptions(opset, precision, probabilities, support)
+    tail = _trace_logits(predictor, layout, options)
+    properties = {item.key: item.value for item in network.metadata_props}
+    properties |= {item.key: item.value for item in tail.metadata_props}
+    properties |= {"hokical_scores": source, "hokical_scores_are": scores}
+    properties |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
+    properties |= _append(network, tail, source, dtype, layout, predictor)
+    models.helper.set_model_props(network, properties)
+    models.write_model(network, path)
+    return network
+
+
+def _append(
+    network: Any,
+    tail: Any,
+    source: str,
+    dtype: str,
+    layout: ScoresLayout,
+    predictor: Predictor,
+) -> dict[str, str]:
+    """Put the nodes of a calibrator behind a network; properties name its inputs."""
+    taken = models.names_in(models.every_graph(network.graph))
     prefixes = ("hokical/" * k for k in count(1))
     prefix = next(p for p in prefixes if not any(name.startswith(p) for name in taken))
-
-    def free(wanted: str) -> str:
-        """The name itself, or one with a prefix where the model has it already."""
-        numbered = (f"hokical_{wanted}_{k}" for k in count(2))
-        candidates = chain([wanted, f"hokical_{wanted}"], numbered)
-        return next(name for name in candidates if name not in taken)
-
-    names = {item.name: free(item.name) for item in part.graph.output} | {
-        "logits": source
-    }
-    props = {item.key: item.value for item in whole.metadata_props}
+    names = {item.name: _free_name(item.name, taken) for item in tail.graph.output}
+    names["logits"] = source
+    properties = {}
     if dtype == "bfloat16":
         names["logits"] = f"{prefix}scores"
-        cast = models.helper.make_node(
-            "Cast", [source], [names["logits"]], to=models.FLOAT
+        network.graph.node.append(
+            models.helper.make_node(
+                "Cast", [source], [names["logits"]], to=models.FLOAT
+            )
         )
-        whole.graph.node.append(cast)
-    if calibrator.rule_.needed_groups is not None:
-        names["groups"] = props["hokical_groups"] = free("groups")
-        codes = _of_groups(lengths, axis, calibrator.rule_)
-        whole.graph.input.append(_value_info(names["groups"], codes, "int64"))
-    models.rename(part.graph, names, prefix)
-    for own in ("node", "initializer", "output"):
-        getattr(whole.graph, own).extend(getattr(part.graph, own))
-    props |= {item.key: item.value for item in part.metadata_props}
-    props |= {"hokical_scores": source, "hokical_scores_are": scores}
-    props |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
-    models.helper.set_model_props(whole, props)
-    models.write_model(whole, path)
-    return whole
+    coding = predictor.rule.needed_groups
+    if coding is not None:
+        names["groups"] = _free_name("groups", taken)
+        properties["hokical_groups"] = names["groups"]
+        codes = layout.groups_shape(coding, declared=True)
+        network.graph.input.append(_value_info(names["groups"], codes, "int64"))
+    models.rename(tail.graph, names, prefix)
+    network.graph.node.extend(tail.graph.node)
+    network.graph.initializer.extend(tail.graph.initializer)
+    network.graph.output.extend(tail.graph.output)
+    return properties
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    """The name itself, or one with a prefix where the model has it already."""
+    numbered = (f"hokical_{wanted}_{k}" for k in count(2))
+    candidates = chain([wanted, f"hokical_{wanted}"], numbered)
+    return next(name for name in candidates if name not in taken)

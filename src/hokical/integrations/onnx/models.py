@@ -21,8 +21,6 @@ DEFAULT_OPSET = 17
 OLDEST_OPSET = 13
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")
-#: Nodes through which a softmax is still a softmax.
-_PASSING_ON = ("Identity", "Cast", "Reshape", "Squeeze", "Flatten")
 #: A protobuf file cannot be larger; some room is left for its head.
 LARGEST_FILE = (1 << 31) - (1 << 20)
 #: Numbers of types in ONNX.
@@ -235,14 +233,6 @@ def names_in(graphs: Iterable[Any]) -> set[str]:
         )
         found.update(item.values.name for item in graph.sparse_initializer)
     return found
-
-
-def comes_from_softmax(model: Any, name: str) -> bool:
-    """Whether a tensor is the output of a softmax or sigmoid, as far as can be seen."""
-    producers = {output: node for node in model.graph.node for output in node.output}
-    while name in producers and producers[name].op_type in _PASSING_ON:
-        name = producers[name].input[0]
-    return name in producers and producers[name].op_type in ("Softmax", "Sigmoid")
 
 
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import DataFileError, replace_file, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import replace_file, report_damage
 from hokical_paper.making.datasets.folders import find_folder, read_folder
 from hokical_paper.making.datasets.images import DataSet, LabelledImages, Split, split
 from hokical_paper.making.datasets.known import (

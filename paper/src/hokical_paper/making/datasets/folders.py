@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import DataFileError, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import report_damage
 from hokical_paper.making.datasets.idx import read_idx
 from hokical_paper.making.datasets.npm import DataArrays
 

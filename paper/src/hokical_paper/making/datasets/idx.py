@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.files import DataFileError, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import report_damage
 
 _UNSIGNED_BYTE = 8
 

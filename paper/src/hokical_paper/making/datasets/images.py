@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.pair_data import portable_permutation
+from hokical_paper.suite.pair_data import portable_permutation
 
 Images = NDArray[np.uint8]
 IntArray = NDArray[np.int64]

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.io import DataFileError
 from hokical_paper.core import thread_count
-from hokical_paper.files import DataFileError, replace_file, report_damage
+from hokical_paper.core.files import replace_file, report_damage
 
 Pixels = NDArray[np.uint8]
 

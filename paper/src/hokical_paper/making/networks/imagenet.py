@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hokical_paper.files import DataFileError, report_damage
+from hokical.io import DataFileError
+from hokical_paper.core.files import report_damage
 
 
 class ImageNetNetwork(NamedTuple):

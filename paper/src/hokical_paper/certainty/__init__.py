@@ -1,0 +1,1 @@
+"""The paper's claims over many random divisions of the examples."""

@@ -1,0 +1,1 @@
+"""Files from results: tables, figures, one HTML page, and the documentation."""

@@ -1,0 +1,1 @@
+"""Methods compared over a folder of classifiers."""

@@ -1,0 +1,1 @@
+"""Tables from results: the data of a table, its builders and its formats."""

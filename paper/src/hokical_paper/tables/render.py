@@ -1,0 +1,195 @@
+"""Tables as Markdown, CSV and HTML, and for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from typing import TYPE_CHECKING
+
+from hokical_paper.tables.table import Cell, Row, Table
+
+if TYPE_CHECKING:
+    import rich.table
+
+_MARKDOWN = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
+_TERMINAL = {"best": "bold", "second": "underline", "": ""}
+#: Labels and cells in a terminal are folded beyond these widths.
+_WIDEST_LABEL = 26
+_WIDEST_CELL = 24
+#: Between the columns in a terminal.
+_PADDING = 3
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+_CSV = (
+    "table",
+    "head",
+    "subhead",
+    "source",
+    "column",
+    "text",
+    "value",
+    "low",
+    "high",
+    "mark",
+)
+
+
+def to_markdown(table: Table) -> str:
+    """A heading, the table with best in bold and second best underlined, and the notes.
+
+    >>> row = Row(
+    ...     ("CIFAR-10", "ResNet-110"), "ours", (Cell("0.0123", 0.0123, mark="best"),)
+    ... )
+    >>> print(to_markdown(Table("ece", "ECE", ("temps",), (row,))))
+    ### ECE
+    <BLANKLINE>
+    | data set | network |  | temps |
+    |---|---|---|--:|
+    | CIFAR-10 | ResNet-110 | ours | **0.0123** |
+    <BLANKLINE>
+    """
+    heads = (*table.heads, "", *table.columns)
+    rule = "|---|---|---|" + "--:|" * len(table.columns)
+    lead = [table.lead, ""] if table.lead else []
+    lines = [f"### {table.title}", "", *lead, _markdown_line(heads), rule]
+    for row, labels in _label_rows(table):
+        cells = [_MARKDOWN[cell.mark].format(cell.text) for cell in row.cells]
+        lines.append(_markdown_line((*labels, *cells)))
+    for note in table.notes:
+        lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """One line per cell, with the unrounded number and its interval."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_CSV)
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            numbers = (
+                "" if x is None else repr(x) for x in (cell.value, cell.low, cell.high)
+            )
+            place = (table.name, *row.heads, row.source, column)
+            writer.writerow((*place, cell.text, *numbers, cell.mark))
+    return out.getvalue()
+
+
+def to_html(table: Table) -> str:
+    """The table element alone: CSS classes for marks and sources, intervals below
+    the values.
+    """
+    titles = (*table.heads, "", *table.columns)
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    rows = "\n".join(_html_row(row, labels) for row, labels in _label_rows(table))
+    caption = f'<caption class="unseen">{escape(table.title)}</caption>'
+    return (
+        f'<table class="methods results">\n{caption}\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody>\n</table>"
+    )
+
+
+def to_terminal(table: Table) -> rich.table.Table:
+    """A `rich` table: best in bold, second best underlined, the paper's rows dimmed."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in (*table.heads, ""):
+        shown.add_column(title, max_width=_WIDEST_LABEL)
+    for title in table.columns:
+        shown.add_column(title, justify="right", max_width=_WIDEST_CELL)
+    for row, labels in _label_rows(table):
+        cells = [
+            Text(_plain(cell.text), style=_TERMINAL[cell.mark]) for cell in row.cells
+        ]
+        shown.add_row(*labels, *cells, style="dim" if row.source == "paper" else "")
+    return shown
+
+
+def fit_width(table: Table, width: int) -> list[Table]:
+    """The table as several ones with the same labels, none wider than the terminal.
+
+    >>> row = Row(("CIFAR-10", "LeNet-5"), "", tuple(Cell("0.0123") for _ in "abcdef"))
+    >>> parts = fit_width(Table("ece", "ECE", tuple("abcdef"), (row,)), 55)
+    >>> [part.columns for part in parts]
+    [('a', 'b', 'c'), ('d', 'e', 'f')]
+    """
+    labels = [(*table.heads, ""), *((*row.heads, row.source) for row in table.rows)]
+    left = sum(_widest(column, _WIDEST_LABEL) for column in zip(*labels, strict=True))
+    parts: list[list[int]] = [[]]
+    used = left
+    for place, title in enumerate(table.columns):
+        texts = [title, *(_plain(row.cells[place].text) for row in table.rows)]
+        needed = _widest(texts, _WIDEST_CELL)
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = left
+        parts[-1].append(place)
+        used += needed
+    return [_columns_of(table, part) for part in parts]
+
+
+def _widest(texts: Iterable[str], most: int) -> int:
+    """The width of a column with its padding."""
+    return min(max(map(len, texts)), most) + _PADDING
+
+
+def _columns_of(table: Table, places: Sequence[int]) -> Table:
+    """The table with some of its columns."""
+    columns = tuple(table.columns[place] for place in places)
+    rows = tuple(
+        replace(row, cells=tuple(row.cells[place] for place in places))
+        for row in table.rows
+    )
+    return replace(table, columns=columns, rows=rows)
+
+
+def _plain(text: str) -> str:
+    """The text without the targets of its links."""
+    return _LINK.sub(r"\1", text)
+
+
+def _label_rows(table: Table) -> Iterator[tuple[Row, tuple[str, str, str]]]:
+    """Rows with their labels; headings that repeat the row above are left empty."""
+    above = ("", "")
+    for row in table.rows:
+        first = "" if row.heads[0] == above[0] else row.heads[0]
+        second = "" if row.heads == above else row.heads[1]
+        yield row, (first, second, row.source)
+        above = row.heads
+
+
+def _markdown_line(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _html_row(row: Row, labels: tuple[str, str, str]) -> str:
+    kind = "paper" if row.source == "paper" else "ours"
+    begins = " begins" if labels[1] else ""
+    heads = "".join(f'<th scope="row">{escape(label)}</th>' for label in labels)
+    return (
+        f'<tr class="{kind}{begins}">{heads}{"".join(map(_html_cell, row.cells))}</tr>'
+    )
+
+
+def _html_cell(cell: Cell) -> str:
+    ends = ""
+    if cell.low is not None and cell.high is not None:
+        ends = f"<small>{cell.low:.4f}\N{EN DASH}{cell.high:.4f}</small>"
+    spoken = f'<span class="unseen"> ({cell.mark})</span>' if cell.mark else ""
+    star = (
+        '<span class="star" aria-hidden="true">★</span>' if cell.mark == "best" else ""
+    )
+    mark = f' class="{cell.mark}"' if cell.mark else ""
+    return f"<td{mark}>{star}<span>{_keep_words_whole(cell.text)}</span>{spoken}{ends}</td>"
+
+
+def _keep_words_whole(text: str) -> str:
+    """Allow line breaks between words only, not inside `--slow`."""
+    words = [f'<span class="whole">{escape(word)}</span>' for word in text.split(" ")]
+    return " ".join(words) if len(words) > 1 else escape(text)

@@ -1,0 +1,265 @@
+"""Rows that are not independent examples: exact copies, and several rows of each one.
+
+Guarantees count rows as independent. Two habits break that: examples are copied (to
+balance classes, by a bootstrap), and several evaluations of each example are stacked
+and reshaped to rows. Neither must be taken for the ties that rows have by themselves
+(trees, few possible values) or for sorted rows, so both need evidence from labels:
+copies of an example have its label, right or wrong, and ties have labels of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.checks import check_choice
+from hokical._core.logits import Logits
+from hokical._core.reading import Rows
+from hokical._core.runtime import FitDataWarning, warn_user
+from hokical.guarantees.fingerprints import Reused, row_draws, row_hashes
+
+#: Copies are reported from this share of the rows on, and refused from this one on:
+#: natural data has a few near-identical examples.
+_MIN_REPORTED_SHARE = 0.05
+_MIN_REFUSED_SHARE = 0.2
+#: Distinct rows that must all come equally often before this speaks for copies.
+_MIN_DISTINCT_ROWS = 20
+#: Rows with a wrong label that must come several times, and the share of them of which
+#: all labels are equal. Ties of independent examples have equal wrong labels in at most
+#: a third of the cases, unless the classifier is wrong in most of them.
+_MIN_WRONG_ROWS = 8
+_MIN_EQUAL_SHARE = 0.95
+#: Rows of one example up to which repeated labels are looked for.
+_MAX_PER_EXAMPLE = 64
+#: Examples, and changes of the label between neighbours, that a pattern of labels needs:
+#: by chance, 20 changes fall on every second row with probability 1e-6.
+_MIN_EXAMPLES = 30
+_MIN_CHANGES = 20
+#: Examples whose rows are compared.
+_MAX_COMPARED = 256
+#: Standard errors by which rows of an example must be nearer than others (of 256
+#: independent pairs, two thirds are with a probability below 1e-6).
+_MIN_ERRORS = 5.0
+#: Masked classes count as so far below the label, in logits.
+_MAX_MARGIN = 100.0
+
+_ASSUMPTION = "Guarantees count rows as independent examples and would promise too much"
+_CLUSTER = "Pass `cluster=`, the example that each row belongs to"
+#: The remedy of methods that take no clusters.
+ONE_ROW = "Pass one row of each example"
+
+
+@dataclass(frozen=True, eq=False)
+class RowMarks:
+    """What tells copies of rows: their `hashes`, `labels` and which are `wrong`, (n,)
+    each.
+    """
+
+    hashes: FloatArray
+    labels: AnyArray
+    wrong: BoolArray
+
+    @classmethod
+    def of(cls, logits: Logits, labels: IntArray, weights: FloatArray | None) -> Self:
+        """Those of the rows that count."""
+        wrong = logits.to_host(logits.labels) != labels
+        marks = cls(row_hashes(logits), labels, wrong)
+        return marks if weights is None else marks.take(weights > 0.0)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Those of all parts, one after the other."""
+        return cls(
+            np.concatenate([part.hashes for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.wrong for part in parts]),
+        )
+
+    def take(self, rows: BoolArray) -> Self:
+        """Those of some rows."""
+        return type(self)(self.hashes[rows], self.labels[rows], self.wrong[rows])
+
+    def copies(self) -> Copies:
+        """The copies among the rows."""
+        hashes, index, counts = np.unique(
+            self.hashes, return_inverse=True, return_counts=True
+        )
+        first_labels = np.empty(hashes.size, self.labels.dtype)
+        first_labels[index] = self.labels
+        is_other = self.labels != first_labels[index]
+        repeated = counts > 1
+        same_label = np.bincount(index, is_other, hashes.size) == 0.0
+        some_wrong = np.bincount(index, self.wrong, hashes.size) > 0.0
+        equally_often = hashes.size >= _MIN_DISTINCT_ROWS and bool(repeated.all())
+        equally_often &= bool((counts == counts[:1]).all())
+        wrong = repeated & some_wrong
+        enough_wrong = int(wrong.sum()) >= _MIN_WRONG_ROWS
+        if enough_wrong:
+            enough_wrong = bool(same_label[wrong].mean() >= _MIN_EQUAL_SHARE)
+        equal = bool(repeated.any()) and same_label[repeated].mean() >= _MIN_EQUAL_SHARE
+        return Copies(
+            n_rows=self.hashes.size,
+            n_distinct=hashes.size,
+            certain=equally_often or enough_wrong,
+            equal_labels=bool(equal),
+        )
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Exact copies among rows.
+
+    Attributes
+    ----------
+    n_rows, n_distinct : how many rows there are, and how many differ
+    certain : whether they are copies, and no ties of independent examples
+    equal_labels : whether rows that are equal have equal labels
+    """
+
+    n_rows: int
+    n_distinct: int
+    certain: bool
+    equal_labels: bool
+
+    @property
+    def share(self) -> float:
+        """The share of rows that copy another one; 0 if they may be ties."""
+        if not self.certain:
+            return 0.0
+        return 1.0 - self.n_distinct / self.n_rows
+
+    @property
+    def description(self) -> str:
+        """How many there are, in words."""
+        labels = "the same label" if self.equal_labels else "any label"
+        return (
+            f"{self.share:.0%} of {self.n_rows:,} rows are exact copies of another one "
+            f"with {labels}, {self.n_distinct:,} are different"
+        )
+
+
+def warn_of_copies_in_fit(marks: RowMarks) -> None:
+    """Warn if many rows of a fit are copies."""
+    copies = marks.copies()
+    if copies.share >= _MIN_REPORTED_SHARE:
+        warn_user(
+            f"`logits` hold copies: {copies.description}. A fit takes each for a "
+            "further example and trusts them too much. Give each example once, with "
+            "how often it counts as `sample_weight`; several evaluations of each "
+            "example are a `hokical.Ensemble`.",
+            FitDataWarning,
+            cause="copies of rows",
+        )
+
+
+def refuse_copies(
+    marks: RowMarks, reused: Reused, *, name: str = "logits", remedy: str = _CLUSTER
+) -> None:
+    """Raise if many rows that are to prove something are copies; warn of fewer.
+
+    Unless `reused` allows it. `name` is the argument, and the `remedy` that of the
+    method that was called.
+    """
+    check_choice("reused", reused, Reused)
+    if reused == "ignore":
+        return
+    copies = marks.copies()
+    if copies.share < _MIN_REPORTED_SHARE:
+        return
+    message = (
+        f"`{name}` must be of independent examples; {copies.description}. "
+        f"{_ASSUMPTION}. {remedy}, or give each example once. If new rows happen to be "
+        'identical, pass `reused="ignore"` (--look-alike).'
+    )
+    if copies.equal_labels and copies.share >= _MIN_REFUSED_SHARE:
+        raise ValueError(message)
+    warn_user(message, FitDataWarning, cause="copies of rows")
+
+
+def warn_of_repeats(rows: Rows, reused: Reused, *, remedy: str = _CLUSTER) -> None:
+    """Warn if checked rows look like several of each example, reshaped.
+
+    Labels then repeat, each some times in a row or all of them in the same order, and
+    the rows behind equal labels are much nearer to each other than to other rows of
+    that label.
+    """
+    if type(rows.scores) is not Logits or reused == "ignore":
+        return
+    n_per_example = _rows_per_example(rows.scores, rows.labels)
+    if n_per_example > 1:
+        n_examples = rows.scores.n_rows // n_per_example
+        warn_user(
+            f"`logits` look like {n_per_example} rows of each of {n_examples:,} "
+            "examples: their labels repeat, and rows behind one label are near to each "
+            f"other. {_ASSUMPTION}. {remedy}, or the rows of each example as one "
+            "`hokical.Ensemble`.",
+            FitDataWarning,
+            cause="several rows of each example",
+        )
+
+
+def _rows_per_example(logits: Logits, labels: IntArray) -> int:
+    """How many rows of each example there are, by labels and distances; 1 if unclear."""
+    n_rows = labels.size
+    for size in range(min(_MAX_PER_EXAMPLE, n_rows // _MIN_EXAMPLES), 1, -1):
+        if n_rows % size:
+            continue
+        n_examples = n_rows // size
+        in_a_row = np.arange(n_rows).reshape(n_examples, size)
+        in_turn = np.arange(n_rows).reshape(size, n_examples).T
+        for index in (in_a_row, in_turn):
+            if _labels_repeat(labels[index]) and _are_near(logits, labels, index):
+                return size
+    return 1
+
+
+def _labels_repeat(labels: IntArray) -> bool:
+    """Whether examples (n, rows) have one label each, and neighbours often others."""
+    first = labels[:, 0]
+    repeat = bool((labels == first[:, None]).all())
+    return repeat and int((np.diff(first) != 0).sum()) >= _MIN_CHANGES
+
+
+def _are_near(logits: Logits, labels: IntArray, index: IntArray) -> bool:
+    """Whether rows of an example are nearer to each other than to another of its label.
+
+    `index` (examples, rows) are the numbers of the rows of each example.
+    """
+    n_examples, n_per_example = index.shape
+    draws = row_draws(0, n_examples)
+    chosen = np.argsort(draws)[:_MAX_COMPARED]
+    first = index[chosen, 0]
+    second_column = 1 + (draws[chosen] * (n_per_example - 1)).astype(np.int64)
+    second = index[chosen, second_column]
+    other = _next_of_label(labels[first])
+    paired = other >= 0
+    if paired.sum() < _MIN_EXAMPLES // 2:
+        return False
+    start = _host_margins(logits, first)
+    stop = _host_margins(logits, second)
+    within = np.abs(start - stop).sum(axis=1)[paired]
+    across = np.abs(start[paired] - stop[other[paired]]).sum(axis=1)
+    # Of independent rows half are nearer, and as many farther.
+    nearer = np.sign(across - within)
+    return bool(nearer.mean() > _MIN_ERRORS / np.sqrt(nearer.size))
+
+
+def _next_of_label(labels: IntArray) -> IntArray:
+    """The place (n,) of another row of the same label; -1 where there is none."""
+    following = np.full(labels.size, -1)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        if rows.size > 1:
+            following[rows] = np.roll(rows, 1)
+    return following
+
+
+def _host_margins(logits: Logits, rows: IntArray) -> FloatArray:
+    """How far logits (k, classes) of some rows lie below the best one."""
+    few = logits.take(rows)
+    margins = few.to_host(few.margins).astype(np.float64)
+    return np.minimum(margins, _MAX_MARGIN)

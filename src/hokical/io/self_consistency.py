@@ -1,0 +1,168 @@
+"""Agreement of repeated samples of an answer (self-consistency)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hokical._core.arrays import FloatArray, IntArray
+
+#: A number, with or without commas for thousands. "007" is a code.
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)?(?:\.\d+)?")
+#: What is written around an answer: Markdown, quotes, brackets, formulas.
+_WRAPPED = re.compile(
+    r"(\*+|_+|`+|~~|\$+|[\"'\u2018\u201c\u00ab])(.+)(?:\1|[\u2019\u201d\u00bb])"
+    r"|()\(([^()]+)\)|()\[([^\[\]]+)\]|()\\(?:boxed|text)\{([^{}]+)\}",
+    re.DOTALL,
+)
+
+
+class Agreement(NamedTuple):
+    """Of each question the most frequent answer, and how many of its samples agree.
+
+    `answers` (n,) are as they were given, None where all samples are missing; `share`
+    (n,) is that of the samples that agree, NaN there; `n_samples` (n,) counts those
+    that are not missing.
+    """
+
+    answers: list[Any]
+    share: FloatArray
+    n_samples: IntArray
+
+    @property
+    def confidence(self) -> FloatArray:
+        """The probability (n,) that another sample agrees, NaN where there are none.
+
+        For k of n that agree it is (k + 1) / (n + 2), the rule of succession: one of
+        one is 0.67, ten of ten are 0.92.
+        """
+        n_agreeing = self.share * self.n_samples
+        return np.asarray((n_agreeing + 1.0) / (self.n_samples + 2.0))
+
+
+def agreement(
+    samples: Iterable[Iterable[Any]],
+    normalize: Callable[[Any], Hashable] | None = None,
+) -> Agreement:
+    """The most frequent answer of each question, and the share of samples that agree.
+
+    Parameters
+    ----------
+    samples : answers to each question, sampled several times
+        None, NaN and empty text are missing: they neither agree nor count. Questions
+        may have different numbers of samples.
+    normalize : function, optional
+        Makes answers that mean the same equal; what it returns is compared, and
+        missing values are as above. By default text is compared without case, spaces,
+        Markdown, quotes, brackets and final punctuation, and numbers by value: "Paris",
+        "**paris**." are equal, as are "(A)", "a" and "A.", and "1,000", "1000.0", 1000.
+
+    Returns
+    -------
+    Agreement
+        The first sample of the most frequent answer, as it was given; of equally
+        frequent answers the first. `confidence` is what to calibrate: it counts the
+        samples.
+
+    Examples
+    --------
+    >>> from hokical.io import agreement
+    >>> found = agreement([["Paris", "**paris**", "Lyon"], ["4"], ["", None]])
+    >>> found.answers, found.share.round(2), found.n_samples
+    (['Paris', '4', None], array([0.67, 1.  ,  nan]), array([3, 1, 0]))
+    >>> found.confidence.round(2)
+    array([0.6 , 0.67,  nan])
+    """
+    key_of = _fold if normalize is None else normalize
+    questions = [
+        _most_frequent(row, answers, key_of) for row, answers in enumerate(samples)
+    ]
+    n_agreeing = np.array([count for _, count, _ in questions], np.float64)
+    n_samples = np.array([size for _, _, size in questions], np.int64)
+    share = np.full(n_samples.size, np.nan)
+    np.divide(n_agreeing, n_samples, out=share, where=n_samples > 0)
+    return Agreement([answer for answer, _, _ in questions], share, n_samples)
+
+
+def _most_frequent(
+    row: int, answers: Iterable[Any], key_of: Callable[[Any], Hashable]
+) -> tuple[Any, int, int]:
+    """The most frequent answer, how often it is given, and the number of samples."""
+    if isinstance(answers, (str, bytes)) or not isinstance(answers, Iterable):
+        raise ValueError(
+            "`samples` must have a list of answers for each question; got "
+            f"{answers!r} in row {row}. For one sample of each question pass "
+            "`[[answer] for answer in answers]`."
+        )
+    first: dict[Hashable, Any] = {}
+    counts = Counter[Hashable]()
+    for answer in answers:
+        key = None if _is_missing(answer) else key_of(answer)
+        if _is_missing(key):
+            continue
+        if not isinstance(key, Hashable):
+            raise TypeError(
+                f"`samples` must be text or numbers; got {answer!r} in row {row}. Pass "
+                "`normalize=`, a function that makes equal answers equal text."
+            )
+        first.setdefault(key, answer)
+        counts[key] += 1
+    if not counts:
+        return None, 0, 0
+    key, count = counts.most_common(1)[0]
+    return first[key], count, counts.total()
+
+
+def _is_missing(answer: object) -> bool:
+    """Whether an answer is None, NaN, pandas' NA or text without a sign."""
+    if isinstance(answer, str):
+        return not answer.strip()
+    is_nan = isinstance(answer, Real) and bool(np.isnan(float(answer)))
+    return answer is None or is_nan or type(answer).__name__ in ("NAType", "NaTType")
+
+
+def _fold(answer: Any) -> Hashable:
+    """What is compared of an answer: text without what is around it, numbers by
+    value.
+    """
+    if isinstance(answer, (bool, np.bool_)):
+        return str(answer).casefold()
+    if isinstance(answer, Real):
+        return _number_key(str(answer))
+    if not isinstance(answer, str):
+        return answer  # type: ignore[no-any-return]
+    text = " ".join(unicodedata.normalize("NFKC", answer).split())
+    bare = _without_wrapping(text)
+    number = bare.replace(",", "")
+    return (
+        _number_key(number) if _NUMBER.fullmatch(bare) and number else bare.casefold()
+    )
+
+
+def _number_key(number: str) -> Hashable:
+    """A key by value: "1e3", "1000" and "1000.0" are equal."""
+    return Decimal(number).normalize()
+
+
+def _without_wrapping(text: str) -> str:
+    """Text without Markdown, quotes and brackets around it, and without final
+    punctuation.
+    """
+    while True:
+        bare = text.rstrip(" .,;:!?")
+        wrapped = _WRAPPED.fullmatch(bare)
+        if wrapped is not None:
+            groups = [group for group in wrapped.groups() if group is not None]
+            bare = groups[-1].strip()
+        elif bare.endswith(")") and "(" not in bare:  # A)
+            bare = bare[:-1]
+        if not bare or bare == text:
+            return bare or text
+        text = bare

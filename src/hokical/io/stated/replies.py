@@ -1,0 +1,442 @@
+"""What one reply states: its candidates for a confidence, and the strongest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from hokical.io.stated.quantities import Quantity, find_quantities
+from hokical.io.stated.tokens import LABELS, SENTENCE_ENDS, Tokens, tokenize, words_of
+
+#: What may stand between a label and its number, beside signs.
+_LINKS = words_of("is are was of at as be being to level score rating value")
+#: What a number before these is: how sure somebody is, or how probable something.
+_SURE = words_of("sure certain confident positive convinced confidence")
+_PROBABLE = words_of(
+    "chance chances probability likelihood certainty likely probable odds risk"
+)
+#: What a number before these is: how far somebody is from being sure.
+_UNSURE = words_of("unsure uncertain uncertainty doubt doubtful")
+_WRONG = words_of(
+    "wrong incorrect mistaken error errors inaccurate failure unsure uncertain "
+    "uncertainty"
+)
+_NOT_TRUE = words_of("false untrue")
+_HEDGES = words_of(
+    "about around approximately approx roughly circa ca nearly almost over under "
+    "above below only just maybe perhaps probably say somewhere some a an the at "
+    "least most more less than up to < > ≈ ≤ ≥"
+)
+_NEGATIONS = words_of("not never hardly barely no nor without if unless")
+_REVISIONS = words_of(
+    "now final finally actually revised updated overall reconsidering reflection "
+    "correction"
+)
+#: A number directly after these is what was asked for, not how sure the answer is.
+_ANSWERS = words_of(
+    "answer result solution value total guess sum estimate rate share percentage ratio "
+    "growth increase decrease discount price"
+)
+_COPULAS = words_of("is are was were equals")
+_PRONOUNS = words_of("it that this i he she")
+#: What may follow a percentage that is a confidence though nothing says so.
+_FOLLOWERS = words_of(
+    "and or but that it this for on i because since as so given though however"
+)
+_GREETINGS = words_of("yes no ok okay oh hi hello well great good question thanks") | {
+    *",.!\n"
+}
+_FILLERS = words_of("sure certainly absolutely definitely")
+#: "less likely", "how sure", "make sure" say nothing.
+_COMPARED = words_of("how less more than as too make making a if")
+_CLAUSE_ENDS = SENTENCE_ENDS | frozenset(",:()[]") | {"but", "however", "although"}
+_SEPARATORS = frozenset(":=")
+#: How many tokens back a label, and a negation, belong to a number.
+_LABEL_REACH = 14
+_NEGATION_REACH = 6
+
+
+class Strength(IntEnum):
+    """How clearly a candidate is a confidence."""
+
+    WORD = 0
+    WORD_OF_SPEAKER = 1  # I am sure
+    NUMBER = 2  # 0.9, 9/10
+    PERCENTAGE = 3
+    NAMED = 4  # 90% sure, a probability of 0.9
+    FIELD = 5  # Confidence: 85
+
+
+class Reading(NamedTuple):
+    """What a reply states: `value` on a `scale`, None if it names none; or a `doubt`.
+
+    `bare` numbers are all that the reply consists of.
+    """
+
+    value: float = np.nan
+    scale: float | None = 1.0
+    strength: Strength = Strength.WORD
+    start: int = 0
+    doubt: str = ""
+    bare: bool = False
+    has_point: bool = False
+    is_percentage: bool = False
+
+    @property
+    def is_unscaled(self) -> bool:
+        return self.scale is None and not self.doubt and not np.isnan(self.value)
+
+
+NO_STATEMENT = Reading()
+_SEVERAL = "states several confidences"
+_NEGATED = "is negated or conditional"
+_PART_OF_ANSWER = "may be part of the answer"
+_OTHER_SCALE = "may be on another scale than it names"
+BEYOND = "is beyond its scale"
+NO_SCALE = "names no scale"
+_WHOSE_ERROR = "may be about a wrong answer or a false claim"
+
+
+class WordTable:
+    """Words for how sure somebody is, as tokens, and those that follow "Confidence:".
+
+    >>> WordTable({"high confidence": 0.9}).levels
+    {('high',): 0.9}
+    """
+
+    def __init__(self, words: Mapping[str, float]) -> None:
+        bad = {word: value for word, value in words.items() if not 0.0 <= value <= 1.0}
+        if bad:
+            raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
+        self.words = {
+            tuple(token.text for token in tokenize(word)): float(value)
+            for word, value in words.items()
+        }
+        self.levels = {
+            word[:-1]: value
+            for word, value in self.words.items()
+            if len(word) > 1 and word[-1] == "confidence"
+        }
+        self._words_and_levels = self.words | self.levels
+        self._longest = max(map(len, self.words), default=0)
+
+    def match(
+        self, tokens: Tokens, start: int, *, level: bool = False
+    ) -> tuple[int, float]:
+        """How many tokens from `start` are words of the table, and their confidence."""
+        words = self._words_and_levels if level else self.words
+        texts = tuple(tokens.texts(start, start + self._longest))
+        for size in range(len(texts), 0, -1):
+            if texts[:size] in words:
+                return size, words[texts[:size]]
+        return 0, np.nan
+
+
+class Reply:
+    """The tokens of a reply, and what they state."""
+
+    def __init__(self, tokens: Tokens, table: WordTable) -> None:
+        self.tokens = tokens
+        self.table = table
+
+    def read(self) -> Reading:
+        """The strongest candidate; a doubt where several contradict each other."""
+        quantities = find_quantities(self.tokens)
+        words = self._find_words({quantity.stop for quantity in quantities})
+        numbers = map(self._candidate_of, quantities)
+        candidates = [*(number for number in numbers if number is not None), *words]
+        usable = [candidate for candidate in candidates if not candidate.doubt]
+        doubts = [candidate for candidate in candidates if candidate.doubt]
+        if not usable:
+            return _strongest_doubt(doubts)
+        strength = max(candidate.strength for candidate in usable)
+        strongest = [
+            candidate for candidate in usable if candidate.strength == strength
+        ]
+        last = max(strongest, key=lambda candidate: candidate.start)
+        values = {(candidate.value, candidate.scale) for candidate in strongest}
+        # "80% Paris, 10%": neither number says that it is the confidence.
+        has_rival = any(
+            doubt.doubt == _PART_OF_ANSWER and doubt.strength >= strength
+            for doubt in doubts
+        )
+        is_clear = len(values) == 1 and not has_rival
+        if is_clear or self._is_revision(last.start):
+            return last
+        return Reading(doubt=_SEVERAL)
+
+    def _candidate_of(self, quantity: Quantity) -> Reading | None:
+        """What a quantity says about the confidence; None if it says nothing."""
+        reading = None if np.isnan(quantity.value) else self._strength_of(quantity)
+        if reading is None:
+            return None
+        if quantity.doubt:
+            return reading._replace(doubt=quantity.doubt, value=np.nan)
+        if self._is_negated(quantity.start):
+            return reading._replace(doubt=_NEGATED, value=np.nan)
+        return _checked(reading)
+
+    def _strength_of(self, quantity: Quantity) -> Reading | None:
+        reading = Reading(
+            quantity.value,
+            quantity.scale,
+            start=quantity.start,
+            has_point=quantity.has_point,
+            is_percentage=quantity.is_percentage,
+        )
+        if self._is_all(quantity):
+            return reading._replace(strength=Strength.FIELD, bare=True)
+        label = self._label_before(quantity)
+        if label is not None:
+            return self._labelled(reading, quantity, label)
+        named = self._named_after(quantity, reading)
+        if named is not None:
+            return named
+        if self._is_answer(quantity):
+            return None
+        if self._on_named_scale(quantity):
+            return reading._replace(strength=Strength.NAMED)
+        return self._unnamed(quantity, reading)
+
+    def _is_all(self, quantity: Quantity) -> bool:
+        """Whether the reply consists of this quantity, beside hedges and signs."""
+        around = self.tokens[: quantity.start] + self.tokens[quantity.stop :]
+        return not any(
+            token.kind == "number"
+            or (token.kind == "word" and token.text not in _HEDGES)
+            for token in around
+        )
+
+    def _label_before(self, quantity: Quantity) -> int | None:
+        """The position of the label of a quantity: "confidence is about", "P(true):"."""
+        i = self._before_hedges(quantity.start)
+        text = self.tokens.text(i)
+        is_linked = text in _SEPARATORS | _LINKS | LABELS or text in ("(", "-", "\n")
+        if not is_linked and not self.tokens.is_scale(i):
+            return None
+        for k in range(i, max(i - _LABEL_REACH, -1), -1):
+            text = self.tokens.text(k)
+            if text in LABELS or (text == "p" and self.tokens.text(k + 1) == "("):
+                return k
+            if self.tokens[k].kind == "number" or text in (".", "!", "?", ";", ","):
+                return None
+            if text == "\n" and self.tokens.text(k - 1) not in _SEPARATORS | LABELS:
+                return None
+            is_asked = text in _ANSWERS and k >= i - 1
+            if is_asked and "that" in self.tokens.texts(k - 2, k):
+                return None
+        return None
+
+    def _labelled(self, reading: Reading, quantity: Quantity, label: int) -> Reading:
+        """A quantity after "confidence", or after "probability that I am wrong"."""
+        between = self.tokens.texts(label, quantity.start)
+        separated = any(text in _SEPARATORS or text == "\n" for text in between)
+        is_field = separated or self.tokens.is_scale(quantity.start - 1)
+        strength = Strength.FIELD if is_field else Strength.NAMED
+        return _turned(reading._replace(strength=strength), between)
+
+    def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
+        """A quantity before "sure", "chance" and the like, in the same clause."""
+        if quantity.spelled and quantity.scale is None:
+            return None
+        clause = self._clause_after(quantity.stop)
+        near = [text for text in clause if text not in _HEDGES][:2]
+        named = reading._replace(strength=Strength.NAMED)
+        if any(text in _UNSURE for text in near):
+            return named._replace(value=(named.scale or 1.0) - named.value)
+        if any(text in _PROBABLE for text in near):
+            return _turned(named, clause)
+        if any(text in _SURE for text in near):
+            wrong = _says_wrong(clause, _WRONG | _NOT_TRUE)
+            return named._replace(doubt=_WHOSE_ERROR) if wrong else named
+        return None
+
+    def _on_named_scale(self, quantity: Quantity) -> bool:
+        near = self.tokens[max(quantity.start - 8, 0) : quantity.stop + 4]
+        return quantity.scale is not None and any(
+            token.kind == "scale" for token in near
+        )
+
+    def _unnamed(self, quantity: Quantity, reading: Reading) -> Reading | None:
+        """A quantity of which nothing says that it is a confidence."""
+        after = self.tokens.text(quantity.stop)
+        if quantity.spelled and not quantity.is_percentage and quantity.scale != 10.0:
+            return None
+        if quantity.scale is None:
+            is_fraction = quantity.has_point and 0.0 <= quantity.value <= 1.0
+            if not is_fraction:
+                return None
+            reading = reading._replace(scale=1.0)
+        strength = Strength.PERCENTAGE if quantity.is_percentage else Strength.NUMBER
+        reading = reading._replace(strength=strength)
+        if after == "of":
+            of_what = self.tokens.texts(quantity.stop + 1, quantity.stop + 3)
+            return reading if of_what == ["the", "time"] else None
+        if self.tokens.is_word(quantity.stop) and after not in _FOLLOWERS:
+            return reading._replace(doubt=_PART_OF_ANSWER)
+        return reading
+
+    def _is_answer(self, quantity: Quantity) -> bool:
+        """Whether the quantity is what was asked for: "the answer is 25%"."""
+        i = self._before_hedges(quantity.start)
+        if self.tokens.text(i) not in _SEPARATORS | _COPULAS:
+            return False
+        subject = self.tokens.text(i - 1)
+        if subject in _ANSWERS:
+            return True
+        return self.tokens.text(i) != ":" and subject not in _PRONOUNS
+
+    # Words
+
+    def _find_words(self, numbers: set[int]) -> list[Reading]:
+        """Words of the table, and levels after a label: "Confidence: high".
+
+        Not those of a number that ends just before, such as "90% sure", and of
+        questions.
+        """
+        readings = []
+        i = self._end_of_filler()
+        while i < len(self.tokens):
+            labelled = self._follows_label(i)
+            size, value = self.table.match(self.tokens, i, level=labelled)
+            if size and numbers.isdisjoint(range(i - 1, i + 1)) and self._is_told(i):
+                reading = self._word_at(i, size, value, labelled=labelled)
+                readings += [] if reading is None else [reading]
+            i += max(size, 1)
+        return readings
+
+    def _word_at(
+        self, start: int, size: int, value: float, *, labelled: bool
+    ) -> Reading | None:
+        before = self.tokens.text(start - 1)
+        after = self.tokens.text(start + size)
+        if before in _COMPARED:
+            return None
+        if after == "to" and before in ("is", "be"):  # possible to, be sure to
+            return None
+        strength = Strength.WORD
+        if labelled:
+            strength = Strength.FIELD
+        elif {"i", "am", "feel"} & {*self.tokens.texts(max(start - 3, 0), start)}:
+            strength = Strength.WORD_OF_SPEAKER
+        reading = Reading(value, 1.0, strength, start)
+        if self._is_negated(start):
+            return reading._replace(value=np.nan, doubt=_NEGATED)
+        second = start + size + (after in ("-", "to", "/", "or"))
+        if labelled and self.table.match(self.tokens, second, level=True)[0]:
+            return reading._replace(value=np.nan, doubt=_SEVERAL)
+        return reading
+
+    def _follows_label(self, start: int) -> bool:
+        """Whether "Confidence:" or "my confidence in this is" comes just before."""
+        link = self.tokens.text(start - 1)
+        if link not in _SEPARATORS | {"is", "\n", "level"}:
+            return False
+        for k in range(start - 1, max(start - 8, -1), -1):
+            if self.tokens.text(k) in LABELS:
+                return True
+            if self.tokens.text(k) in (".", "!", "?", ";", ","):
+                return False
+        return False
+
+    def _end_of_filler(self) -> int:
+        """Where a reply begins behind "Sure!" or "Yes, certainly."; 0 if it has no
+        filler.
+        """
+        i = 0
+        while self.tokens.text(i) in _GREETINGS:
+            i += 1
+        if self.tokens.text(i) not in _FILLERS:
+            return 0
+        end = self.tokens.skip(i + 1, "thing")
+        is_apart = self.tokens.text(end) in ("!", ",", ".", ":", "-", "\n")
+        has_more = any(token.kind != "sign" for token in self.tokens[end:])
+        return end if is_apart and has_more else 0
+
+    # Surroundings
+
+    def _before_hedges(self, start: int) -> int:
+        """The last position before `start` that is no hedge ("about", "at least")."""
+        i = start - 1
+        while i >= 0 and self.tokens.text(i) in _HEDGES | {"between", "from"}:
+            i -= 1
+        return i
+
+    def _clause_after(self, start: int) -> list[str]:
+        """The texts from `start` to the end of the clause."""
+        clause: list[str] = []
+        for token in self.tokens[start:]:
+            if token.text in _CLAUSE_ENDS:
+                break
+            clause.append(token.text)
+        return clause
+
+    def _is_negated(self, start: int) -> bool:
+        """Whether "not" or "if" comes shortly before, in the same clause."""
+        for i in range(start - 1, max(start - 1 - _NEGATION_REACH, -1), -1):
+            text = self.tokens.text(i)
+            if text in _CLAUSE_ENDS:
+                return False
+            if text in _NEGATIONS or self.tokens.texts(i - 1, i + 1) == ["far", "from"]:
+                return True
+        return False
+
+    def _is_told(self, start: int) -> bool:
+        """Whether the sentence is no question."""
+        ends = (token.text for token in self.tokens[start:])
+        return next((text for text in ends if text in SENTENCE_ENDS), "") != "?"
+
+    def _is_revision(self, start: int) -> bool:
+        """Whether the sentence says so before `start`: "now I am", "final"."""
+        for i in range(start - 1, max(start - 9, -1), -1):
+            if self.tokens.text(i) in SENTENCE_ENDS:
+                return False
+            if self.tokens.text(i) in _REVISIONS:
+                return True
+        return False
+
+
+def _strongest_doubt(doubts: Sequence[Reading]) -> Reading:
+    if not doubts:
+        return NO_STATEMENT
+    strongest = max(doubts, key=lambda doubt: doubt.strength)
+    alike = [doubt for doubt in doubts if doubt.doubt == _PART_OF_ANSWER]
+    several = strongest in alike and len(alike) > 1
+    return strongest._replace(doubt=_SEVERAL) if several else strongest
+
+
+def _turned(reading: Reading, texts: Sequence[str]) -> Reading:
+    """The confidence of being right, where the probability of being wrong is stated."""
+    if _says_wrong(texts, _NOT_TRUE):
+        return reading._replace(doubt=_WHOSE_ERROR)
+    if not _says_wrong(texts, _WRONG):
+        return reading
+    scale = reading.scale
+    if scale is None:
+        scale = 1.0 if reading.value <= 1.0 else 100.0
+    return reading._replace(value=scale - reading.value, scale=scale)
+
+
+def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
+    """Whether one of the words occurs without a "not" before it."""
+    return any(
+        text in words and "not" not in texts[max(i - 2, 0) : i]
+        for i, text in enumerate(texts)
+    )
+
+
+def _checked(reading: Reading) -> Reading:
+    """A reading on [0, 1], or one that names no scale; a doubt outside of it."""
+    if reading.doubt:
+        return reading._replace(value=np.nan)
+    if reading.value < 0.0 or (reading.scale or np.inf) < reading.value:
+        return reading._replace(value=np.nan, doubt=BEYOND)
+    if reading.scale is None:
+        return reading
+    unclear = reading.has_point and 0.0 < reading.value < 1.0 and reading.scale >= 5.0
+    if unclear and not reading.is_percentage:  # 0.85 on a scale to 100
+        return reading._replace(value=np.nan, doubt=_OTHER_SCALE)
+    return reading._replace(value=reading.value / reading.scale, scale=1.0)

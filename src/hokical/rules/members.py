@@ -1,0 +1,228 @@
+"""How a fitted calibrator reads an ensemble: which members, and the pool of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+import numpy as np
+
+from hokical._core import runtime
+from hokical._core.arrays import Array, FloatArray, IntArray
+from hokical._core.checks import ArrayOf, Checked
+from hokical._core.ensembles import Ensemble
+from hokical._core.logits import Logits
+from hokical._core.storage import storable
+from hokical.rules.base import Rule, WrappedRule
+from hokical.rules.pooled import MemberLogits, Pool, pool_rows
+
+if TYPE_CHECKING:
+    from hokical._fitting.pooling import PoolFit
+
+#: Fewer than this share of the passes of the fit are far fewer, and make a warning.
+_FEW_PASSES = 0.5
+#: Members are named up to this share of the gain.
+_MOST_OF_THE_GAIN = 0.9
+
+
+@storable("members")
+@dataclass(frozen=True, eq=False)
+class PooledMembers(Checked):
+    """The members of a fit, the pool that was fitted for them, and what each is worth.
+
+    Attributes
+    ----------
+    names : the members of the fit
+    pool : how they become one row of logits
+    losses : the held-out log loss (members,) of each member alone, at its temperature
+    order : the members (members,) as a greedy search adds them, by number; None where
+        they are exchangeable
+    remaining : the held-out log loss (members,) of the first, the first two, ... of the
+        order; None where there is none
+    learned : whether examples taught the weights
+    keep_first : whether predictions keep the labels of the first member
+    """
+
+    names: tuple[str, ...]
+    pool: Pool
+    losses: Annotated[FloatArray, ArrayOf((None,), 0.0, 1e300)]
+    order: Annotated[IntArray, ArrayOf((None,), 0, 1 << 31, np.int64)] | None
+    remaining: Annotated[FloatArray, ArrayOf((None,), 0.0, 1e300)] | None
+    learned: bool = True
+    keep_first: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size = len(self.names)
+        if self.order is None or self.remaining is None:
+            consistent = (self.order is None) is (self.remaining is None)
+            consistent &= self.exchangeable
+        else:
+            consistent = sorted(self.order.tolist()) == list(range(size))
+            consistent &= self.remaining.size == self.pool.n_members == size
+        if not consistent or self.losses.size != size:
+            raise ValueError("`members` must say of each member what it is worth.")
+
+    @classmethod
+    def plain(cls, ensemble: Ensemble) -> Self:
+        """The mean of the members' own probabilities, which nothing was learned for."""
+        zeros = np.zeros(ensemble.n_members)
+        names = ensemble.names
+        if ensemble.exchangeable:
+            pool = replace(Pool.plain(1), exchangeable=True)
+            return cls(names, pool, zeros, None, None, learned=False)
+        pool = Pool.plain(len(names))
+        return cls(names, pool, zeros, np.arange(len(names)), zeros, learned=False)
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, fit: PoolFit) -> Self:
+        """The members of an ensemble as a pool was fitted for them."""
+        if fit.pool.exchangeable:
+            return cls(ensemble.names, fit.pool, fit.losses, None, None)
+        order = np.array(fit.order, np.int64)
+        return cls(ensemble.names, fit.pool, fit.losses, order, fit.remaining)
+
+    @property
+    def exchangeable(self) -> bool:
+        return self.pool.exchangeable
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The members with a weight; the others need not be evaluated."""
+        if self.exchangeable:
+            return self.names
+        return tuple(self.names[v] for v in self._needed_indices)
+
+    @property
+    def _needed_indices(self) -> list[int]:
+        first = {0} if self.keep_first else set()
+        return sorted({*self.pool.needed} | first)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The share (members,) that each has in the pool."""
+        if self.exchangeable:
+            return np.full(len(self.names), 1.0 / len(self.names))
+        return self.pool.weights
+
+    @property
+    def gain_shares(self) -> np.ndarray:
+        """The share (members,) of the gain on the best member that the first k have."""
+        if self.remaining is None:
+            raise ValueError("exchangeable members have no order, and equal shares.")
+        gains = self.remaining[0] - self.remaining
+        largest = gains.max()
+        return gains / largest if largest > 0.0 else np.ones(gains.size)
+
+    def read(self, ensemble: Ensemble) -> Logits:
+        """The pooled logits (n, classes) of checked members."""
+        if ensemble.exchangeable != self.exchangeable:
+            fitted = "" if self.exchangeable else "not "
+            raise ValueError(
+                f"`exchangeable` must be {self.exchangeable}, as in the fit, whose "
+                f"members are {fitted}exchangeable; got {ensemble.exchangeable}."
+            )
+        if self.exchangeable:
+            self._warn_of_few(ensemble)
+            pool = self.pool
+        else:
+            ensemble = self._match(ensemble)
+            pool = self.pool.take(self._needed_indices)
+        members = as_members(ensemble)
+        pooled = pool_rows(pool, members)
+        return with_first_labels(pooled, members) if self.keep_first else pooled
+
+    def _match(self, ensemble: Ensemble) -> Ensemble:
+        """The needed members: by name or, where they have none, by their places."""
+        if ensemble.named:
+            missing = [name for name in self.needed if name not in ensemble.names]
+            if not missing:
+                return ensemble.select(self.needed)
+            told = f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
+        elif ensemble.n_members == len(self.names):
+            places = [ensemble.names[v] for v in self._needed_indices]
+            return ensemble.select(places)
+        elif ensemble.n_members == len(self.needed):
+            return ensemble
+        else:
+            told = f"{ensemble.n_members} without names"
+        raise ValueError(
+            f"`members` must be those of the fit, or those of them that are needed: "
+            f"{', '.join(self.needed)}; got {told}. Members that were not evaluated "
+            "may be rows of NaN."
+        )
+
+    def _warn_of_few(self, ensemble: Ensemble) -> None:
+        if ensemble.n_members < _FEW_PASSES * len(self.names):
+            runtime.warn_user(
+                f"the ensemble has {ensemble.n_members} exchangeable members; the fit "
+                f"had {len(self.names)}. Fewer are noisier, so that confidences are "
+                "likely to be too high: pass about as many as in the fit."
+            )
+
+    def describe(self) -> str:
+        """The members in a few words: which of them give most of the gain."""
+        n = len(self.names)
+        if self.order is None or n == 1:
+            return f"{n} {'exchangeable ' * self.exchangeable}members"
+        shares = self.gain_shares
+        k = int(np.argmax(shares >= _MOST_OF_THE_GAIN)) + 1
+        names = ", ".join(self.names[v] for v in self.order[:k])
+        if shares[-1] == shares[0]:
+            return f"{n} members: {names} alone is as good as all"
+        give = "gives" if k == 1 else "give"
+        return f"{n} members: {k} {give} {shares[k - 1]:.0%} of the gain: {names}"
+
+    def __str__(self) -> str:
+        """A table: name, weight, held-out log loss alone and with the better ones."""
+        width = max(len("member"), *map(len, self.names))
+        header = f"{'member':{width}s}  weight  log loss alone"
+        order = range(len(self.names)) if self.order is None else self.order
+        lines = [
+            f"{self.names[v]:{width}s}  {self.weights[v]:6.3f}  {self.losses[v]:14.4f}"
+            for v in order
+        ]
+        if self.remaining is not None:
+            header += "  with those above"
+            lines = [
+                f"{line}  {loss:16.4f}"
+                for line, loss in zip(lines, self.remaining, strict=True)
+            ]
+        return "\n".join([header, *lines])
+
+
+@dataclass(frozen=True, eq=False)
+class MemberLabelsRule(WrappedRule):
+    """`rule`, with the labels of the first member of an ensemble.
+
+    The confidence is the probability that `rule` gives to that label.
+    """
+
+    name: ClassVar[str] = "member-labels"
+    preserves_labels = False
+
+    rule: Rule
+
+    def labels(self, logits: Logits) -> Array:
+        return logits.member_labels
+
+    def confidence(self, logits: Logits) -> Array:
+        columns = logits.member_labels[:, None]
+        proba = self.rule.proba(logits)
+        return logits.xp.take_along_axis(proba, columns, axis=1)[:, 0]
+
+    def proba(self, logits: Logits) -> Array:
+        return self.rule.proba(logits)
+
+
+def with_first_labels(pooled: Logits, members: MemberLogits) -> Logits:
+    """Pooled logits with the labels of the first member, where it was evaluated."""
+    logits, evaluated = members.member(0)
+    labels = members.xp.where(evaluated, logits.labels, pooled.labels)
+    return replace(pooled, member_labels=labels)
+
+
+def as_members(ensemble: Ensemble) -> MemberLogits:
+    """The checked logits (members, n, classes) of an ensemble."""
+    values, top, backend = ensemble.stack()
+    return MemberLogits(values, top, backend)

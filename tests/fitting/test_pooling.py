@@ -1,0 +1,115 @@
+"""Weights of members: the objective, leaving out, and the order of members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from hokical._fitting.examples import Examples
+from hokical._fitting.pooling import Penalty, fit_pool, make_table
+from hokical.rules.pooled import MemberLogits
+from tests.ensembles import log_loss, noisy_members
+
+
+def examples_of(members: np.ndarray, labels: np.ndarray) -> Examples:
+    return Examples(MemberLogits.from_array(members), labels)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def test_coefficients_have_the_least_penalised_log_loss() -> None:
+    """One ridge, by a general optimiser that is told the objective alone."""
+    from hokical._fitting import pooling
+
+    members, labels = noisy_members(400, seed=1)
+    examples = examples_of(members, labels)
+    pool = fit_pool(examples).pool
+    table = make_table(examples, pool)
+    penalty = Penalty.of(4, 3.0, 400.0)
+    start = pooling._Point(penalty.centre, pooling._moments(table, penalty.centre))
+    point, converged = pooling._minimize(table, penalty, start)
+    assert converged
+
+    def objective(x: np.ndarray) -> float:
+        weights = x[:4] / x[:4].sum()
+        scores = np.tensordot(x[:4], table.logs, 1)
+        scores = scores + x[4] * np.log(np.tensordot(weights, table.proba, 1))
+        true = softmax(scores)[np.arange(400), labels]
+        distance = x - penalty.centre
+        return float(-np.log(true).mean() + 0.5 * distance @ penalty.matrix @ distance)
+
+    bounds = [(1e-9, None)] * 5
+    best = minimize(objective, penalty.centre, bounds=bounds, tol=1e-12)
+    assert objective(point.coefficients) < best.fun + 2e-4
+
+
+def distance(scores: np.ndarray, target: np.ndarray) -> float:
+    """Between two rows of scores, up to a constant."""
+    difference = scores - target
+    return float(np.abs(difference - difference.mean()).max())
+
+
+def test_a_row_is_pooled_as_if_it_had_been_left_out() -> None:
+    """One step without a row comes near a fit without it."""
+    members, labels = noisy_members(40, seed=2)
+    fit = fit_pool(examples_of(members, labels))
+    left_out = fit.cross_fit(examples_of(members, labels)).values
+    fitted = fit.pool.pool(MemberLogits.from_array(members)).values
+    errors = []
+    moves = []
+    for row in range(40):
+        others = np.arange(40) != row
+        refit = fit_pool(examples_of(members[:, others], labels[others])).pool
+        target = refit.pool(MemberLogits.from_array(members[:, [row]])).values[0]
+        errors.append(distance(left_out[row], target))
+        moves.append(distance(fitted[row], target))
+    # Temperatures, which stay, are a part of what is left.
+    assert np.mean(errors) < 0.8 * np.mean(moves)
+
+
+def test_leaving_out_does_not_flatter() -> None:
+    """With few rows and many members, held-out losses are above fitted ones."""
+    members, labels = noisy_members(60, seed=3, noise=np.full(12, 1.5))
+    fit = fit_pool(examples_of(members, labels))
+    held_out = fit.cross_fit(examples_of(members, labels)).values
+    fitted = fit.pool.pool(MemberLogits.from_array(members)).values
+    assert log_loss(softmax(held_out), labels) > log_loss(softmax(fitted), labels)
+
+
+def test_members_that_are_alike_have_nearly_equal_weights() -> None:
+    members, labels = noisy_members(300, seed=4, noise=np.ones(5))
+    weights = fit_pool(examples_of(members, labels)).pool.weights
+    assert weights.min() > 0.1
+    assert weights.max() < 0.3
+
+
+def test_weights_count_rows() -> None:
+    members, labels = noisy_members(200, seed=6)
+    counts = np.random.default_rng(0).integers(0, 4, 200)
+    repeated = np.repeat(np.arange(200), counts)
+    weighted = Examples(
+        MemberLogits.from_array(members), labels, counts.astype(np.float64)
+    )
+    by_weight = fit_pool(weighted).pool
+    by_copies = fit_pool(examples_of(members[:, repeated], labels[repeated])).pool
+    np.testing.assert_allclose(by_weight.temperatures, by_copies.temperatures, 0.05)
+    np.testing.assert_allclose(by_weight.weights, by_copies.weights, atol=0.05)
+
+
+@pytest.mark.parametrize("n_classes", [2, 30])
+def test_tables_of_a_sample_lead_to_the_same_weights(
+    n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members, labels = noisy_members(3000, seed=7, n_classes=n_classes)
+    whole = fit_pool(examples_of(members, labels)).pool
+    monkeypatch.setattr("hokical._fitting.pooling.MAX_TABLE", 4 * n_classes * 1000)
+    sampled = fit_pool(examples_of(members, labels)).pool
+    np.testing.assert_allclose(sampled.weights, whole.weights, atol=0.06)
+    new, new_labels = noisy_members(3000, seed=8, n_classes=n_classes)
+    pooled = [p.pool(MemberLogits.from_array(new)).values for p in (whole, sampled)]
+    losses = [log_loss(softmax(values / 1.5), new_labels) for values in pooled]
+    assert losses[1] == pytest.approx(losses[0], abs=0.004)

@@ -1,0 +1,209 @@
+"""Copies and reshaped rows are noticed; ties, sorted labels and series are not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import FitDataWarning, MultilabelCalibrator, make
+from hokical._core.logits import as_logits
+from hokical.guarantees.repeats import RowMarks, refuse_copies
+from hokical.streams import certify
+from tests.conftest import softmax_examples
+
+ROWS, LABELS = softmax_examples(300, 5, seed=1)
+RNG = np.random.default_rng(0)
+TIMES = 5
+
+
+@pytest.fixture
+def calibrator() -> Any:
+    return make("temps").fit(*softmax_examples(400, 5, seed=2))
+
+
+def copied(how: str) -> tuple[Any, Any]:
+    """Rows of which a fifth or more copy another one, and their labels."""
+    chosen = {
+        "in a row": np.repeat(np.arange(300), TIMES),
+        "in turn": np.tile(np.arange(300), TIMES),
+        "twice, shuffled": np.random.default_rng(1).permutation(
+            np.repeat(np.arange(300), 2)
+        ),
+        "bootstrap": np.random.default_rng(2).integers(300, size=300),
+        "one class raised": np.append(
+            np.arange(300), np.repeat(np.flatnonzero(LABELS == 2), 4)
+        ),
+    }[how]
+    return ROWS[chosen], LABELS[chosen]
+
+
+COPIES = ["in a row", "in turn", "twice, shuffled", "bootstrap", "one class raised"]
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_certify_nothing(how: str, calibrator: Any) -> None:
+    logits, labels = copied(how)
+    words = r"exact copies of another one with the same label, .*`cluster=`"
+    with pytest.raises(ValueError, match=words):
+        calibrator.certify(logits, labels)
+    assert calibrator.predictor_.held_out is None
+    with pytest.raises(ValueError, match="one row of each example"):
+        calibrator.control_risk(
+            logits, labels, loss=lambda proba, y, t: proba[:, 0] < t, risk=0.5
+        )
+    if how != "one class raised":  # whose copies are far from their rows
+        parts = [(logits[i : i + 100], labels[i : i + 100]) for i in range(0, 300, 100)]
+        parts += [(logits[300:], labels[300:])] if len(logits) > 300 else []
+        with pytest.raises(ValueError, match="exact copies"):
+            certify(calibrator, parts)
+    calibrator.certify(logits, labels, reused="ignore")
+    assert calibrator.predictor_.held_out.label_scores.total == len(labels)
+
+
+@pytest.mark.parametrize("form", [np.float32, np.float64])
+def test_clusters_go_on_with_one_of_each(form: Any, calibrator: Any) -> None:
+    logits, labels = copied("in a row")
+    cluster = np.repeat(np.arange(300), TIMES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator.certify(logits.astype(form), labels, cluster=cluster)
+    assert calibrator.predictor_.held_out.label_scores.total == 300
+
+
+def test_several_labels_are_examined_too() -> None:
+    odds = RNG.normal(size=(400, 4))
+    labels = (RNG.logistic(size=odds.shape) < odds).astype(float)
+    calibrator = MultilabelCalibrator().fit(odds[:200], labels[:200])
+    with pytest.raises(ValueError, match=r"`scores` must be of independent examples"):
+        calibrator.certify(np.tile(odds[200:], (3, 1)), np.tile(labels[200:], (3, 1)))
+    calibrator.certify(odds[200:], labels[200:])
+
+
+def test_a_few_copies_are_reported(calibrator: Any) -> None:
+    """Without a refusal: data from the web has a few images twice."""
+    rows = np.append(np.arange(300), np.arange(40))
+    with pytest.warns(FitDataWarning, match="12% of 340 rows are exact copies"):
+        calibrator.certify(ROWS[rows], LABELS[rows])
+    assert calibrator.predictor_.held_out.label_scores.total == 340
+
+
+@pytest.mark.parametrize("method", ["auto", "temps", "hoki"])
+def test_a_fit_reports_copies(method: str) -> None:
+    with pytest.warns(FitDataWarning, match="80% of 1,500 rows are exact copies"):
+        make(method).fit(*copied("in a row"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(method).fit(ROWS, LABELS)
+
+
+def test_labels_of_several_annotators_are_reported(calibrator: Any) -> None:
+    """Equal rows with labels of their own are no examples of their own."""
+    logits = np.repeat(ROWS, 3, axis=0)
+    labels = np.argmax(logits + RNG.gumbel(size=logits.shape), axis=1)
+    with pytest.warns(FitDataWarning, match="another one with any label"):
+        calibrator.certify(logits, labels)
+
+
+def noisy(rows: Any, spread: float = 0.5) -> Any:
+    return rows + spread * RNG.normal(size=rows.shape)
+
+
+@pytest.mark.parametrize("times", [2, 3, 16])
+@pytest.mark.parametrize("order", ["in a row", "in turn"])
+def test_reshaped_rows_are_reported(order: str, times: int, calibrator: Any) -> None:
+    """A stack (examples, views, classes) or (views, examples, classes), reshaped."""
+    if order == "in a row":
+        logits = noisy(np.repeat(ROWS, times, axis=0))
+        labels = np.repeat(LABELS, times)
+        cluster = np.repeat(np.arange(300), times)
+    else:
+        logits = noisy(np.tile(ROWS, (times, 1)))
+        labels = np.tile(LABELS, times)
+        cluster = np.tile(np.arange(300), times)
+    words = f"like {times} rows of each of 300 examples.*`cluster=`.*Ensemble"
+    with pytest.warns(FitDataWarning, match=words):
+        calibrator.certify(logits, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator.certify(logits, labels, cluster=cluster)
+        calibrator.certify(logits, labels, reused="ignore")
+
+
+def sorted_rows(n: int, seed: int) -> tuple[Any, Any]:
+    logits, labels = softmax_examples(n, 5, seed=seed)
+    order = np.argsort(labels, kind="stable")
+    return logits[order], labels[order]
+
+
+def blocks_of_classes(n: int, seed: int) -> tuple[Any, Any]:
+    """Four independent rows of a class in a row, as some samplers draw them."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(rng.integers(5, size=n // 4), 4)
+    return 2.0 * np.eye(5)[labels] + rng.normal(size=(labels.size, 5)), labels
+
+
+def classes_in_turn(n: int, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 5
+    return 2.0 * np.eye(5)[labels] + rng.normal(size=(n, 5)), labels
+
+
+def series(n: int, seed: int) -> tuple[Any, Any]:
+    """A slowly changing state, seen through noise: long runs of labels."""
+    rng = np.random.default_rng(seed)
+    logits = np.zeros((n, 5))
+    for row in range(1, n):
+        logits[row] = 0.95 * logits[row - 1] + rng.normal(size=5)
+    smooth = logits + rng.gumbel(size=(n, 5)).cumsum(axis=0) * 0.05
+    return logits, smooth.argmax(axis=1)
+
+
+def leaves(n: int, seed: int) -> tuple[Any, Any]:
+    """Forty values of a tree, each with labels of its own."""
+    values = np.random.default_rng(0).normal(size=(40, 5))
+    rng = np.random.default_rng(seed)
+    logits = values[rng.integers(40, size=n)]
+    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def sure_votes(n: int, seed: int) -> tuple[Any, Any]:
+    """Nine of ten rows are certain and right: equal rows have equal labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(5, size=n)
+    logits = np.log(np.full((n, 5), 1e-3)) + 7.0 * np.eye(5)[labels]
+    unsure = rng.random(n) < 0.1
+    logits[unsure] = rng.normal(size=(int(unsure.sum()), 5))
+    return logits, labels
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [sorted_rows, blocks_of_classes, classes_in_turn, series, leaves, sure_votes],
+)
+def test_independent_rows_are_not_reported(rows: Any, calibrator: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(10, 20):
+            calibrator.certify(*rows(600, seed))
+
+
+def test_many_rows_of_two_classes_are_no_copies() -> None:
+    """One margin in steps of 1/4096: a fifth of so many rows has an equal."""
+    odds = RNG.normal(size=20_000)
+    labels = (RNG.logistic(size=odds.size) < odds).astype(int)
+    logits = np.stack([np.zeros_like(odds), odds], axis=1)
+    marks = RowMarks.of(as_logits(logits), labels, None)
+    assert marks.copies().n_distinct < 0.9 * odds.size
+    refuse_copies(marks, "refuse")
+
+
+def test_rows_without_a_weight_do_not_count(calibrator: Any) -> None:
+    logits, labels = copied("in a row")
+    weights = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], 300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # labels repeat, whatever counts
+        calibrator.certify(logits, labels, weights)
+    assert calibrator.predictor_.held_out.conformity.n == 300

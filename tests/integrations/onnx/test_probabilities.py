@@ -1,0 +1,212 @@
+"""Classifiers that put out probabilities, of one softmax or of several."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("ndonnx")
+
+from hokical import from_probabilities  # noqa: E402
+from hokical.calibrators import Calibrator, make  # noqa: E402
+from hokical.integrations.onnx import attach, check  # noqa: E402
+from tests.integrations.onnx.helpers import run  # noqa: E402
+
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
+node = helper.make_node
+N_CLASSES = 4
+
+#: How three softmaxes `p0`, `p1`, `p2` (n, classes) become their mean `scores`, by the
+#: operators that networks are written with.
+MEANS = {
+    "stack and mean": [
+        *(node("Unsqueeze", [f"p{k}", "first"], [f"u{k}"]) for k in range(3)),
+        node("Concat", ["u0", "u1", "u2"], ["stacked"], axis=0),
+        node("ReduceMean", ["stacked"], ["scores"], axes=[0], keepdims=0),
+    ],
+    "stack, sum and divide": [
+        *(node("Unsqueeze", [f"p{k}", "first"], [f"u{k}"]) for k in range(3)),
+        node("Concat", ["u0", "u1", "u2"], ["stacked"], axis=0),
+        node("ReduceSum", ["stacked", "first"], ["sum"], keepdims=0),
+        node("Div", ["sum", "three"], ["scores"]),
+    ],
+    "mean of tensors": [node("Mean", ["p0", "p1", "p2"], ["scores"])],
+    "additions and a product": [
+        node("Add", ["p0", "p1"], ["two"]),
+        node("Add", ["two", "p2"], ["all"]),
+        node("Mul", ["third", "all"], ["scores"]),
+    ],
+    "sum": [
+        node("Sum", ["p0", "p1", "p2"], ["sum"]),
+        node("Div", ["sum", "three"], ["scores"]),
+    ],
+    "normalized": [
+        node("Sum", ["p0", "p1", "p2"], ["sum"]),
+        node("ReduceSum", ["sum", "last"], ["total"], keepdims=1),
+        node("Div", ["sum", "total"], ["scores"]),
+    ],
+    "weighted": [
+        *(node("Mul", [f"p{k}", "third"], [f"w{k}"]) for k in range(3)),
+        node("Sum", ["w0", "w1", "w2"], ["sum"]),
+        node("Cast", ["sum"], ["wide"], to=onnx.TensorProto.DOUBLE),
+        node("Cast", ["wide"], ["scores"], to=onnx.TensorProto.FLOAT),
+    ],
+    "log of the mean": [
+        node("Mean", ["p0", "p1", "p2"], ["mean"]),
+        node("Log", ["mean"], ["scores"]),
+    ],
+}
+
+
+def ensemble_of_networks(tail: list[onnx.NodeProto], softmax: str = "Softmax"):
+    """x (n, 6) -> three matrices -> three softmaxes -> `tail`."""
+    rng = np.random.default_rng(0)
+    constants = {
+        f"m{k}": (2.0 * rng.normal(size=(6, N_CLASSES))).astype(np.float32)
+        for k in range(3)
+    }
+    constants["first"] = np.array([0])
+    constants["last"] = np.array([1])
+    constants["three"] = np.array(3.0, np.float32)
+    constants["third"] = np.array(1.0 / 3.0, np.float32)
+    nodes = []
+    for k in range(3):
+        nodes.append(node("MatMul", ["x", f"m{k}"], [f"z{k}"]))
+        nodes.append(node(softmax, [f"z{k}"], [f"p{k}"]))
+    graph = helper.make_graph(
+        nodes + tail,
+        "networks",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 6])],
+        [
+            helper.make_tensor_value_info(
+                "scores", onnx.TensorProto.FLOAT, ["n", N_CLASSES]
+            )
+        ],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def inputs(n: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 6)).astype(np.float32)
+
+
+def fitted_on_outputs(model: onnx.ModelProto, read: Callable) -> Calibrator:
+    scores = read(run(model, x=inputs(600))["scores"])
+    labels = np.argmax(scores + np.random.default_rng(2).gumbel(size=scores.shape), 1)
+    return make("temps").fit(scores, labels)
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean_of_softmaxes_is_read_as_it_was_in_the_fit(name: str) -> None:
+    network = ensemble_of_networks(MEANS[name])
+    is_log = name.startswith("log")
+    calibrator = fitted_on_outputs(
+        network, np.asarray if is_log else from_probabilities
+    )
+    assert calibrator.schema_.scores == "log-probabilities"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = attach(network, calibrator)
+    outputs = run(both, x=inputs(200, seed=3))
+    logits = outputs["scores"] if is_log else from_probabilities(outputs["scores"])
+    expected = calibrator.predict_confidence(logits)
+    np.testing.assert_allclose(outputs["confidence"], expected, atol=1e-5)
+    assert check(both, calibrator).agrees
+
+
+def test_probabilities_that_are_read_as_logits_do_not_pass_a_check() -> None:
+    network = ensemble_of_networks(MEANS["mean of tensors"])
+    calibrator = fitted_on_outputs(network, from_probabilities)
+    with pytest.warns(UserWarning, match="is taken for logits"):
+        wrong = attach(network, calibrator, scores="logits")
+    compared = check(wrong, calibrator)
+    assert compared.contradiction == (
+        "the scores are probabilities, and are read as logits"
+    )
+    assert not compared.agrees
+
+
+def test_logits_that_are_read_as_probabilities_do_not_pass_a_check() -> None:
+    network = ensemble_of_networks([node("Identity", ["z0"], ["scores"])])
+    calibrator = fitted_on_outputs(network, np.asarray)
+    wrong = attach(network, calibrator, scores="probabilities")
+    assert (
+        "read as probabilities, and are none" in check(wrong, calibrator).contradiction
+    )
+
+
+def test_what_a_graph_does_not_show_must_be_stated() -> None:
+    """A matrix after the softmaxes may give anything."""
+    tail = [node("Identity", ["z0"], ["scores"])]
+    network = ensemble_of_networks(tail)
+    mean = ensemble_of_networks(MEANS["mean of tensors"])
+    calibrator = fitted_on_outputs(mean, from_probabilities)
+    with pytest.raises(
+        ValueError, match=r'`scores` must be "logits" or "prob.* not show'
+    ):
+        attach(network, calibrator)
+    assert check(attach(network, calibrator, scores="logits"), calibrator).agrees
+    of_logits = fitted_on_outputs(network, np.asarray)
+    assert of_logits.schema_.scores == "logits"
+    assert check(attach(network, of_logits), of_logits).agrees
+    with pytest.raises(
+        ValueError, match=r"is a mean of probabilities, and .* on logits"
+    ):
+        attach(mean, of_logits)
+    with pytest.warns(UserWarning, match="not their logarithms"):
+        attach(mean, of_logits, scores="probabilities")
+
+
+def test_means_of_logits_are_logits() -> None:
+    network = ensemble_of_networks(MEANS["mean of tensors"], softmax="Identity")
+    calibrator = fitted_on_outputs(network, np.asarray)
+    assert check(attach(network, calibrator), calibrator).agrees
+    logs = ensemble_of_networks(MEANS["mean of tensors"], softmax="LogSoftmax")
+    calibrator = fitted_on_outputs(logs, np.asarray)
+    assert check(attach(logs, calibrator), calibrator).agrees
+
+
+@pytest.mark.filterwarnings("ignore:::torch|copyreg")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_network_from_pytorch_that_averages_softmaxes(tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Mean(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.networks = torch.nn.ModuleList(torch.nn.Linear(6, 4) for _ in range(3))
+
+        def forward(self, x):
+            return torch.stack([net(3 * x).softmax(-1) for net in self.networks]).mean(
+                0
+            )
+
+    torch.manual_seed(0)
+    network = Mean().eval()
+    for dynamo in (False, True):
+        path = tmp_path / f"mean-{dynamo}.onnx"
+        torch.onnx.export(
+            network,
+            (torch.zeros(2, 6),),
+            path,
+            input_names=["x"],
+            output_names=["scores"],
+            dynamo=dynamo,
+        )
+        rows = torch.as_tensor(inputs(600))
+        scores = from_probabilities(network(rows).detach())
+        labels = torch.distributions.Categorical(logits=scores).sample()
+        calibrator = make("temps").fit(scores, labels)
+        assert calibrator.schema_.scores == "log-probabilities"
+        both = attach(path, calibrator)
+        assert {p.key: p.value for p in both.metadata_props}[
+            "hokical_scores_are"
+        ] == "probabilities"

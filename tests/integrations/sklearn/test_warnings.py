@@ -1,0 +1,69 @@
+"""Warnings of a calibrated classifier: once per cause, and what can be followed."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV
+
+from hokical import CalibratedClassifier, FitDataWarning
+
+
+class RoundedClassifier(ClassifierMixin, BaseEstimator):
+    """Probabilities whose sums are off by rounding, as a service may give them."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> RoundedClassifier:
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        scores = np.exp(X[:, : self.classes_.size] / 8.0)
+        return 0.97 * scores / scores.sum(axis=1, keepdims=True)
+
+
+def messages_of(call: Any, *arguments: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(*arguments)
+    return [str(w.message) for w in caught if issubclass(w.category, FitDataWarning)]
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_shares_of_votes_need_no_warning(ensemble: bool) -> None:
+    X, y = load_digits(return_X_y=True)
+    forest = RandomForestClassifier(10, random_state=0)
+    model = CalibratedClassifier(forest, method="temps", ensemble=ensemble)
+    assert messages_of(model.fit, X[:600], y[:600]) == []
+    assert messages_of(model.predict_proba, X[600:]) == []
+    assert messages_of(model.certify, X[600:1200], y[600:1200]) == []
+    loaded = pickle.loads(pickle.dumps(model))
+    assert messages_of(loaded.predict_proba, X[600:]) == []
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_a_cause_is_reported_at_fit_and_never_again(ensemble: bool) -> None:
+    X, y = load_digits(return_X_y=True)
+    model = CalibratedClassifier(RoundedClassifier(), method="temps", ensemble=ensemble)
+    fitted = messages_of(model.fit, X[:600], y[:600])
+    assert sum("rounded" in message for message in fitted) == 1
+    assert len(fitted) == len(set(fitted))
+    for rows in (slice(600, 800), slice(800, 900)):
+        assert messages_of(model.predict_proba, X[rows]) == []
+
+
+def test_a_search_repeats_one_text() -> None:
+    """So that Python's own filter shows it once."""
+    X, y = load_digits(return_X_y=True)
+    search = GridSearchCV(
+        CalibratedClassifier(RoundedClassifier(), cv=3),
+        {"method": ["temps", "ets"]},
+        cv=2,
+    )
+    assert len(set(messages_of(search.fit, X[:600], y[:600]))) == 1
