@@ -27,12 +27,16 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
+from hokical.guarantees.fingerprints import Reused
+from hokical.guarantees.scores import SelectivePrediction
+from hokical.guarantees.sets import PredictionSets
 from hokical.integrations.torch import module as modules
 from hokical.integrations.torch.module import (
     CalibratorModule,
     MultilabelModule,
     as_module,
 )
+from hokical.rules.sets import SetKind
 
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
 _CALIBRATOR = "hokical_calibrator"
@@ -178,9 +182,113 @@ class CalibratedModel(nn.Module):
     @torch.no_grad()
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
         """Calibrated probabilities, of the shape of the logits."""
+        return self.proba(*args, **kwargs)
+
+    def proba(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The same with gradients."""
         rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
         proba: Tensor = self.calibrator.proba(rows)
         return proba.movedim(-1, self.class_axis)
+
+    def certify(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        device: torch.device | str | None = None,
+        progress: bool | None = None,
+        cluster: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Note examples that nothing was fitted on, for `predict_or_abstain` and
+        `predict_set`.
+
+        `data` is a data loader or, with `labels` (n,), a tensor of inputs, as in
+        `calibrate`; `cluster` and `reused` are those of `Calibrator.certify`. Files
+        keep what was counted.
+        """
+        loader = data if labels is None else (data, torch.as_tensor(labels))
+        scores, truth, _, rank = _collect(
+            self.model,
+            loader,
+            device,
+            progress,
+            self.get_logits,
+            self.class_axis,
+            None,
+            self.outputs,
+        )
+        if truth.ndim == 1:
+            _refuse_maps(rank)
+        self.fitted.certify(scores, truth, cluster=cluster, reused=reused)
+        return self
+
+    @torch.no_grad()
+    def predict_or_abstain(
+        self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
+    ) -> SelectivePrediction:
+        """Labels, and which to accept so that at most a fraction `risk` is wrong.
+
+        The other arguments are the network's. See `Calibrator.predict_or_abstain`;
+        call `certify` first for a guarantee about the calibrated confidence.
+        """
+        calibrator, rows = self._one_label_rows(args, kwargs)
+        return calibrator.predict_or_abstain(rows, risk=risk, delta=delta)
+
+    @torch.no_grad()
+    def predict_set(
+        self,
+        *args: Any,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: Literal["all", "class"] = "all",
+        kind: SetKind = "smallest",
+        pooled: bool = False,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
+        **kwargs: Any,
+    ) -> PredictionSets:
+        """The classes that each example may have, with a `coverage` that is
+        guaranteed.
+
+        The other arguments are the network's. See `Calibrator.predict_set`; call
+        `certify` first, so that sets go by the calibrated probabilities.
+        """
+        calibrator, rows = self._one_label_rows(args, kwargs)
+        return calibrator.predict_set(
+            rows,
+            coverage=coverage,
+            delta=delta,
+            by=by,
+            kind=kind,
+            pooled=pooled,
+            penalty=penalty,
+            free_ranks=free_ranks,
+            allow_empty=allow_empty,
+        )
+
+    def _one_label_rows(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Calibrator, Tensor]:
+        """The calibrator, and the logits (n, classes) of the network's arguments."""
+        calibrator = self.fitted
+        if not isinstance(calibrator, Calibrator):
+            raise TypeError(
+                "guarantees of a network are for one label per example; this one has "
+                "several. Use the calibrator: `fitted.predict_set(scores)`."
+            )
+        rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
+        _refuse_maps(rows.ndim)
+        return calibrator, rows
+
+    def for_probabilities(self) -> ProbabilityNetwork:
+        """A network that returns the calibrated probabilities alone.
+
+        For `torch.onnx.export`, `torch.export` and whatever takes a network of one
+        output. It shares this one's numbers.
+        """
+        return ProbabilityNetwork(self)
 
     @property
     def config(self) -> Any:
@@ -403,6 +511,21 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | MultilabelCalibrator:
         """The calibrator, to be saved."""
         return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
+
+
+class ProbabilityNetwork(nn.Module):
+    """A calibrated network whose forward gives its probabilities, of the shape of the
+    logits.
+    """
+
+    def __init__(self, calibrated: CalibratedModel) -> None:
+        super().__init__()
+        self.calibrated = calibrated
+        self.training = calibrated.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The calibrated probabilities of what the network makes of its arguments."""
+        return self.calibrated.proba(*args, **kwargs)
 
 
 def collect_logits(
@@ -667,7 +790,9 @@ def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
     best = labels[..., None]
     top = logs.gather(-1, best).detach()
     earlier = torch.arange(proba.shape[-1], device=proba.device) < best
-    below = torch.nextafter(top, torch.full_like(top, -torch.inf))
+    info = torch.finfo(top.dtype)
+    # At least one rounding below: `nextafter` has no operator in ONNX.
+    below = top - (top.abs() * info.eps + info.smallest_normal)
     return torch.minimum(logs, torch.where(earlier, below, top))
 
 
@@ -754,6 +879,16 @@ def _device_of(model: nn.Module) -> torch.device:
     return next(
         (x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu")
     )
+
+
+def _refuse_maps(rank: int) -> None:
+    """Raise where a network has several positions for each example."""
+    if rank > 2:
+        raise ValueError(
+            "the network must give one label per example for guarantees; got outputs "
+            f"of {rank} axes, whose positions are not independent. Use "
+            "`hokical.Dense`, which certifies by item."
+        )
 
 
 def _check_network(model: Any, remedy: str) -> None:
