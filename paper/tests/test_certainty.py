@@ -18,7 +18,6 @@ from hokical_paper.certainty.claims import (
     UNDECIDED,
     _correlation,
     all_claims,
-    claims_table,
     verdict,
 )
 from hokical_paper.certainty.contests import (
@@ -32,6 +31,7 @@ from hokical_paper.certainty.contests import (
     share_of,
 )
 from hokical_paper.certainty.divisions import run_divisions, takes_part
+from hokical_paper.certainty.objects import MINUTES, OBJECTS, claim_tables
 from hokical_paper.certainty.tables import certainty_table, divisions_note, ranks_table
 from hokical_paper.running.cache import Cache
 from hokical_paper.running.methods import EXACT, SAMPLED
@@ -125,13 +125,28 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
     ]
     shares = [row.cells[1].value for row in table.rows[:6:2]]
     assert table.rows[-1].cells[1].value == pytest.approx(np.mean(shares))
-    rows = {row.heads: row for row in claims_table(divisions, results).rows}
+    tables = claim_tables(divisions, results)
+    rows = {row.heads: row for row in tables["claims_by_method"].rows}
     assert rows["lowest ECE", "hoki exact"].cells[-1].text != "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[-1].text == "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[0].text == "8 of 15"
     texts = {heads[0] for heads in rows}
-    assert {"lowest ECE on ImageNet", "ECE follows the gap (correlation)"} <= texts
-    assert claims_table(divisions, results).lead.startswith("A claim is a number")
+    assert {"lowest ECE on ImageNet", "ECE no lower than the gap"} <= texts
+    assert tables["claims_by_method"].lead.startswith("A claim is a number")
+    # one network of ImageNet decides nothing, and other scores are not claimed
+    assert rows["lowest ECE on ImageNet", "hoki exact"].cells[-1].text == "undecided"
+    assert rows["lowest Brier score", "hoki exact"].cells[-1].text == "not claimed"
+    distinct = rows["a different confidence for each example", "hoki exact"]
+    assert 0.0 < distinct.cells[3].value <= 1.0
+    verdicts = {row.heads[0]: row.cells[-1].text for row in tables["claims"].rows}
+    assert verdicts["lowest ECE on ImageNet"] == "sampled not run, exact undecided"
+    assert "lowest Brier score" not in verdicts
+    other = {row.heads[0] for row in tables["not_claimed"].rows}
+    assert {"lowest Brier score", "lowest equal-mass ECE"} <= other
+    for row in tables["map"].rows:  # what is a claim has the verdict of the claim
+        outcome = row.cells[1].text
+        item = next(x for x in OBJECTS if (x.name, x.what) == row.heads)
+        assert outcome == verdicts.get(item.outcome, item.outcome)
     assert rows["Theorem 2 holds on 1,000 examples", ""].cells[-1].text == "holds"
     assert (
         rows["spread of the confidences in Table 1", ""].cells[-1].text
@@ -144,6 +159,31 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
     ]
     assert sum(ranks) == pytest.approx(1 + 2 + 3)
     assert "2 times; on none: uncalibrated, vecs" in divisions_note(divisions)
+
+
+def test_the_map_has_every_object_of_the_paper() -> None:
+    names = " ".join(item.name for item in OBJECTS)
+    numbered = [f"Table {n}" for n in range(1, 11)] + [
+        "Figure 1",
+        "Figure 2",
+        "Figure 3",
+    ]
+    for name in (
+        *numbered,
+        "Figures 4 to 6",
+        "Theorem 1",
+        "Theorem 2",
+        "Algorithms 1, 2",
+    ):
+        assert name in names, name
+    texts = {claim.text for claim in all_claims() if claim.claimed}
+    assert len({item.outcome for item in OBJECTS} & texts) > 15
+    assert {item.command for item in OBJECTS} <= set(MINUTES)
+
+
+def test_one_or_two_networks_decide_nothing() -> None:
+    assert verdict(Share(0.0, 0.0, 0.0, 2), 0.5) == UNDECIDED
+    assert verdict(Share(0.0, 0.0, 0.0, 3), 0.5) == FAILS
 
 
 def test_the_paper_s_counts() -> None:

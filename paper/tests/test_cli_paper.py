@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from hokical.cli import app
+from hokical_paper.cli import app as paper_app
 from hokical_paper.running import cells as running
 from hokical_paper.running.results import Results
 from paper.tests.tiny_suite import QUICK
@@ -38,6 +40,23 @@ def test_suite_lists_the_pairs(ran: tuple[Path, Path, Results]) -> None:
     shown = runner.invoke(app, ["paper", "suite", "--suite", str(ran[0])])
     assert "ResNet-110" in shown.stdout
     assert f"{rows[1]['test_accuracy']:.2%}" in shown.stdout
+
+
+def test_every_command_has_an_example() -> None:
+    group = typer.main.get_command(paper_app)
+    for name, command in group.commands.items():
+        assert f"Example: hokical paper {name}" in command.help, name
+
+
+def test_tables_fit_the_terminal(
+    cached: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = ["paper", "tables", "ece", "noise", "bins", *cached]
+    done = runner.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert done.stdout.count("ECE, 15 bins of equal width") > 1
 
 
 def test_a_table_on_stdout(cached: list[str]) -> None:

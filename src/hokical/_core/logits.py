@@ -395,6 +395,8 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     if kind == "integer" or long_double:
         xp = backend.namespace(array)
         array = xp.astype(array, xp.float64)
+    elif backend is NUMPY and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     return array, backend
 
 

@@ -215,6 +215,9 @@ _TOO_LARGE = (
     "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
 )
 
+#: A signal that is not given, as text.
+_NOT_GIVEN = ("None", "<NA>", "nan")
+
 #: The share of values below 1 % above which fractions are suspected on a scale to 100.
 _MOST_BELOW = 0.02
 
@@ -286,39 +289,36 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         Several signals of each answer (stated confidence, token probability, agreement)
         are columns (n, signals): they are combined to one confidence by a regression on
-        their log-odds. `groups` are the groups of the answers: an array (n,) of names,
+        their log-odds. NaN is a signal that is not given; each answer needs one.
+        `groups` are the groups of the answers: an array (n,) of names,
         or several columns that add up, as a mapping, a DataFrame or (n, columns).
         """
         from hokical._fitting.outcomes import fit_confidence
 
         check_choice("monotone", self.monotone, Literal[True, False])
-        given = self.read_pair(confidence, right, sample_weight, groups)
-        third = to_numpy(
-            () if given.weights is None else given.weights, "sample_weight"
-        )
-        if groups is None and third.dtype.kind in "iub" and np.unique(third).size > 1:
-            warn_user(
-                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: "
-                "in 0.4 the third argument was `groups`. Pass groups by name, "
-                "`groups=...`, and weights as `.astype(float)`.",
-                FitDataWarning,
-            )
+        examples = self.read_pair(confidence, right, sample_weight, groups)
+        if groups is None:
+            _warn_of_codes(examples.weights)
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self.columns_ = ColumnSchema(given.columns)
-        rows = self._check_rows(given)
+        self.columns_ = ColumnSchema(examples.columns)
+        rows = self._check_rows(examples)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
-        seen = weights > 0.0
-        known = None
+        is_used = weights > 0.0
+        coded = None
         if rows.groups is not None:
             coding, codes = GroupCoding.read(rows.groups, weights.size, weights)
-            known = coding, codes[seen]
-            tell_unknown(known[1], coding)
-        some = rows.take(seen)
-        monotone = bool(self.monotone)
-        found = fit_confidence(
-            some.scores, some.labels, weights[seen], known, monotone=monotone
+            coded = coding, codes[is_used]
+            tell_unknown(codes[is_used], coding)
+        used = rows.take(is_used)
+        _check_signals(used.scores)
+        rule, report = fit_confidence(
+            used.scores,
+            used.labels,
+            weights[is_used],
+            coded,
+            monotone=bool(self.monotone),
         )
-        self._store_fit(*found, some)
+        self._store_fit(rule, report, used)
         return self
 
     def predict(self, confidence: Any, *, groups: Any = None) -> Array:
@@ -364,7 +364,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         several signals.
         """
         stated = self._stated(confidence)
-        return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
+        return stated if stated.ndim == 1 else np.nanmean(stated, axis=1)
 
     def certify(
         self,
@@ -525,47 +525,49 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self.rule_.combine(stated)
 
     def _stated(self, confidence: Any) -> FloatArray:
-        """Checked confidences (n,), or signals (n, k), in [0, 1]."""
+        """Checked confidences (n,), or signals (n, k), in [0, 1]; of these some may be
+        NaN.
+        """
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
-        array = to_numpy(self.schema_.order(confidence, "confidence"), "confidence")
-        if (
-            array.dtype.kind not in "fiub"
-            or array.ndim not in (1, 2)
-            or 0 in array.shape[1:]
-        ):
-            got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
-            rule = (
-                "`confidence` must be numbers (n,), or several signals (n, k); got "
-                f"{got}"
-            )
-            raise ValueError(f"{rule} For logits (n, classes) use `hokical.auto`.")
-        if array.shape[1:] == (1,):
-            array = array[:, 0]
+        ordered = self.schema_.order(confidence, "confidence")
+        array = _as_signals(to_numpy(ordered, "confidence"))
         values = array.astype(np.float64) / float(self.scale)
-        rule = f"`confidence` must lie in [0, {float(self.scale):g}]"
-        remedy = "Drop answers without a confidence, or give them one of their own."
-        refuse(np.isnan(values), array, rule, remedy)
-        refuse(values > 1.0, array, rule, _TOO_LARGE)
-        refuse(values < 0.0, array, rule, "For log-odds apply a sigmoid.")
+        message = f"`confidence` must lie in [0, {float(self.scale):g}]"
+        missing = np.isnan(values)
+        if values.ndim == 1:
+            remedy = "Drop answers without a confidence, or give them one of their own."
+            refuse(missing, array, message, remedy)
+        refuse(values > 1.0, array, message, _TOO_LARGE)
+        refuse(values < 0.0, array, message, "For log-odds apply a sigmoid.")
+        if values.ndim == 2:
+            refuse(
+                np.asarray(missing.all(axis=1)),
+                np.full(len(values), np.nan),
+                "`confidence` must have a signal for each answer",
+                "Drop answers without any.",
+            )
+        self._warn_of_scale(array)
+        return values
+
+    def _warn_of_scale(self, array: AnyArray) -> None:
+        """Warn of numbers that seem to be on another scale, or on two."""
+        given = array[~np.isnan(array)] if array.dtype.kind == "f" else array.ravel()
+        largest = given.max(initial=0.0)
         fractions = (array > 0.0) & (array < 1.0)
-        if (
-            self.scale == 100.0
-            and array.max(initial=0.0) > 1.0
-            and fractions.mean() > _MOST_BELOW
-        ):
+        mixed = self.scale == 100.0 and largest > 1.0
+        if mixed and fractions.sum() > _MOST_BELOW * given.size:
             row, *_ = np.argwhere(fractions)[0].tolist()
             warn_user(
                 "`confidence` seems to mix percentages and fractions: "
-                f"{fractions.sum():,} of {array.size:,} lie between 0 and 1, the first "
+                f"{fractions.sum():,} of {given.size:,} lie between 0 and 1, the first "
                 f"in row {row}, on a scale to 100. Multiply those by 100."
             )
-        if self.scale > 1.0 and array.any() and array.max() <= 1.0:
+        if self.scale > 1.0 and given.any() and largest <= 1.0:
             warn_user(
                 "`confidence` look like fractions: none is above 1 on a scale to "
                 f"{self.scale:g}. If they are, multiply them by the scale, or fit with "
                 "`scale=1`."
             )
-        return values
 
 
 def calibrate_confidence(
@@ -580,8 +582,8 @@ def calibrate_confidence(
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were
     right (n,).
 
-    Several signals of each answer are columns (n, signals); see
-    `ConfidenceCalibrator.fit`.
+    Several signals of each answer are columns (n, signals), NaN where one is not given;
+    see `ConfidenceCalibrator.fit`.
 
     >>> import numpy as np
     >>> import hokical
@@ -595,6 +597,52 @@ def calibrate_confidence(
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
     return cal.fit(confidence, right, sample_weight, groups=groups)
+
+
+def _warn_of_codes(sample_weight: Any) -> None:
+    """Warn if weights look like codes of groups."""
+    weights = to_numpy(() if sample_weight is None else sample_weight, "sample_weight")
+    if weights.dtype.kind in "iub" and np.unique(weights).size > 1:
+        warn_user(
+            f"`sample_weight` are of dtype {weights.dtype}, as codes of groups are: in "
+            "0.4 the third argument was `groups`. Pass groups by name, `groups=...`, "
+            "and weights as `.astype(float)`.",
+            FitDataWarning,
+        )
+
+
+def _check_signals(stated: FloatArray) -> None:
+    """Refuse signals (n, k) of which one is missing in all answers."""
+    if stated.ndim == 2 and np.isnan(stated).all(axis=0).any():
+        column = int(np.argmax(np.isnan(stated).all(axis=0)))
+        raise ValueError(
+            f"signal {column} of `confidence` is missing in all {len(stated):,} "
+            "answers. Leave the column out."
+        )
+
+
+def _as_signals(array: AnyArray) -> AnyArray:
+    """Numbers (n,), or several signals (n, k), with NaN for None and pandas' NA."""
+    if array.dtype.kind == "O" and array.ndim == 2:
+        array = _without_none(array)
+    numeric = array.dtype.kind in "fiub"
+    if not numeric or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
+        raise ValueError(
+            "`confidence` must be numbers (n,), or several signals (n, k); got "
+            f"{got} For logits (n, classes) use `hokical.auto`."
+        )
+    return array[:, 0] if array.shape[1:] == (1,) else array
+
+
+def _without_none(array: AnyArray) -> AnyArray:
+    """Signals of numbers and missing values as numbers; others as they are."""
+    missing = np.array([[str(x) in _NOT_GIVEN for x in row] for row in array], np.bool_)
+    missing = missing.reshape(array.shape)
+    try:
+        return np.where(missing, np.nan, array).astype(np.float64)
+    except (TypeError, ValueError):
+        return array
 
 
 def _describe_texts(array: AnyArray) -> str:

@@ -24,6 +24,9 @@ _PER_FEATURE_LEVEL = 64
 N_LEVELS = LEVELS // _PER_FEATURE_LEVEL
 #: Relative error of a class's frequency because the calibrator is no perfect model.
 MISFIT = 0.05
+#: Classes up to which the error of implied frequencies is found, by matrices of
+#: examples by classes.
+_MAX_CLASSES_WITH_ERROR = 64
 #: When a search for frequencies has converged: the mean change of one in a step.
 FREQUENCY_TOLERANCE = 1e-7
 
@@ -73,7 +76,8 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the
     classifier itself labels right, and (cells, classes) by features. `implied`
-    (classes,) are the class frequencies that calibrated probabilities assume, if known.
+    (classes,) are the class frequencies that calibrated probabilities assume, if known,
+    and `implied_error` (classes,) their standard errors.
     """
 
     count: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
@@ -81,6 +85,7 @@ class ClassScores:
     hit: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
     cells: FloatArray
     implied: FloatArray | None = None
+    implied_error: FloatArray | None = None
 
     @classmethod
     def from_rows(
@@ -133,7 +138,8 @@ class ClassScores:
         if self.implied is None:
             return None
         most = np.maximum(self.assumed_frequencies, self.frequencies)
-        error = np.sqrt(most / self.effective.sum() + (MISFIT * most) ** 2)
+        noise = 0.0 if self.implied_error is None else self.implied_error
+        error = np.sqrt(most / self.effective.sum() + (MISFIT * most) ** 2 + noise**2)
         off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
         # Three standard errors, or more for the largest of many differences;
         # frequencies assumed of many classes are noisy themselves.
@@ -154,34 +160,31 @@ class ClassScores:
         order = np.argsort(labels, kind="stable")
         order = order[weights[order] > 0.0]
         sorted_labels = labels[order]
-        ends = np.flatnonzero(np.diff(sorted_labels, append=-1))
-        present = sorted_labels[
-            ends
-        ]  # classes (k,) with examples, and their means (k, classes)
-        share = (
-            weights[order]
-            / sum_by(labels, weights, int(labels.max()) + 1)[sorted_labels]
-        )
+        last_rows = np.flatnonzero(np.diff(sorted_labels, append=-1))
+        present = sorted_labels[last_rows]  # classes (k,) with examples
+        totals = sum_by(labels, weights, int(labels.max()) + 1)
+        share = weights[order] / totals[sorted_labels]
         xp = logits.xp
-        there = logits.from_host(order)
-        last = logits.from_host(ends)
-        rows = xp.take(proba, there, axis=0) * logits.from_host(share)[:, None]
-        sums = logits.to_host(xp.take(xp.cumulative_sum(rows, axis=0), last, axis=0))
+        rows = xp.take(proba, logits.from_host(order), axis=0)
+        weighted = rows * logits.from_host(share)[:, None]
+        sums = xp.cumulative_sum(weighted, axis=0)
+        sums = logits.to_host(xp.take(sums, logits.from_host(last_rows), axis=0))
         means = np.diff(sums, axis=0, prepend=np.zeros((1, sums.shape[1])))
         around = self.smoothed_frequencies
         n = 1.0 / float(np.sum((weights / weights.sum()) ** 2))
         trust = n / (
             n + 0.5 * around.size**2
         )  # half a pseudo-example for each pair of classes
-        trusted = trust * means
-        known = around[present]
-        for _ in range(100):
-            last = known
-            found = known @ trusted + (1.0 - trust * known.sum()) * around
-            known = found[present]
-            if np.abs(known - last).max() < FREQUENCY_TOLERANCE:
-                break
-        return replace(self, implied=found)
+        steps = np.broadcast_to(around, (around.size, around.size)).copy()
+        steps[present] = trust * means + (1.0 - trust) * around
+        implied = _stationary(steps, around, present)
+        error = None
+        if around.size <= _MAX_CLASSES_WITH_ERROR:
+            index = np.searchsorted(present, sorted_labels)
+            moves = logits.to_host(rows).astype(np.float64) - means[index]
+            moves *= (trust * share * implied[sorted_labels])[:, None]
+            error = _stationary_error(steps, implied, moves)
+        return replace(self, implied=implied, implied_error=error)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
@@ -213,10 +216,14 @@ class ClassScores:
         """
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
         implied = None
+        error = None
         if self.implied is not None:
             implied = self.assumed_frequencies * weights
-            implied = implied / max(implied.sum(), 1e-300)
-        return type(self)(*numbers, self.cells * weights, implied)
+            total = max(implied.sum(), 1e-300)
+            implied = implied / total
+            if self.implied_error is not None:
+                error = self.implied_error * weights / total
+        return type(self)(*numbers, self.cells * weights, implied, error)
 
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
@@ -226,7 +233,11 @@ class ClassScores:
             "held": pack_array(self.cells.ravel()[place]),
         }
         sums = {
-            name: getattr(self, name) for name in ("count", "square", "hit", "implied")
+            "count": self.count,
+            "square": self.square,
+            "hit": self.hit,
+            "implied": self.implied,
+            "implied_error": self.implied_error,
         }
         return sums | arrays | {"n_cells": len(self.cells)}
 
@@ -243,15 +254,47 @@ class ClassScores:
             stored["hit"],
             cells,
             stored.get("implied"),
+            stored.get("implied_error"),
         )
         if not found.count.any() or found.square[found.count == 0.0].any():
             raise ValueError(
                 "`class_scores` must hold counts, and squares of nothing else."
             )
         check_array("cells", cells, cells.shape, 0.0, 1e300)
-        if found.implied is not None:
-            check_array("implied", found.implied, found.count.shape, 0.0, 1e300)
+        for name in ("implied", "implied_error"):
+            if stored.get(name) is not None:
+                check_array(name, stored[name], found.count.shape, 0.0, 1e300)
         return found
+
+
+def _stationary(steps: FloatArray, around: FloatArray, present: IntArray) -> FloatArray:
+    """Frequencies (classes,) that steps (classes, classes) from class to class keep.
+
+    Only rows of classes that are `present` differ from `around`, where it starts.
+    """
+    away = steps[present] - around
+    shares = around[present]
+    for _ in range(100):
+        frequencies = around + shares @ away
+        last = shares
+        shares = frequencies[present]
+        if np.abs(shares - last).max() < FREQUENCY_TOLERANCE:
+            break
+    return np.asarray(frequencies)
+
+
+def _stationary_error(
+    steps: FloatArray, frequencies: FloatArray, moves: FloatArray
+) -> FloatArray:
+    """Standard errors (classes,) of frequencies that steps keep.
+
+    Each example adds its `moves` (n, classes) to one step from the frequencies. What
+    follows of a move is by the fundamental matrix of the steps, a Markov chain.
+    """
+    size = frequencies.size
+    fundamental = np.linalg.inv(np.eye(size) - steps + frequencies)
+    influence = moves @ fundamental
+    return np.asarray(np.sqrt((influence**2).sum(axis=0)))
 
 
 @storable("group-scores")

@@ -47,7 +47,7 @@ _MIN_ERRORS = 5.0
 #: Masked classes count as so far below the label, in logits.
 _MAX_MARGIN = 100.0
 
-_ASSUMPTION = "Guarantees count rows as independent examples and would promise too much"
+_ASSUMPTION = "Guarantees count rows as independent examples and would state too much"
 _CLUSTER = "Pass `cluster=`, the example that each row belongs to"
 #: The remedy of methods that take no clusters.
 ONE_ROW = "Pass one row of each example"

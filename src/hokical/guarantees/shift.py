@@ -125,7 +125,7 @@ class ClassFrequencies:
         # Rows for matrices of classes by classes, of at most 5e8 products; they come in
         # no order.
         self.few = slice(0, max(500, int(5e8 / self.old.size**2)))
-        self.pull = self._pull()
+        self.pull = self._pull(self.share)
 
     def _maximize(self, odds: FloatArray) -> FloatArray:
         """The most likely frequencies by EM, with squared extrapolation (Varadhan,
@@ -155,16 +155,17 @@ class ClassFrequencies:
                 break
         return np.asarray(share / share.sum())
 
-    def _pull(self) -> FloatArray:
+    def _pull(self, prior_share: FloatArray) -> FloatArray:
         """How each row moves the class frequencies, (few, classes).
 
         The inverse information of a row on the simplex, times its score; of many
-        classes the information is taken for diagonal.
+        classes the information is taken for diagonal. That of the pseudo-counts is
+        their number divided by the square of the `prior_share` (classes,).
         """
         weights = self.weights[self.few]
         score = self.score[self.few]
         own = score * np.sqrt(weights / weights.sum())[:, None]
-        prior = self.prior / (self.n * self.share**2)
+        prior = self.prior / (self.n * prior_share**2)
         if self.share.size > _MOST_SOLVED:
             along = 1.0 / ((own**2).sum(axis=0) + prior)
             found = (score - 1.0) * along
@@ -228,7 +229,8 @@ class ClassFrequencies:
         so uncertain.
         """
         everything = np.eye(self.share.size)
-        found = self.covariance(self.pull, everything, diagonal=True) + self.n**-2.0
+        free_pull = self._pull(np.maximum(self.share, self.prior / self.prior.sum()))
+        found = self.covariance(free_pull, everything, diagonal=True) + self.n**-2.0
         if self.share.size <= 64:
             values, vectors = np.linalg.eigh(self.covariance(self.pull, everything))
             labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.n

@@ -2,8 +2,9 @@
 
 A claim is a number and what the paper says it is at least (or between). It holds if the
 whole 95 % interval of the number is there, it does not hold if none of the interval is,
-and it is undecided otherwise: an interval that is wide cannot decide in either
-direction.
+and it is undecided otherwise: an interval that is wide, or a number over one or two
+networks, cannot decide in either direction. What the paper does not claim has no
+verdict.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from hokical_paper.certainty.contests import (
     share_of,
 )
 from hokical_paper.certainty.tables import RIVALS, divisions_note, share_cell
+from hokical_paper.core import track
 from hokical_paper.published import (
     BIN_COUNTS,
     CLAIM,
@@ -64,6 +66,10 @@ _SPREADS = (LEAST_BY_TEXT, 0.0967)
 _SMALL = 0.05
 #: Both sides of Theorem 1 are equal up to this.
 _EQUAL = 1e-9
+#: "Closely tracks": a correlation that explains half of the variance.
+_CLOSELY = math.sqrt(0.5)
+#: Networks without which a number over networks decides nothing.
+_FEWEST = 3
 #: The paper's networks on ImageNet.
 _IMAGENET = ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")
 #: Simulated test sets of each size.
@@ -72,11 +78,13 @@ HOLDS = "holds"
 FAILS = "does not hold"
 UNDECIDED = "undecided"
 NOT_RUN = "not run"
+NOT_CLAIMED = "not claimed"
 RULE = (
     "A claim is a number that the paper says is in some range, mostly: at least the "
     "share of its networks on which it is true in the paper. It holds if the whole 95 "
     "% interval of our number is in that range; it does not hold if no part of the "
-    "interval is; otherwise it is undecided. The same rule decides in both directions."
+    "interval is; otherwise, and over fewer than three networks, it is undecided. The "
+    "same rule decides in both directions."
 )
 
 
@@ -102,24 +110,108 @@ class Claim(NamedTuple):
     find: Callable[[Divisions, Results], Found]
     most: float = math.inf
     percent: bool = True
+    claimed: bool = True
 
 
-def claims_table(divisions: Divisions, results: Results) -> Table:
+class Judged(NamedTuple):
+    """A claim and what it came to."""
+
+    claim: Claim
+    found: Found
+
+    @property
+    def verdict(self) -> str:
+        if not self.claim.claimed:
+            return NOT_CLAIMED
+        return verdict(self.found.share, self.claim.least, self.claim.most)
+
+    @property
+    def estimate(self) -> Cell:
+        """Our number with its interval."""
+        share = self.found.share
+        return share_cell(share) if self.claim.percent else _number_cell(share)
+
+
+def judge_claims(divisions: Divisions, results: Results) -> list[Judged]:
+    """Every claim with what it comes to; the simulations of Theorem 2 take seconds."""
+    claims = list(all_claims())
+    return [
+        Judged(claim, claim.find(divisions, results))
+        for claim in track(claims, "Judging claims", len(claims), None)
+    ]
+
+
+def verdicts_of(judged: Sequence[Judged], text: str) -> str:
+    """The verdict of a claim, of both forms of Hoki if they differ."""
+    by_method = {j.claim.method: j.verdict for j in judged if j.claim.text == text}
+    if len(set(by_method.values())) == 1:
+        return next(iter(by_method.values()))
+    short = {SAMPLED: "sampled", EXACT: "exact"}
+    return ", ".join(f"{short[name]} {word}" for name, word in by_method.items())
+
+
+def verdict_tables(
+    divisions: Divisions, results: Results, judged: Sequence[Judged]
+) -> dict[str, Table]:
+    """The claims with one row each, and what the paper does not claim."""
+    notes = (
+        divisions_note(divisions),
+        "Sampled, exact: our number for the two forms of Hoki; a number about neither "
+        "is under exact. `claims_by_method` has the networks' own division and the "
+        "range over divisions, too.",
+        made_note(r.made for r in divisions.found.values()),
+    )
+    claimed = [j for j in judged if j.claim.claimed]
+    beyond = [j for j in judged if not j.claim.claimed]
+    columns = ("range", "sampled (95 %)", "exact (95 %)")
+    return {
+        "claims": Table(
+            "claims",
+            "The paper's claims",
+            (*columns, "verdict"),
+            tuple(_verdict_rows(claimed)),
+            notes,
+            ("claim", "paper"),
+            RULE,
+        ),
+        "not_claimed": Table(
+            "not_claimed",
+            "What the paper does not claim",
+            columns[1:],
+            tuple(Row(row.heads, "", row.cells[1:3]) for row in _verdict_rows(beyond)),
+            notes[:1],
+            ("share of networks", "paper"),
+        ),
+    }
+
+
+def _verdict_rows(judged: Sequence[Judged]) -> Iterator[Row]:
+    for text in dict.fromkeys(j.claim.text for j in judged):
+        by_method = {j.claim.method: j for j in judged if j.claim.text == text}
+        first = next(iter(by_method.values())).claim
+        exact = by_method.get(EXACT) or by_method.get("")
+        sampled = by_method.get(SAMPLED)
+        cells = [j.estimate if j else Cell() for j in (sampled, exact)]
+        word = Cell(verdicts_of(judged, text))
+        yield Row((text, first.paper), "", (_range_cell(first), *cells, word))
+
+
+def claims_table(
+    divisions: Divisions, results: Results, judged: Sequence[Judged]
+) -> Table:
     """What the paper says, what one division says, what all divisions say, and the
     verdict.
     """
     rows = []
-    for claim in all_claims():
-        found = claim.find(divisions, results)
-        cell = share_cell(found.share) if claim.percent else _number_cell(found.share)
+    for claim, found in judged:
         texts = (
             Cell(claim.paper),
             _range_cell(claim),
             Cell(found.own),
-            cell,
+            Judged(claim, found).estimate,
             Cell(found.spread),
         )
-        row = (*texts, Cell(verdict(found.share, claim.least, claim.most)))
+        row = (*texts, Cell(Judged(claim, found).verdict))
         rows.append(
             Row((claim.text, title_of(claim.method) if claim.method else ""), "", row)
         )
@@ -148,9 +240,15 @@ def claims_table(divisions: Divisions, results: Results) -> Table:
         "on one division",
         "verdict",
     )
-    title = "The paper's claims"
+    title = "The paper's claims, by method"
     return Table(
-        "claims", title, columns, tuple(rows), notes, ("claim", "method"), RULE
+        "claims_by_method",
+        title,
+        columns,
+        tuple(rows),
+        notes,
+        ("claim", "method"),
+        RULE,
     )
 
 
@@ -165,6 +263,8 @@ def verdict(found: Share, least: float, most: float = math.inf) -> str:
     """
     if not found.n or math.isnan(found.low):
         return NOT_RUN
+    if found.n < _FEWEST:
+        return UNDECIDED
     if found.low >= least - 1e-12 and found.high <= most:
         return HOLDS
     return FAILS if found.high < least or found.low > most else UNDECIDED
@@ -177,6 +277,7 @@ def all_claims() -> Iterator[Claim]:
     yield from _lowest_claims()
     yield from _bin_claims()
     yield from _gap_claims()
+    yield from _distinct_claims()
     yield from _size_and_variance_claims()
     for method in (SAMPLED, EXACT):
         question = _fact_question(method, "ece_from_confidence")
@@ -192,7 +293,8 @@ def _lowest_claims() -> Iterator[Claim]:
         for score, title in CONTESTS.items():
             question = is_lowest(method, RIVALS[method], score_of(score))
             paper = CLAIM if score == "ece" else None
-            yield _counted(f"lowest {title}", method, paper, question)
+            claim = _counted(f"lowest {title}", method, paper, question)
+            yield claim._replace(claimed=score == "ece")
             if score == "ece":
                 rivals = _normalised(exact=method == EXACT)
                 question = is_lowest(method, rivals, score_of(score))
@@ -242,7 +344,12 @@ def _gap_claims() -> Iterator[Claim]:
     for method in (SAMPLED, EXACT):
         find = _over_divisions(_ece_and_gap(method), _correlation)
         yield Claim(
-            "ECE follows the gap (correlation)", method, paper, 0.0, find, percent=False
+            "ECE closely tracks the gap (correlation)",
+            method,
+            paper,
+            _CLOSELY,
+            find,
+            percent=False,
         )
     at_least = (int((eces >= gaps).sum()), len(rows))
     for method in (SAMPLED, EXACT):
@@ -256,6 +363,14 @@ def _gap_claims() -> Iterator[Claim]:
         find = _over_divisions(_won_and_gap(method), _mean_difference)
         text = "larger gaps where it is not lowest"
         yield Claim(text, method, f"{more:+.4f}", 0.0, find, percent=False)
+
+
+def _distinct_claims() -> Iterator[Claim]:
+    """That each example gets a confidence of its own, unlike in a bin of a histogram."""
+    for method in (SAMPLED, EXACT):
+        find = _over_divisions(_distinct_share(method), _plain_mean)
+        text = "a different confidence for each example"
+        yield Claim(text, method, "all", 1.0, find)
 
 
 def _size_and_variance_claims() -> Iterator[Claim]:
@@ -404,6 +519,18 @@ def _won_and_gap(method: str) -> Look:
         found = get(method)
         won = question(get)
         return None if found is None or won is None else (float(won), _gap(found))
+
+    return look
+
+
+def _distinct_share(method: str) -> Look:
+    """The number of distinct confidences over that of test examples."""
+
+    def look(get: Get) -> tuple[float, ...] | None:
+        found = get(method)
+        if found is None or "n_confidences" not in found.facts:
+            return None
+        return (found.facts["n_confidences"] / float(found.diagram.count.sum()),)
 
     return look
 
@@ -634,7 +761,8 @@ def _range_cell(claim: Claim) -> Cell:
     style = "{:.0%}" if claim.percent else "{:g}"
     if claim.most < math.inf:
         return Cell(f"{style.format(claim.least)} to {style.format(claim.most)}")
-    return Cell(f"at least {style.format(claim.least)}")
+    least = round(claim.least, 2) if not claim.percent else claim.least
+    return Cell(f"at least {style.format(least)}")
 
 
 def _number_cell(share: Share) -> Cell:

@@ -50,7 +50,10 @@ class Format(StrEnum):
 
 @app.command(epilog=EXIT_CODES)
 def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
-    """List the pairs of the suite with their accuracy and uncalibrated ECE."""
+    """List the pairs of the suite with their accuracy and uncalibrated ECE.
+
+    Example: hokical paper suite --json
+    """
     from hokical_paper.suite.overview import overview
 
     opened = open_pairs(folder, None)
@@ -89,7 +92,10 @@ def tables(
     *,
     run: RunOptions,
 ) -> None:
-    """Run what is not cached and show the tables, our results next to the paper's."""
+    """Run what is not cached and show the tables, our results next to the paper's.
+
+    Example: hokical paper tables ece noise --pairs mnist_lenet5
+    """
     from hokical_paper.pages.output import TEXTS, write_tables
     from hokical_paper.tables.builders import all_tables, builders
 
@@ -126,7 +132,10 @@ def figures(
     *,
     run: RunOptions,
 ) -> None:
-    """Run what is not cached and draw the paper's figures."""
+    """Run what is not cached and draw the paper's figures.
+
+    Example: hokical paper figures -o figures --pairs mnist_lenet5
+    """
     from hokical_paper.figures.figures import require_matplotlib
     from hokical_paper.pages.output import draw_all, write_figures
 
@@ -144,7 +153,10 @@ def run_all(
     *,
     run: RunOptions,
 ) -> None:
-    """Write every table, figure and finding, and one HTML page with all of them."""
+    """Write every table, figure and finding, and one HTML page with all of them.
+
+    Example: hokical paper all --pairs mnist_lenet5 -o paper-results
+    """
     from hokical_paper.figures.figures import require_matplotlib
     from hokical_paper.pages.output import write_everything
     from hokical_paper.tables.builders import builders

@@ -44,6 +44,8 @@ def calarena(
     repository probkit/CalArena. Prints the tables of `hokical paper study`; rows that
     begin with CalArena are the published ones, of methods that have a result on every
     experiment.
+
+    Example: hokical paper calarena cv-multiclass.h5 -m uncalibrated,temps,auto
     """
     from dataclasses import asdict
 

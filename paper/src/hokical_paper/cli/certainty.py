@@ -20,27 +20,28 @@ from hokical_paper.cli.options import (
 
 @add_run_options
 def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
-    """Every claim of the paper with its verdict, and which of its tables has rotated
-    headers.
+    """Every object and claim of the paper with its verdict, and whose headers are
+    rotated.
 
     Computes what is missing on the pairs' own division. Of new divisions it uses those
     that `certainty` has stored, and computes none: a claim about them is "not run" if
     there are none.
+
+    Example: hokical paper claims --pairs mnist_lenet5
     """
-    from hokical_paper.certainty.claims import claims_table
     from hokical_paper.certainty.contests import Divisions
     from hokical_paper.certainty.divisions import run_divisions
+    from hokical_paper.certainty.objects import claim_tables
     from hokical_paper.tables.headers import headers_table
 
     results = run.run()
     found = run_divisions(
         results.suite, run.store, n_divisions=divisions, slow=True, stored_only=True
     )
-    tables = {
-        "claims": claims_table(Divisions.of(found, results.suite.names), results),
-        "headers": headers_table(results),
-    }
-    show_tables(tables)
+    repeated = Divisions.of(found, results.suite.names)
+    tables = claim_tables(repeated, results)
+    del tables["claims_by_method"]  # `certainty` writes it
+    show_tables(tables | {"headers": headers_table(results)})
 
 
 @add_run_options
@@ -60,10 +61,12 @@ def certainty(
 ) -> None:
     """Divide every pair's examples anew, many times: how certain are the paper's
     claims?
+
+    Example: hokical paper certainty --pairs mnist_lenet5 --divisions 3
     """
-    from hokical_paper.certainty.claims import claims_table
     from hokical_paper.certainty.contests import Divisions
     from hokical_paper.certainty.divisions import run_divisions
+    from hokical_paper.certainty.objects import claim_tables
     from hokical_paper.certainty.tables import certainty_table, ranks_table
     from hokical_paper.pages.output import write_tables
     from hokical_paper.pages.stored import RESULTS, store_results
@@ -80,7 +83,7 @@ def certainty(
     )
     repeated = Divisions.of(found, results.suite.names)
     tables = {
-        "claims": claims_table(repeated, results),
+        **claim_tables(repeated, results),
         "certainty": certainty_table(repeated, results),
         "ranks": ranks_table(repeated),
     }
@@ -101,6 +104,8 @@ def check(
 ) -> None:
     """Compute the pairs' own division again; fail if a page's cell moved by more
     than it may.
+
+    Example: hokical paper check paper/docs/experiments.md --pairs mnist_lenet5
     """
     from hokical_paper.pages.stored import moved_cells, read_stored
     from hokical_paper.tables.builders import all_tables
@@ -131,7 +136,9 @@ def docs(
     ] = None,
 ) -> None:
     """Fill a page's tables (between `<!-- paper: NAME -->` and `<!-- end -->`) from
-    results.
+    results, and renew the CSV files and figures that it links to.
+
+    Example: hokical paper docs PAGE.md --results paper-results/results.json
     """
     from hokical_paper.pages.stored import update_page
 

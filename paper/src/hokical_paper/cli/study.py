@@ -92,6 +92,8 @@ def study(
     classes are fitted on labels with 30 % random ones. With `--repeated`, rows have few
     distinct values. With `--sizes`, one table has a column for each number of examples
     to fit on.
+
+    Example: hokical paper study --calibrated 20 -m temps,auto
     """
     from dataclasses import asdict
 

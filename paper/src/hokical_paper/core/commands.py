@@ -1,7 +1,14 @@
 """What the commands of `hokical` share: options, tables, messages."""
 
 from hokical.cli import EXIT_CODES
-from hokical.cli.console import new_table, say, show_facts, show_json, show_table
+from hokical.cli.console import (
+    new_table,
+    say,
+    show_facts,
+    show_json,
+    show_table,
+    stdout,
+)
 from hokical.cli.options import Json
 
 __all__ = [
@@ -12,4 +19,5 @@ __all__ = [
     "show_facts",
     "show_json",
     "show_table",
+    "stdout",
 ]

@@ -113,7 +113,7 @@ def fit_beside(
     >>> beside.confidence(np.array([0.75, 0.75]), np.array([0.0, 1.0])).round(
     ...     2
     ... ).tolist()
-    [0.61, 0.89]
+    [0.62, 0.88]
     """
     offset = log_odds(held_out)
     features = np.stack([np.ones_like(stability), stability], axis=1)

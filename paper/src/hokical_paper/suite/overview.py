@@ -6,6 +6,7 @@ from typing import Any
 
 from hokical.calibrators import Uncalibrated
 from hokical.metrics import ece
+from hokical_paper.core import track
 from hokical_paper.suite.manifest import Pair, Suite
 
 
@@ -13,7 +14,10 @@ def overview(suite: Suite) -> list[dict[str, Any]]:
     """Per pair: data set, network, sizes, test accuracy and uncalibrated ECE (15
     bins).
     """
-    return [_facts(pair) for pair in suite.pairs]
+    names = {pair.name: pair for pair in suite.pairs}
+    return [
+        _facts(names[name]) for name in track(names, "Reading {}", len(names), None)
+    ]
 
 
 def _facts(pair: Pair) -> dict[str, Any]:

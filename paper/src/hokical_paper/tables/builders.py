@@ -5,9 +5,11 @@ tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from hokical import Gaussian, Uniform
+from hokical_paper.core import track
 from hokical_paper.published import (
     BIN_COUNTS,
     SUPPLEMENT,
@@ -16,7 +18,13 @@ from hokical_paper.published import (
     row_for,
 )
 from hokical_paper.running.devices import device_notes
-from hokical_paper.running.methods import EXACT, RECAL, SAMPLED, title_of
+from hokical_paper.running.methods import (
+    EXACT,
+    RECAL,
+    SAMPLED,
+    published_column,
+    title_of,
+)
 from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_note
 from hokical_paper.suite.manifest import Pair
@@ -67,7 +75,11 @@ _SCORE_TITLES = {
 
 def all_tables(results: Results) -> dict[str, Table]:
     """Every table that has rows by name, in the order in which they are shown."""
-    found = {name: build(results) for name, build in builders().items()}
+    known = builders()
+    found = {
+        name: known[name](results)
+        for name in track(known, "Table {}", len(known), None)
+    }
     return {name: table for name, table in found.items() if table.rows}
 
 
@@ -75,11 +87,12 @@ def builders() -> dict[str, Callable[[Results], Table]]:
     """The function that builds each table, by name.
 
     >>> list(builders())[:4]
-    ['wins', 'ece', 'noise', 'time']
+    ['wins', 'ece', 'bins', 'noise']
     """
     return {
         "wins": wins_table,
         "ece": lambda results: ece_table(results, 15),
+        "bins": bins_table,
         "noise": noise_table,
         "time": time_table,
         "init": initialisation_table,
@@ -109,6 +122,45 @@ def ece_table(results: Results, n_bins: int) -> Table:
     title = f"ECE, {n_bins} bins of equal width"
     name = "ece" if n_bins == 15 else f"ece_{n_bins}"
     return _by_method(results, name, title, ours, published, notes)
+
+
+def bins_table(results: Results) -> Table:
+    """Mean ECE by the number of bins, beside the paper's, over the networks of both."""
+    pairs = [
+        pair
+        for pair in results.suite.pairs
+        if pair.top_k is None and row_for(pair, "ece_15_bins")
+    ]
+    rows = []
+    for method in results.methods:
+        ran = [results.get(pair, method) for pair in pairs]
+        found = [result for result in ran if result is not None]
+        if not found or len(found) < len(pairs):
+            continue
+        heads = (column_of(method), "")
+        means = [fmean(r.ece_by_bins[bins] for r in found) for bins in BIN_COUNTS]
+        rows.append(Row(heads, OURS, tuple(map(number, means))))
+        paper = [_published_mean(pairs, method, bins) for bins in BIN_COUNTS]
+        if None not in paper:
+            rows.append(Row(heads, PAPER, tuple(map(number, paper))))
+    notes = (
+        f"Means over the {len(pairs)} networks that the paper has too and all of whose "
+        f"logits are known. {_FIFTEEN} {_SUPPLEMENT_NOTE}",
+        _made(results),
+    )
+    columns = tuple(f"{bins} bins" for bins in BIN_COUNTS)
+    title = "Mean ECE by the number of bins"
+    return Table("bins", title, columns, tuple(rows), notes, ("method", ""))
+
+
+def _published_mean(pairs: Sequence[Pair], method: str, bins: int) -> float | None:
+    """The paper's mean ECE; None if it does not have the method in this form."""
+    column = published_column(method)
+    if column is None:
+        return None
+    known = [number_for(pair, f"ece_{bins}_bins", column) for pair in pairs]
+    values = [value for value in known if value is not None]
+    return fmean(values) if len(values) == len(pairs) and values else None
 
 
 def time_table(results: Results) -> Table:

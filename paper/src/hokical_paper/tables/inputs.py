@@ -49,14 +49,15 @@ def mean_change(changes: NDArray[np.float64], errors: NDArray[np.float64]) -> Ch
 
     >>> change = mean_change(np.array([[0.1, 0.3], [0.3, 0.5]]), np.array([0.1, 0.1]))
     >>> [round(number, 3) for number in change]
-    [0.3, 0.022, 0.578]
+    [0.3, 0.023, 0.577]
     """
     means = changes.mean(axis=1)
     variance = float(errors.mean()) ** 2
     if means.size > 1:
         variance += float(means.var(ddof=1)) / means.size
     half = _WIDTH * math.sqrt(variance)
-    return Change(float(means.mean()), float(means.mean()) - half, means.mean() + half)
+    mean = float(means.mean())
+    return Change(mean, mean - half, mean + half)
 
 
 def input_table(divisions: Divisions, pairs: Sequence[Pair]) -> Table:

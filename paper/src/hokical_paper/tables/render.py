@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 _MARKDOWN = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
 _TERMINAL = {"best": "bold", "second": "underline", "": ""}
+#: Labels and cells in a terminal are folded beyond these widths.
+_WIDEST_LABEL = 26
+_WIDEST_CELL = 24
+#: Between the columns in a terminal.
+_PADDING = 3
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _CSV = (
     "table",
     "head",
@@ -91,14 +99,59 @@ def to_terminal(table: Table) -> rich.table.Table:
     from rich.text import Text
 
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, title in enumerate((*table.heads, "", *table.columns)):
-        shown.add_column(
-            title, justify="left" if place < 3 else "right", no_wrap=place < 3
-        )
+    for title in (*table.heads, ""):
+        shown.add_column(title, max_width=_WIDEST_LABEL)
+    for title in table.columns:
+        shown.add_column(title, justify="right", max_width=_WIDEST_CELL)
     for row, labels in _label_rows(table):
-        cells = [Text(cell.text, style=_TERMINAL[cell.mark]) for cell in row.cells]
+        cells = [
+            Text(_plain(cell.text), style=_TERMINAL[cell.mark]) for cell in row.cells
+        ]
         shown.add_row(*labels, *cells, style="dim" if row.source == "paper" else "")
     return shown
+
+
+def fit_width(table: Table, width: int) -> list[Table]:
+    """The table as several ones with the same labels, none wider than the terminal.
+
+    >>> row = Row(("CIFAR-10", "LeNet-5"), "", tuple(Cell("0.0123") for _ in "abcdef"))
+    >>> parts = fit_width(Table("ece", "ECE", tuple("abcdef"), (row,)), 55)
+    >>> [part.columns for part in parts]
+    [('a', 'b', 'c'), ('d', 'e', 'f')]
+    """
+    labels = [(*table.heads, ""), *((*row.heads, row.source) for row in table.rows)]
+    left = sum(_widest(column, _WIDEST_LABEL) for column in zip(*labels, strict=True))
+    parts: list[list[int]] = [[]]
+    used = left
+    for place, title in enumerate(table.columns):
+        texts = [title, *(_plain(row.cells[place].text) for row in table.rows)]
+        needed = _widest(texts, _WIDEST_CELL)
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = left
+        parts[-1].append(place)
+        used += needed
+    return [_columns_of(table, part) for part in parts]
+
+
+def _widest(texts: Iterable[str], most: int) -> int:
+    """The width of a column with its padding."""
+    return min(max(map(len, texts)), most) + _PADDING
+
+
+def _columns_of(table: Table, places: Sequence[int]) -> Table:
+    """The table with some of its columns."""
+    columns = tuple(table.columns[place] for place in places)
+    rows = tuple(
+        replace(row, cells=tuple(row.cells[place] for place in places))
+        for row in table.rows
+    )
+    return replace(table, columns=columns, rows=rows)
+
+
+def _plain(text: str) -> str:
+    """The text without the targets of its links."""
+    return _LINK.sub(r"\1", text)
 
 
 def _label_rows(table: Table) -> Iterator[tuple[Row, tuple[str, str, str]]]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import Hoki
+from hokical.calibrators import SurvivalCalibrator
 from hokical_paper.core import as_labels, as_weights, bin_index, sum_by, to_host
 from hokical_paper.core.fitting import survival_rates
 from hokical_paper.types import FloatArray
@@ -66,6 +67,21 @@ def sufficiency_gap(
         weights=None
         if sample_weight is None
         else as_weights(sample_weight, rows.n_rows),
+    )
+
+
+def survival_gap(
+    calibrator: SurvivalCalibrator, survived: Any, correct: Any
+) -> SufficiencyGap:
+    """The same of any transformations: which of them (transformations, n) kept the
+    label, and whether it was correct (n,).
+    """
+    rows = calibrator.read_labelled(survived, correct)
+    return measure_sufficiency(
+        calibrator.predict(rows.scores),
+        calibrator.stability(rows.scores),
+        rows.labels == 1,
+        n_bins=calibrator.n_bins,
     )
 
 

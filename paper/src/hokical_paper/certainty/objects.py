@@ -1,0 +1,271 @@
+"""A map of the paper: each of its objects, where it is here, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hokical_paper.certainty.claims import (
+    Judged,
+    claims_table,
+    judge_claims,
+    verdict_tables,
+    verdicts_of,
+)
+from hokical_paper.certainty.contests import Divisions
+from hokical_paper.running.results import Results
+from hokical_paper.tables.table import Cell, Row, Table
+
+#: CPU minutes of one core of a small server, on the suite with the three networks known
+#: by their best classes; each after the commands above it.
+MINUTES = {
+    "suite": "0.1",
+    "all": "10",
+    "claims": "0.5",
+    "certainty": "25",
+    "inputs": "15",
+    "export": "35, on a GPU",
+}
+
+
+class PaperObject(NamedTuple):
+    """An object of the paper; `outcome` is the text of a claim, or says what it is."""
+
+    name: str
+    what: str
+    where: str
+    outcome: str
+    command: str = ""
+
+
+def _link(table: str) -> str:
+    return f"[{table}](tables/{table}.csv)"
+
+
+#: In the order of the paper, the supplement last.
+OBJECTS = (
+    PaperObject(
+        "Abstract, Section 1",
+        "lowest ECE on 8 of 15",
+        "[claims](#claims)",
+        "lowest ECE",
+        "certainty",
+    ),
+    PaperObject(
+        "Abstract, Section 1",
+        "lowest ECE on all of ImageNet",
+        "[claims](#claims)",
+        "lowest ECE on ImageNet",
+        "certainty",
+    ),
+    PaperObject(
+        "Abstract, Section 1",
+        "as fast as temperature scaling",
+        "[time](tables/time.csv)",
+        "learns as fast as temps, noise given",
+        "all",
+    ),
+    PaperObject(
+        "Figure 1", "noise changes some labels", "[figure](#figures)", "drawn", "all"
+    ),
+    PaperObject("Figure 2", "the method", "[figure](#figures)", "drawn", "all"),
+    PaperObject(
+        "Section 2",
+        "its own confidence for each example",
+        "[claims](#claims)",
+        "a different confidence for each example",
+        "certainty",
+    ),
+    PaperObject(
+        "Definitions 1, 2",
+        "CE and ECE",
+        "`hokical.metrics.ece`",
+        "implemented",
+        "all",
+    ),
+    PaperObject(
+        "Theorem 1",
+        "sufficient for CE = 0",
+        f"[proof](../../docs/theory.md#the-papers-theorem-1), {_link('theorem_1')}",
+        "Theorem 1: equal sides at the end",
+        "all",
+    ),
+    PaperObject(
+        "Section 5, Equations 1 to 4",
+        "choice of the noise",
+        "[how](hoki.md#choosing-the-noise)",
+        "implemented",
+        "all",
+    ),
+    PaperObject(
+        "Table 1",
+        "selected noise",
+        _link("noise"),
+        "spread of the confidences in Table 1",
+        "all",
+    ),
+    PaperObject(
+        "Algorithms 1, 2",
+        "fit and prediction",
+        "`Hoki`, [what they leave open](hoki.md)",
+        "as printed: hoki sampled",
+        "all",
+    ),
+    PaperObject(
+        "Section 6, Limitations",
+        "confidences in several bins",
+        _link("theorem_1"),
+        "confidences in several bins",
+        "all",
+    ),
+    PaperObject("Table 2", "ECE, 15 bins", "[ECE](#ece)", "lowest ECE", "certainty"),
+    PaperObject(
+        "Table 2",
+        "accuracy of the networks",
+        _link("accuracy"),
+        "within 4 points",
+        "all",
+    ),
+    PaperObject(
+        "Section 7",
+        "ECE closely tracks the accuracy gap",
+        "[claims](#claims)",
+        "ECE closely tracks the gap (correlation)",
+        "certainty",
+    ),
+    PaperObject(
+        "Section 7",
+        "no lower than the gap",
+        "[claims](#claims)",
+        "ECE no lower than the gap",
+        "certainty",
+    ),
+    PaperObject(
+        "Section 7",
+        "larger gaps where it is not best",
+        "[claims](#claims)",
+        "larger gaps where it is not lowest",
+        "certainty",
+    ),
+    PaperObject(
+        "Section 7",
+        "more validation examples help",
+        "[claims](#claims)",
+        "lower ECE than from a quarter of the validation set",
+        "certainty",
+    ),
+    PaperObject(
+        "Figure 3",
+        "ECE and variance, ImageNet",
+        f"[figure](#figures), {_link('variance')}",
+        "variance comparable (ratio to the median)",
+        "certainty",
+    ),
+    PaperObject(
+        "Section 7",
+        "low ECE against high variance",
+        "[claims](#claims)",
+        "lower ECE goes with lower variance (rank correlation)",
+        "certainty",
+    ),
+    PaperObject(
+        "Table 3",
+        "learning time",
+        _link("time"),
+        "learns as fast as temps, with the choice",
+        "all",
+    ),
+    PaperObject(
+        "Section 8",
+        "transformed inputs",
+        "[inputs](#transformed-inputs)",
+        "they help, beside the confidence",
+        "inputs",
+    ),
+    PaperObject(
+        "Theorem 2",
+        "a bound on the CE",
+        f"[gaps, mended](hoki.md), {_link('theorem_2')}",
+        "Theorem 2 holds on 10,000 examples",
+        "all",
+    ),
+    PaperObject(
+        "Figures 4 to 6",
+        "ECE and variance, others",
+        f"[figure](#figures), {_link('variance')}",
+        "variance comparable (ratio to the median)",
+        "certainty",
+    ),
+    *(
+        PaperObject(
+            f"Table {number}",
+            f"ECE, {bins} bins",
+            f"[bins](#numbers-of-bins), {_link(f'ece_{bins}')}",
+            f"lowest ECE, {bins} bins",
+            "certainty",
+        )
+        for number, bins in enumerate((5, 10, 30, 50, 100), 4)
+    ),
+    PaperObject(
+        "Tables 4 to 8",
+        "headers of four baselines",
+        "[rotated](#rotated-headers)",
+        "rotated",
+        "claims",
+    ),
+    PaperObject(
+        "Supplement C.2",
+        "best or second on ImageNet",
+        "[claims](#claims)",
+        "best or second on ImageNet, 5 to 100 bins",
+        "certainty",
+    ),
+    PaperObject(
+        "Table 9",
+        "two starts of the recursion",
+        _link("init"),
+        "better started at the accuracy",
+        "certainty",
+    ),
+    PaperObject(
+        "Table 10", "their machine", f"notes of {_link('time')}", "quoted", "all"
+    ),
+    PaperObject(
+        "Section 7.1",
+        "networks and baselines",
+        "[made again](#making-the-suite-again)",
+        "11 of 15 trained anew, 3 by five classes",
+        "export",
+    ),
+)
+
+
+def map_table(judged: Sequence[Judged]) -> Table:
+    """Every object of the paper, where it is here, its verdict, and what makes it."""
+    texts = {j.claim.text for j in judged}
+    rows = [_row(item, judged, texts) for item in OBJECTS]
+    notes = (
+        "Minutes: CPU time of one core of a small server for the whole command, after "
+        "those before it; `claims` tells the verdicts of what `all` and `certainty` "
+        "stored. Commands begin with `hokical paper`.",
+    )
+    columns = ("here", "verdict", "command", "minutes")
+    heads = ("in the paper", "about")
+    return Table("map", "A map of the paper", columns, tuple(rows), notes, heads)
+
+
+def _row(item: PaperObject, judged: Sequence[Judged], claims: set[str]) -> Row:
+    is_claim = item.outcome in claims
+    outcome = verdicts_of(judged, item.outcome) if is_claim else item.outcome
+    cells = (item.where, outcome, f"`{item.command}`", MINUTES[item.command])
+    return Row((item.name, item.what), "", tuple(map(Cell, cells)))
+
+
+def claim_tables(divisions: Divisions, results: Results) -> dict[str, Table]:
+    """The map, the claims in one row each and by method, and what is not claimed."""
+    judged = judge_claims(divisions, results)
+    return {
+        "map": map_table(judged),
+        **verdict_tables(divisions, results, judged),
+        "claims_by_method": claims_table(divisions, results, judged),
+    }
