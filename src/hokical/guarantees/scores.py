@@ -296,7 +296,7 @@ class ScoreTable:
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, groups, bool(stored.get("clustered", False)))
+        return cls(counts, wrongs, groups, stored.get("clustered", False))
 
     def intervals(
         self, wanted: IntArray, values: FloatArray, delta: float

@@ -14,7 +14,13 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import ArrayOf, check_choice, check_count
+from hokical._core.checks import (
+    LARGEST_COEFFICIENT,
+    ArrayOf,
+    Within,
+    check_choice,
+    check_count,
+)
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
 from hokical._core.memo import Memo, remembered
@@ -68,6 +74,10 @@ def _unpack(value: Any) -> Any:
     return value
 
 
+#: How much a new example may count, in stored records.
+Unit = Annotated[float, Within(1e-300, LARGEST_COEFFICIENT)]
+
+
 @storable("conformity")
 @dataclass(frozen=True, eq=False)
 class Conformity(_Examples):
@@ -88,7 +98,7 @@ class Conformity(_Examples):
     above: Annotated[FloatArray, ArrayOf(("n",), 0.0, 1e300)]
     rank: Annotated[IntArray, ArrayOf(("n",), 1, 1 << 31, np.int64)]
     weights: FloatArray | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     group: IntArray | None = None
     group_names: GroupNames | None = None
     run: FloatArray | None = None
@@ -524,7 +534,7 @@ class HeldOutLabels(_Examples):
     group: IntArray | None = None
     names: GroupNames | None = None
     weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     clustered: bool = False
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
@@ -537,6 +547,15 @@ class HeldOutLabels(_Examples):
         )
         right = all(((each >= 0.0) & (each <= 1.0)).all() for each in values)
         right &= all(own.dtype.kind == "i" and (own >= 0).all() for own in beside[:2])
+        right &= all(
+            (each >= 0.0).all() and np.isfinite(each).all()
+            for each in self.weights or ()
+        )
+        right &= (self.group is None) == (self.names is None)
+        if self.group is not None and self.names is not None:
+            indices = self.group
+            inside = (indices >= 0) & (indices < len(self.names.names))
+            right &= indices.dtype.kind == "i" and bool(inside.all())
         lots = zip(values, beside, self.weights or beside, strict=True)
         if not right or any(len({each.shape for each in lot}) > 1 for lot in lots):
             raise ValueError(
