@@ -633,9 +633,14 @@ class Calibrator(StoredEstimator):
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            return shift.estimate_shift(
-                self, predictor.rule, data, counts, delta, groups
+            model = shift.ShiftModel(
+                self,
+                self.name,
+                predictor.rule,
+                self.predictor_.fit_record,
+                self.class_names,
             )
+            return shift.estimate_shift(model, data, counts, delta, groups)
 
     def control_risk(
         self,

@@ -111,11 +111,11 @@ class Conformity(_Examples):
         """Of labelled rows in one or more `forms` of the same numbers, the worst of
         each.
         """
-        here = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
+        local_rule = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
 
         def stand(rows: slice, block: Logits) -> AnyArray:
             """Probability, sum above, rank and run of the true class, (4, n)."""
-            proba = probabilities(here, block, hidden="most")
+            proba = probabilities(local_rule, block, hidden="most")
             truth = Standing.of_truth(proba, labels[rows], block)
             numbers = [truth.proba, truth.above, truth.rank, truth.run]
             return block.to_host(block.xp.stack(numbers))
@@ -174,16 +174,16 @@ class Conformity(_Examples):
         equal = bool((self.weights == self.unit).all())
         return replace(self, weights=None, unit=1.0) if equal else self
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         """Both lots of examples, without their groups."""
         joined: dict[str, Any] = {
-            name: np.concatenate([array, getattr(other, name)])
+            name: np.concatenate([array, getattr(second, name)])
             for name, array in self._arrays().items()
-            if name not in ("weights", "group") and getattr(other, name) is not None
+            if name not in ("weights", "group") and getattr(second, name) is not None
         }
-        if self.weights is not None or other.weights is not None:
-            joined["weights"] = np.concatenate([self.counts, other.counts])
-        return type(self)(**joined, unit=max(self.unit, other.unit))
+        if self.weights is not None or second.weights is not None:
+            joined["weights"] = np.concatenate([self.counts, second.counts])
+        return type(self)(**joined, unit=max(self.unit, second.unit))
 
     def _arrays(self) -> dict[str, AnyArray]:
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
@@ -310,8 +310,8 @@ class CertifiedSets:
         """
         options = self.options
         new_group = options.by == "new group"
-        together = options.by == "all" or options.pooled
-        scope = "" if together else f" of each {options.by}"
+        of_all_rows = options.by == "all" or options.pooled
+        scope = "" if of_all_rows else f" of each {options.by}"
         if new_group:
             n_groups = count_groups(self.examples.group)
             scope = f" in a new group, drawn like the {n_groups:,} of `certify`"
@@ -481,13 +481,13 @@ class PredictionSets:
         inside = np.flatnonzero(arrays.to_host(self.members[row]))
         if self.seen is not None:
             inside = inside[np.isin(inside, self.seen[row])]
-        found = [
+        names = [
             k if self.classes is None else self.classes[k] for k in inside.tolist()
         ]
         return (
-            [*found, "or another"]
+            [*names, "or another"]
             if self.other is not None and self.other[row]
-            else found
+            else names
         )
 
     def __str__(self) -> str:
@@ -540,24 +540,27 @@ class HeldOutLabels(_Examples):
 
     def __post_init__(self) -> None:
         values = (self.proba, self.absent, self.worst)
-        beside = (
+        counterparts = (
             self.label,
             self.absent_label,
             self.worst if self.group is None else self.group,
         )
-        right = all(((each >= 0.0) & (each <= 1.0)).all() for each in values)
-        right &= all(own.dtype.kind == "i" and (own >= 0).all() for own in beside[:2])
-        right &= all(
-            (each >= 0.0).all() and np.isfinite(each).all()
-            for each in self.weights or ()
+        is_valid = all(((column >= 0.0) & (column <= 1.0)).all() for column in values)
+        is_valid &= all(
+            index.dtype.kind == "i" and (index >= 0).all() for index in counterparts[:2]
         )
-        right &= (self.group is None) == (self.names is None)
+        is_valid &= all(
+            (weights >= 0.0).all() and np.isfinite(weights).all()
+            for weights in self.weights or ()
+        )
+        is_valid &= (self.group is None) == (self.names is None)
         if self.group is not None and self.names is not None:
-            indices = self.group
-            inside = (indices >= 0) & (indices < len(self.names.names))
-            right &= indices.dtype.kind == "i" and bool(inside.all())
-        lots = zip(values, beside, self.weights or beside, strict=True)
-        if not right or any(len({each.shape for each in lot}) > 1 for lot in lots):
+            in_range = (self.group >= 0) & (self.group < len(self.names.names))
+            is_valid &= self.group.dtype.kind == "i" and bool(in_range.all())
+        table = zip(values, counterparts, self.weights or counterparts, strict=True)
+        if not is_valid or any(
+            len({column.shape for column in columns}) > 1 for columns in table
+        ):
             raise ValueError(
                 "`positives` must hold probabilities, each with label, weight, group."
             )
@@ -585,19 +588,25 @@ class HeldOutLabels(_Examples):
             if np.ptp(weights) == 0.0:  # all count alike
                 weights = None
                 unit = 1.0
-        there, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
-        whole = ~np.isnan(labels).any(axis=1)
+        present, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
+        complete = ~np.isnan(labels).any(axis=1)
         names = None
-        place = None
+        group_index = None
         shares = None
         if weights is not None:
-            shares = weights[there[0]], weights[absent[0]], weights[whole]
+            shares = weights[present[0]], weights[absent[0]], weights[complete]
         if columns is not None:
-            names, place = GroupNames.from_rows(columns, len(proba))
-            place = place[whole]
-        worst = np.where(labels == 1.0, 1.0 - proba, proba)[whole].max(axis=1)
-        found = (proba[there], there[1], proba[absent], absent[1], worst)
-        return cls(*found, place, names, shares, unit)
+            names, group_index = GroupNames.from_rows(columns, len(proba))
+            group_index = group_index[complete]
+        worst = np.where(labels == 1.0, 1.0 - proba, proba)[complete].max(axis=1)
+        columns_of_labels = (
+            proba[present],
+            present[1],
+            proba[absent],
+            absent[1],
+            worst,
+        )
+        return cls(*columns_of_labels, group_index, names, shares, unit)
 
     @remembered
     def ends(

@@ -67,7 +67,12 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
-from hokical.rules.base import ClippedRule, clip_log_probabilities
+from hokical.rules.base import (
+    ClippedRule,
+    UncalibratedRule,
+    clip_log_probabilities,
+    predict_on_host,
+)
 
 __all__ = ["CalibratedClassifier"]
 
@@ -187,12 +192,12 @@ class CalibratedClassifier(
 
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: object,
+        y: object,
+        sample_weight: object = None,
         *,
-        calibration_weight: Any = None,
-        calibration_groups: Any = None,
+        calibration_weight: object = None,
+        calibration_groups: object = None,
         **params: Any,
     ) -> Self:
         """Fit the estimator and calibrate it on held-out data.
@@ -276,7 +281,7 @@ class CalibratedClassifier(
         if any(reasons):
             self.reason_ = "; ".join(reasons)
 
-    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
+    def predict(self, X: object, *, groups: object = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with
         `keep_labels`.
 
@@ -291,14 +296,14 @@ class CalibratedClassifier(
             return np.asarray(proba >= 0.5, np.int64)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
-    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
+    def predict_proba(self, X: object, *, groups: object = None) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`.
 
         Of several labels, the probability (n, labels) of each.
         """
         return np.asarray(self._ask("predict_proba", X, groups=groups))
 
-    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
+    def predict_confidence(self, X: object, *, groups: object = None) -> FloatArray:
         """The probability (n,) that each predicted label is right; (n, labels) of
         several.
         """
@@ -309,8 +314,30 @@ class CalibratedClassifier(
             return np.maximum(proba, 1.0 - proba)
         return np.asarray(proba.max(axis=1))
 
+    def predict_uncalibrated(self, X: object) -> FloatArray:
+        """The estimator's own probabilities (n, classes): softmaxes of decision scores.
+
+        Of an ensemble, the mean of those of its models; of several labels (n, labels).
+        """
+        validation.check_is_fitted(self, "models_")
+        with self._warned.once():
+            parts = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
+        return np.asarray(np.mean(parts, axis=0))
+
+    def is_of_fit(self, X: object) -> bool:
+        """Whether rows are among those of the fit: too many of them have their
+        values.
+        """
+        validation.check_is_fitted(self, "models_")
+        return bool(self._fit_rows.holds_too_many(example_hashes(X)))
+
     def score(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        *,
+        groups: object = None,
     ) -> float:
         """Accuracy, as of every classifier in scikit-learn."""
         return float(
@@ -321,12 +348,12 @@ class CalibratedClassifier(
 
     def certify(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: object,
+        y: object,
+        sample_weight: object = None,
         *,
-        groups: Any = None,
-        cluster: Any = None,
+        groups: object = None,
+        cluster: object = None,
         counts: bool = False,
         reused: fingerprints.Reused = "refuse",
     ) -> Self:
@@ -345,13 +372,12 @@ class CalibratedClassifier(
         options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
-        found = self._fit_rows.holds_too_many(example_hashes(X))
-        fingerprints.refuse_rows_of_fit(found, "X", reused)
+        fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
         self.calibrator_.certify(logits, truth, sample_weight, **options)
         return self
 
-    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
+    def predict_set(self, X: object, *, groups: object = None, **options: Any) -> Any:
         """The labels that each row may have, by name; options are those of Calibrator.
 
         Call `certify` first, as for `predict_or_abstain`. For several labels, see
@@ -363,7 +389,7 @@ class CalibratedClassifier(
         )
 
     def predict_or_abstain(
-        self, X: Any, *, groups: Any = None, **options: Any
+        self, X: object, *, groups: object = None, **options: Any
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong; see
         Calibrator.
@@ -390,7 +416,7 @@ class CalibratedClassifier(
         return replace(found, labels=self.classes_[found.labels])
 
     def predict_interval(
-        self, X: Any, *, label: Any = None, groups: Any = None, **options: Any
+        self, X: object, *, label: object = None, groups: object = None, **options: Any
     ) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see
         Calibrator.
@@ -403,7 +429,7 @@ class CalibratedClassifier(
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
     def detect(
-        self, X: Any, label: Any, *, groups: Any = None, **options: Any
+        self, X: object, label: object, *, groups: object = None, **options: Any
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
@@ -413,11 +439,13 @@ class CalibratedClassifier(
         found: Detections = self._ask("detect", X, index, groups=groups, **options)
         return found
 
-    def _place(self, label: Any) -> int:
+    def _place(self, label: object) -> int:
         """The column of a label."""
         return int(class_index(np.array([label]), self.classes_, "label")[0])
 
-    def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
+    def _ask(
+        self, name: str, X: object, *more: Any, groups: object, **options: Any
+    ) -> Any:
         """What the calibrator's method of this name gives for rows of the estimator."""
         logits = self._logits(X, groups)
         self._check_has(name)
@@ -441,7 +469,9 @@ class CalibratedClassifier(
             )
             raise TypeError(f"{rule}. {remedy}")
 
-    def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
+    def predict_action(
+        self, X: object, costs: object, *, groups: object = None
+    ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to
         cost.
 
@@ -458,11 +488,11 @@ class CalibratedClassifier(
 
     def estimate_shift(
         self,
-        X: Any,
+        X: object,
         *,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         delta: float = 0.05,
-        groups: Any = None,
+        groups: object = None,
     ) -> ShiftEstimate:
         """Class frequencies and accuracy of rows without labels; see
         `Calibrator.estimate_shift`.
@@ -490,7 +520,7 @@ class CalibratedClassifier(
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
-    def reweight_classes(self, frequencies: Any) -> Self:
+    def reweight_classes(self, frequencies: object) -> Self:
         """A copy for other class frequencies, which are known; see
         `Calibrator.reweight_classes`.
 
@@ -518,7 +548,7 @@ class CalibratedClassifier(
         return twin
 
     def _logits(
-        self, X: Any, groups: Any = None, *, of_one: bool = False
+        self, X: object, groups: object = None, *, of_one: bool = False
     ) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest; or those of the
         mean.
@@ -720,7 +750,7 @@ class ClassifierExamples:
     calibrator.
     """
 
-    X: Any
+    X: object
     y: AnyArray
     params: dict[str, Any]
     weights: FloatArray | None
@@ -819,19 +849,31 @@ class CalibratedFold:
     calibrator: Any
     lowest: float
 
-    def logits(self, X: Any) -> FloatArray:
+    def logits(self, X: object) -> FloatArray:
         """The classifier's logits (n, classes), or log-odds (n, labels)."""
         several = isinstance(self.calibrator, MultilabelCalibrator)
         return read_scores(self.model, X, several)
 
+    def uncalibrated(self, X: object, classes: AnyArray) -> FloatArray:
+        """Probabilities (n, classes) before calibration, or (n, labels)."""
+        if isinstance(self.calibrator, MultilabelCalibrator):
+            return self.calibrator.uncalibrated(self.logits(X))
+        logits = as_logits(self.logits(X))
+        proba = predict_on_host(UncalibratedRule(), "proba", logits)
+        return self._at_classes(proba, classes)
+
     def spread(
-        self, logits: FloatArray, classes: AnyArray, groups: Any = None
+        self, logits: FloatArray, classes: AnyArray, groups: object = None
     ) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        out = np.zeros((len(logits), classes.size))
-        known = class_index(classes_of(self.model), classes, "y")
-        out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
-        return out
+        proba = self.calibrator.predict_proba(logits, groups=groups)
+        return self._at_classes(proba, classes)
+
+    def _at_classes(self, proba: FloatArray, classes: AnyArray) -> FloatArray:
+        columns = class_index(classes_of(self.model), classes, "y")
+        spread = np.zeros((len(proba), classes.size))
+        spread[:, columns] = proba
+        return spread
 
 
 def calibrate_labels(
@@ -876,7 +918,7 @@ def clip_inputs(
     )
 
 
-def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
+def read_scores(estimator: Any, X: object, several: bool) -> FloatArray:
     """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
 
     Of `several` labels, which do not exclude each other, log-odds (n, labels).
@@ -958,7 +1000,11 @@ def check_estimator(estimator: BaseEstimator) -> None:
 
 
 def check_examples(
-    owner: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    owner: Any,
+    X: object,
+    y: object,
+    sample_weight: object = None,
+    groups: object = None,
 ) -> tuple[Any, AnyArray]:
     """X in a form that can be indexed by rows, and the labels as an array (n,)."""
     if y is None:

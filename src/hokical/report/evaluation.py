@@ -40,6 +40,16 @@ from hokical.metrics import summaries
 from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
+from hokical.report.models import (
+    CalibratedProbabilityModel,
+    LabelledInputs,
+    Model,
+    ModelPredictions,
+    ProbabilityModel,
+    classes_of,
+    is_model,
+    name_models,
+)
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
 from hokical.streams import checked_blocks, open_source
@@ -198,17 +208,19 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, or None; with `folds`, a method
+    cal : fitted calibrator, model, or None; with `folds`, a method
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
-        or `Dense`. None evaluates the uncalibrated softmax of logits (n, classes), or
-        confidences (n,).
+        or `Dense`. A model is a fitted classifier with `predict_proba`; of a
+        `CalibratedClassifier` the estimator's own probabilities come first. None
+        evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
     x, y : arrays, or `x` alone a stream
         Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
         (n,); confidences (n,) and whether each was right (n,); scores and labels, both
         (n, labels), where every known label counts as a prediction of its own; maps for
-        `Dense`. Without `y`, `x` is a stream that need not fit into memory: a path, a
-        source of `hokical.streams`, or an iterable of chunks (logits, labels) or
-        (logits, labels, sample_weight).
+        `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
+        `y`, `x` is a stream that need not fit into memory: a path, a source of
+        `hokical.streams`, or an iterable of chunks (logits, labels) or (logits, labels,
+        sample_weight).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
@@ -221,7 +233,8 @@ def evaluate(
         narrow where they are not. With it intervals, tests and differences allow for
         it, as in `hokical.metrics.summary`, and there are no bounds.
     coverage : float, optional
-        Also measures the prediction sets of `cal` with this coverage.
+        Also measures the prediction sets of `cal` with this coverage; those of a
+        `CalibratedClassifier` after its `certify`.
     folds : int, optional
         Of logits (n, classes) without other examples to test on: `cal` is a method, a
         name or an unfitted calibrator. Each of so many folds, stratified by class, is
@@ -254,33 +267,47 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    method = None if folds is None else new_calibrator(cal, argument="cal")
-    if method is not None:
-        cal = None
-    names = getattr(cal, "class_names", ())
-    if class_names is not None and len(class_names):
-        names = class_names
     given = {
         "sample_weight": sample_weight,
         "groups": groups,
         "coverage": coverage,
         "mask": mask,
+        "positive": positive,
+        "folds": folds,
+        "cluster": cluster,
     }
-    given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
     def refuse(kind: str, *allowed: str) -> None:
         for name, value in given.items():
             if value is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
+    if is_model(cal) and not isinstance(cal, Dense):
+        refuse("models", "sample_weight", "groups", "cluster", "coverage", "positive")
+        inputs = LabelledInputs.read(x, y, sample_weight, groups)
+        setting = Setting(
+            summaries.SummaryOptions(n_bins, delta),
+            data_name,
+            groups,
+            class_names,
+            cluster=None if cluster is None else reading.as_clusters(cluster, len(y)),
+        )
+        with progress_bar("Evaluating", None):
+            return _evaluate_model(cal, inputs, setting, positive, coverage)
+    method = None if folds is None else new_calibrator(cal, argument="cal")
+    if method is not None:
+        cal = None
+    names = getattr(cal, "class_names", ())
+    if class_names is not None and len(class_names):
+        names = class_names
     if not (
         cal is None
         or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))
     ):
         raise TypeError(
-            "`cal` must be a fitted calibrator of hokical, or None; got "
-            f"{type(cal).__name__}. Evaluate the probabilities of other models: "
-            "`evaluate(None, hokical.from_probabilities(model.predict_proba(X)), y)`."
+            "`cal` must be a fitted calibrator of hokical, a classifier with "
+            f"`predict_proba`, or None; got {type(cal).__name__}. Evaluate other "
+            "probabilities: `evaluate(None, hokical.from_probabilities(proba), y)`."
         )
     if isinstance(cal, Calibrator):
         cal.check_fitted()
@@ -542,6 +569,65 @@ def _evaluate_source(
     return cast(Evaluation, found)
 
 
+def _evaluate_model(
+    model: Model,
+    inputs: LabelledInputs,
+    setting: Setting,
+    positive: str | int | None = None,
+    coverage: float | None = None,
+    name: str | None = None,
+) -> Evaluation:
+    """The evaluation of a classifier's probabilities, and of those before."""
+    classes = classes_of(model, "cal")
+    if not setting.class_names:
+        setting = replace(setting, class_names=tuple(map(str, classes.tolist())))
+    setting = _name_classes(setting, classes.size, positive)
+    labels = inputs.truth(classes)
+    data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
+
+    def judge_rows(
+        called: str,
+        rows: ModelPredictions,
+        sets: summaries.SetSummary | None,
+    ) -> Evaluation:
+        correct = rows.labels == labels
+        weights = inputs.weights
+        predicted = Predicted(
+            rows.confidence, correct, weights, labels, rows.proba, rows.labels
+        )
+        return judge(called, None, predicted, setting, data, sets)
+
+    sets = None
+    if coverage is not None:
+        sets = _measure_model_sets(model, inputs, labels, coverage)
+    name = type(model).__name__ if name is None else name
+    rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
+    after = judge_rows(name, rows, sets)
+    uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
+    if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
+        return after
+    warn_of_rows_of_fit(model.is_of_fit(inputs.X), setting.data_name)
+    return replace(after, before=judge_rows("uncalibrated", uncalibrated, None))
+
+
+def _measure_model_sets(
+    model: Model, inputs: LabelledInputs, labels: IntArray, coverage: float
+) -> summaries.SetSummary:
+    """How prediction sets of a certified model cover the true classes."""
+    if not isinstance(model, CalibratedProbabilityModel) or inputs.weights is not None:
+        raise TypeError(
+            "`coverage` is for a certified `CalibratedClassifier`, without "
+            "`sample_weight`; leave it out."
+        )
+    sets = model.predict_set(inputs.X, coverage=coverage, groups=inputs.groups)
+    return summaries.summarize_sets(
+        to_host(sets.members),
+        labels,
+        goal=coverage,
+        source="Thresholds are those of the model.",
+    )
+
+
 def _evaluate_dense(
     cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting
 ) -> Evaluation:
@@ -691,6 +777,9 @@ def compare(
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
+    Or models, such as classifiers of scikit-learn and a `CalibratedClassifier`: on
+    (X, y), inputs and labels.
+
     Parameters
     ----------
     validation, test : (logits, labels)
@@ -698,9 +787,10 @@ def compare(
         evaluated on the second.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted
-        calibrator is used as it is, others are fitted. None means "auto" and every
-        method that needs only logits and labels. Methods that the data do not allow are
-        left out, see `Comparison.skipped`.
+        calibrator is used as it is, others are fitted. Models are classifiers with
+        `predict_proba`, all of them; `validation` is None if all are fitted. None means
+        "auto" and every method that needs only logits and labels. Methods that the data
+        do not allow are left out, see `Comparison.skipped`.
     delta : float
         Probability that an interval or a bound fails.
     subject : str, optional
@@ -744,6 +834,21 @@ def compare(
         )
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
+    if _are_models(methods):
+        setting = Setting(
+            summaries.SummaryOptions(delta=delta),
+            data_names[1],
+            groups[1],
+            class_names,
+            cluster=cluster,
+        )
+        return _compare_models(
+            name_models(cast(Any, methods)),
+            (validation, test),
+            setting,
+            subject,
+            data_names[0],
+        )
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
     fitted = [each for each in named if isinstance(each, Calibrator) and each.is_fitted]
     columns = {each.schema_.columns for each in fitted} - {()}
@@ -803,6 +908,77 @@ def compare(
         tested_on_validation=same,
         skipped=skipped,
     )
+
+
+def _are_models(methods: Methods) -> bool:
+    """Whether models are compared, from their inputs; all are, or none."""
+    if methods is None or isinstance(methods, str):
+        return False
+    values = list(methods.values() if isinstance(methods, Mapping) else methods)
+    models = [is_model(value) for value in values]
+    if any(models) and not all(models):
+        odd = values[models.index(False)]
+        raise TypeError(
+            "`methods` must all be models, which take inputs, or all be calibrators, "
+            f"which take scores; got {odd!r} among models."
+        )
+    return bool(models) and all(models)
+
+
+def _compare_models(
+    models: dict[str, ProbabilityModel],
+    examples: tuple[Any, Any],
+    setting: Setting,
+    subject: str | None,
+    train_name: str | None,
+) -> Comparison:
+    """Evaluations of models on the same rows; unfitted ones are fitted first."""
+    train, test = examples
+    inputs = LabelledInputs.read(*_as_pair("test", test), groups=setting.groups)
+    if setting.cluster is not None:
+        codes = reading.as_clusters(setting.cluster, inputs.y.size)
+        setting = replace(setting, cluster=codes)
+    unfitted = [
+        name for name, model in models.items() if not hasattr(model, "classes_")
+    ]
+    if unfitted and train is None:
+        raise ValueError(
+            "`validation` must be a pair (X, y) to fit models on, or all models be "
+            f"fitted; got None, and {', '.join(unfitted)} not fitted."
+        )
+    results = []
+    for name, model in models.items():
+        seconds = None
+        if name in unfitted:
+            start = time.perf_counter()
+            model = clone(model).fit(*_as_pair("validation", train))
+            seconds = time.perf_counter() - start
+        result = _evaluate_model(model, inputs, setting, name=name)
+        results.append(replace(result, fit_seconds=seconds))
+    subject = results[-1].name if subject is None else subject
+    if subject not in models:
+        raise ValueError(
+            f"`subject` must be one of the methods {[*models]}; got {subject!r}."
+        )
+    data = next(result.data for result in results if result.name == subject)
+    fitted_on = None
+    if train is not None:
+        n_train = len(reading.to_numpy(train[1], "y"))
+        fitted_on = replace(data, n_rows=n_train, name=train_name, n_clusters=None)
+    return Comparison(
+        results=tuple(results),
+        subject=subject,
+        validation=fitted_on,
+    )
+
+
+def _as_pair(name: str, examples: object) -> tuple[Any, Any]:
+    """Inputs and labels."""
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        raise TypeError(
+            f"`{name}` must be a pair (X, y); got {type(examples).__name__}."
+        )
+    return examples[0], examples[1]
 
 
 def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:

@@ -115,7 +115,7 @@ def fit_width(table: Table, width: int) -> list[Table]:
     """The table as several ones with the same labels, none wider than the terminal.
 
     >>> row = Row(("CIFAR-10", "LeNet-5"), "", tuple(Cell("0.0123") for _ in "abcdef"))
-    >>> parts = fit_width(Table("ece", "ECE", tuple("abcdef"), (row,)), 50)
+    >>> parts = fit_width(Table("ece", "ECE", tuple("abcdef"), (row,)), 55)
     >>> [part.columns for part in parts]
     [('a', 'b', 'c'), ('d', 'e', 'f')]
     """
