@@ -117,7 +117,7 @@ class OutcomeCalibrator(StoredEstimator):
     ) -> bool:
         """Whether what a file says of `certify` can be of this rule."""
         if isinstance(held_out, ScoreTable):
-            return held_out.count.shape[-1] == scores.LEVELS
+            return bool(held_out.count.shape[-1] == scores.LEVELS)
         if isinstance(held_out, HeldOutLabels) and isinstance(rule, MultilabelCurves):
             labels = (held_out.label, held_out.absent_label)
             return all((label < rule.shift.size).all() for label in labels)
@@ -215,7 +215,7 @@ class OutcomeCalibrator(StoredEstimator):
 
 def _remedy_below_zero(values: FloatArray) -> str:
     """What to do about confidences below 0."""
-    if values.max() <= 0.0:
+    if (values <= 0.0).all():
         return "They seem to be log-probabilities: pass `numpy.exp(confidence)`."
     return "For log-odds apply a sigmoid."
 
