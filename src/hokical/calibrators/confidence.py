@@ -187,9 +187,13 @@ class OutcomeCalibrator(StoredEstimator):
         needless = (
             by == "all" and self.method.learns_groups
         )  # for the predictions alone
-        guarantee |= {"by": by, "groups": None if needless else rows.groups}
         return control.control_risk(
-            proba, rows.labels, weights=rows.weights, **guarantee
+            proba,
+            rows.labels,
+            control.RiskOptions(**guarantee),
+            by=by,
+            groups=None if needless else rows.groups,
+            weights=rows.weights,
         )
 
     def _noted(self, method: str) -> Any:
