@@ -41,7 +41,13 @@ from hokical.guarantees.scores import (
     prove_abstention,
     score_levels,
 )
-from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
+from hokical.guarantees.sets import (
+    ByLabel,
+    HeldOutLabels,
+    LabelSetOptions,
+    LabelSets,
+    label_sets,
+)
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 
 #: Whom a risk is bounded for.
@@ -882,9 +888,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        return label_sets(
-            proba, self._noted("predict_set"), coverage, delta, by, groups
-        )
+        options = LabelSetOptions(coverage, delta, by)
+        return label_sets(proba, self._noted("predict_set"), options, groups)
 
     def control_risk(
         self,
@@ -921,8 +926,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall = check_chance("recall", recall)
         delta = check_chance("delta", delta)
-        known: HeldOutLabels = self._noted("recall_thresholds")
-        return known.ends(self.n_labels_, recall, delta, "label")[0]
+        examples: HeldOutLabels = self._noted("recall_thresholds")
+        options = LabelSetOptions(recall, delta, "label")
+        return examples.low_high(self.n_labels_, options)[0]
 
 
 def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:
