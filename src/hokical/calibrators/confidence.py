@@ -41,7 +41,13 @@ from hokical.guarantees.scores import (
     prove_abstention,
     score_levels,
 )
-from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
+from hokical.guarantees.sets import (
+    ByLabel,
+    HeldOutLabels,
+    LabelSetOptions,
+    LabelSets,
+    label_sets,
+)
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 
 #: Whom a risk is bounded for.
@@ -195,9 +201,13 @@ class OutcomeCalibrator(StoredEstimator):
         needless = (
             by == "all" and self.method.learns_groups
         )  # for the predictions alone
-        guarantee |= {"by": by, "groups": None if needless else rows.groups}
         return control.control_risk(
-            proba, rows.labels, weights=rows.weights, **guarantee
+            proba,
+            rows.labels,
+            control.RiskOptions(**guarantee),
+            by=by,
+            groups=None if needless else rows.groups,
+            weights=rows.weights,
         )
 
     def _noted(self, method: str) -> Any:
@@ -893,9 +903,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        return label_sets(
-            proba, self._noted("predict_set"), coverage, delta, by, groups
-        )
+        options = LabelSetOptions(coverage, delta, by)
+        return label_sets(proba, self._noted("predict_set"), options, groups)
 
     def control_risk(
         self,
@@ -932,8 +941,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall = check_chance("recall", recall)
         delta = check_chance("delta", delta)
-        known: HeldOutLabels = self._noted("recall_thresholds")
-        return known.ends(self.n_labels_, recall, delta, "label")[0]
+        examples: HeldOutLabels = self._noted("recall_thresholds")
+        options = LabelSetOptions(recall, delta, "label")
+        return examples.low_high(self.n_labels_, options)[0]
 
 
 def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:
