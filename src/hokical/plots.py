@@ -10,6 +10,7 @@ module imports; `reliability` computes numbers without it.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ __all__ = [
     "draw_calibration_curve",
     "draw_decision_curve",
     "draw_distribution",
+    "draw_estimates",
     "draw_histogram",
     "draw_reliability",
     "draw_risk_coverage",
@@ -589,6 +591,33 @@ def draw_risk_coverage(
     if len(ax.lines) > 6:  # more names than fit above the curves
         legend_beside(ax)
     return ax
+
+
+def draw_estimates(
+    names: Sequence[str],
+    estimates: Sequence[tuple[float, float, float]],
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+    marked: int | None = None,
+    **style: Any,
+) -> Axes:
+    """Estimates (n, 3), each a value with the ends of its interval, one under the other.
+
+    The name of the one that is `marked` is bold; ends may be NaN.
+    """
+    values, low, high = np.asarray(estimates, np.float64).T
+    drawn = axes_or_new(ax)
+    rows = np.arange(values.size)
+    arms = np.nan_to_num(np.maximum([values - low, high - values], 0.0))
+    look: dict[str, Any] = {"color": BLUE, "fmt": "o", **_SMALL} | style
+    drawn.errorbar(values, rows, xerr=arms, **look)
+    drawn.set_yticks(rows, names)
+    drawn.invert_yaxis()
+    drawn.set_xlabel(title)
+    if marked is not None:
+        drawn.get_yticklabels()[marked].set_fontweight("bold")
+    return drawn
 
 
 def draw_sets(

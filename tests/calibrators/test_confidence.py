@@ -705,3 +705,131 @@ def test_answers_of_the_fit_do_not_control_a_risk() -> None:
         cal.control_risk(
             stated, right, loss=lambda p, r, t: (p < t) & ~r, risk=0.2, delta=0.1
         )
+
+
+def with_missing(
+    stated: np.ndarray, seed: int, share: float = 0.3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Signals of which some are NaN, and the rows that have all."""
+    missing = np.random.default_rng(seed).random(stated.shape) < share
+    missing[missing.all(axis=1), 0] = False
+    return np.where(missing, np.nan, stated), ~missing.any(axis=1)
+
+
+def test_signals_may_be_missing(tmp_path: Path) -> None:
+    stated, right = signals(900, 0)
+    partial, complete = with_missing(stated, 1)
+    cal = hokical.calibrate_confidence(partial, right)
+    counts = ", ".join(str(count) for count in np.isnan(partial).sum(axis=0))
+    assert f"missing in {counts} of 900 answers" in cal.reason_
+    new, truth = signals(20_000, 2)
+    gaps, complete_rows = with_missing(new, 3)
+    proba = cal.predict(gaps)
+    dropped = hokical.calibrate_confidence(partial[complete], right[complete])
+    # Rows that lack a signal are learned from: complete ones lose nothing by them.
+    loss = log_loss(cal.predict(new), truth)
+    assert loss < log_loss(dropped.predict(new), truth) + 0.003
+    base = truth.mean()
+    for k in range(3):
+        rows = np.isnan(gaps[:, k])
+        assert abs(proba[rows].mean() - truth[rows].mean()) < 0.04
+        assert log_loss(proba[rows], truth[rows]) < log_loss(base, truth[rows]) - 0.02
+    assert loss < log_loss(proba, truth) < loss + 0.06
+    cal.save(tmp_path / "cal.json")
+    twin = hokical.load(tmp_path / "cal.json")
+    np.testing.assert_array_equal(twin.predict(gaps), proba)
+    np.testing.assert_array_equal(
+        cal.predict(gaps[complete_rows][:9]), proba[complete_rows][:9]
+    )
+    one_by_one = np.concatenate([cal.predict(row[None]) for row in gaps[:40]])
+    np.testing.assert_array_equal(one_by_one, proba[:40])
+
+
+def test_a_signal_that_is_missing_where_answers_are_wrong_says_so() -> None:
+    def ask(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        stated, right = signals(n, seed)
+        silent = ~right & (np.random.default_rng(seed).random(n) < 0.6)
+        stated[silent, 0] = np.nan
+        return stated, right
+
+    cal = hokical.calibrate_confidence(*ask(900, 0))
+    new, truth = ask(5000, 1)
+    missing = np.isnan(new[:, 0])
+    assert cal.predict(new)[missing].mean() < 0.1
+    assert not truth[missing].any()
+    assert abs(cal.predict(new).mean() - truth.mean()) < 0.03
+
+
+def test_signals_that_were_complete_in_the_fit_may_be_missing_later() -> None:
+    stated, right = signals(900, 0)
+    cal = hokical.calibrate_confidence(stated, right)
+    new, truth = signals(5000, 1)
+    for k in range(3):
+        gaps = new.copy()
+        gaps[:, k] = np.nan
+        proba = cal.predict(gaps)
+        assert abs(proba.mean() - truth.mean()) < 0.05
+        assert log_loss(proba, truth) < log_loss(truth.mean(), truth) - 0.02
+    with pytest.warns(FitDataWarning, match="too few"):
+        few = hokical.calibrate_confidence(stated[:9], right[:9])
+    np.testing.assert_allclose(few.predict([[0.3, np.nan, 0.3]]), [0.3])
+
+
+def test_answers_with_missing_signals_are_certified_and_evaluated() -> None:
+    cal = hokical.calibrate_confidence(*partial_signals(900, 0))
+    cal.certify(*partial_signals(3000, 1))
+    new, truth = partial_signals(5000, 2)
+    chosen = cal.predict_or_abstain(new, risk=0.35)
+    assert chosen.accepted.mean() > 0.2
+    assert truth[chosen.accepted].mean() > 0.63
+    found = hokical.evaluate(cal, new, truth)
+    assert found.score("ece") < 0.05
+    assert found.before is not None
+    assert found.before.score("brier") > found.score("brier")
+
+
+def partial_signals(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    stated, right = signals(n, seed)
+    return with_missing(stated, seed + 100)[0], right
+
+
+def test_missing_signals_come_as_none_and_pandas_na() -> None:
+    pandas = pytest.importorskip("pandas")
+    stated, right = partial_signals(300, 0)
+    cal = hokical.calibrate_confidence(stated, right)
+    rows = [[None if np.isnan(x) else float(x) for x in row] for row in stated]
+    frame = pandas.DataFrame(stated, columns=["a", "b", "c"]).convert_dtypes()
+    for same in (rows, frame):
+        fitted = hokical.calibrate_confidence(same, right)
+        np.testing.assert_array_equal(fitted.predict(same), cal.predict(stated))
+
+
+def test_an_answer_needs_a_signal_and_a_signal_an_answer() -> None:
+    stated, right = signals(100, 0)
+    stated[7] = np.nan
+    with pytest.raises(ValueError, match="a signal for each answer; got nan in row 7"):
+        hokical.calibrate_confidence(stated, right)
+    stated, right = signals(100, 0)
+    stated[:, 1] = np.nan
+    with pytest.raises(ValueError, match="signal 1 of `confidence` is missing in all"):
+        hokical.calibrate_confidence(stated, right)
+    with pytest.raises(ValueError, match=r"got nan in row 0\. Drop answers"):
+        hokical.calibrate_confidence([np.nan, 0.5], [0, 1])
+
+
+def test_moments_of_missing_signals_are_those_of_the_normal_distribution() -> None:
+    from hokical._fitting.signal_moments import fit_moments
+
+    rng = np.random.default_rng(0)
+    covariance = np.array([[2.0, 1.2, 0.3], [1.2, 1.0, 0.0], [0.3, 0.0, 0.5]])
+    odds = rng.multivariate_normal([0.5, -0.3, 0.0], covariance, size=20_000)
+    confidence = 1.0 / (1.0 + np.exp(-odds))
+    partial, _ = with_missing(confidence, 0, 0.3)
+    found = fit_moments(partial, np.ones(len(odds)), 1e-6)
+    np.testing.assert_allclose(found.mean, [0.5, -0.3, 0.0], atol=0.04)
+    np.testing.assert_allclose(found.covariance, covariance, atol=0.06)
+    # The second given the first and the third: the mean of a normal distribution.
+    filled = found.complete(np.array([[1.5, np.nan, 0.2]]))
+    within = covariance[np.ix_([0, 2], [0, 2])]
+    slopes = np.linalg.solve(within, covariance[[0, 2], 1])
+    assert filled[0, 1] == pytest.approx(-0.3 + slopes @ [1.0, 0.2], abs=0.05)

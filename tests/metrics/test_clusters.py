@@ -13,6 +13,13 @@ import pytest
 
 import hokical
 from hokical import metrics
+from hokical.metrics.levels import Outcomes
+from hokical.metrics.summaries import (
+    METRICS,
+    SummaryOptions,
+    count_levels,
+    metric_estimate,
+)
 from tests.conftest import hold_often, repetitions
 
 NAMES = ("accuracy", "mean_confidence", "brier", "log_loss", "auroc")
@@ -52,6 +59,34 @@ def test_intervals_hold(n_clusters: int, spread: float) -> None:
     assert (
         spread < 1.0 or min(alone.values()) < 0.8 * trials
     )  # without, they are too narrow
+
+
+def cluster_sizes(kind: str, n_clusters: int, rng: Any) -> Any:
+    """Rows of each cluster: a few clusters hold most of them."""
+    if kind == "one in fifteen":
+        size = rng.integers(1, 6, n_clusters)
+        size[: n_clusters // 15] = 60
+        return size
+    return np.minimum(np.ceil(3.0 * rng.pareto(1.2, n_clusters) + 1.0), 400).astype(int)
+
+
+@pytest.mark.parametrize("n_clusters", [20, 60])
+@pytest.mark.parametrize("kind", ["Pareto", "one in fifteen"])
+def test_clusters_of_unequal_sizes(kind: str, n_clusters: int) -> None:
+    """Their variance is known as badly as that of (sum s)^2 / sum s^2 clusters."""
+    rng = np.random.default_rng(1)
+    trials = repetitions(1000, 150)
+    share = float((1.0 / (1.0 + np.exp(-rng.normal(1.0, 1.5, 1_000_000)))).mean())
+    held = 0
+    for _ in range(trials):
+        codes = np.repeat(np.arange(n_clusters), cluster_sizes(kind, n_clusters, rng))
+        chance = 1.0 / (1.0 + np.exp(-rng.normal(1.0, 1.5, n_clusters)))
+        right = rng.uniform(size=codes.size) < chance[codes]
+        rows = Outcomes(np.full(codes.size, 0.7), right)
+        levels = count_levels(rows, codes=codes).of("accuracy")
+        found = metric_estimate(METRICS["accuracy"], levels, SummaryOptions())
+        held += found.low <= share <= found.high
+    assert hold_often(held, trials), held
 
 
 def test_a_row_of_each_cluster_is_independent() -> None:

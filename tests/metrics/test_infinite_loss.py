@@ -59,12 +59,13 @@ def test_every_way_to_the_log_loss_agrees(event: int) -> None:
 def test_printers_say_how_many(event: int, tmp_path: Any) -> None:
     probability, outcome = certain_mistakes(event, 3)
     found = hokical.evaluate(None, logits_of(probability), outcome)
-    assert str(found).count(f"log loss has no interval: {REASON.format(3)}.") == 2
+    text = " ".join(str(found).split())
+    assert f"log loss has no interval: {REASON.format(3)}." in text
     assert REASON.format(3) in str(metrics.binary_summary(probability, outcome))
     assert REASON.format(3) in str(metrics.summary(probability, outcome))
     page = found.to_html(tmp_path / "page.html").read_text()
     assert REASON.format(3) in page
-    assert "infinite to" not in str(found)
+    assert "infinite to" not in text
 
 
 @pytest.mark.parametrize("event", [0, 1])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hokical import TopK
 from hokical.rules import as_logits
-from hokical.rules.base import LEAST, LEAST_IN_FLOAT32, FlooredRule, predict_blocks
+from hokical.rules.base import LEAST, FlooredRule, predict_blocks
 from hokical.rules.scaling import N_COEFFICIENTS, WIDTHS, AdaptiveRule, row_features
 from hokical.stability import Gumbel
 from tests.conftest import random_rows
@@ -78,8 +78,7 @@ def test_the_confidence_is_that_of_the_label_to_the_bit(
         for what in ("labels", "confidence", "proba")
     )
     # A rule of random numbers may all but exclude the label that it keeps.
-    least = LEAST if rows.dtype == np.float64 else LEAST_IN_FLOAT32
-    confidence = np.maximum(confidence, least)
+    confidence = np.maximum(confidence, LEAST)
     np.testing.assert_array_equal(proba[np.arange(len(rows)), labels], confidence)
 
 

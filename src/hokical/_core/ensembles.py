@@ -140,6 +140,20 @@ class Ensemble:
         changed = [change(m, self.label(v)) for v, m in enumerate(self.members)]
         return self._with_members(changed)
 
+    def label_survival(self) -> BoolArray:
+        """Whether each member but the first keeps its label, (members - 1, n).
+
+        Members that were not evaluated keep it. `SurvivalCalibrator` learns from it.
+
+        >>> ensemble = Ensemble(np.array([[[0.0, 1.0]], [[0.0, 2.0]], [[3.0, 0.0]]]))
+        >>> ensemble.label_survival().tolist()
+        [[True], [False]]
+        """
+        values, top, backend = self.stack()
+        labels = backend.to_host(backend.namespace(values).argmax(values, axis=2))
+        missing = np.isnan(backend.to_host(top))
+        return np.asarray((labels[1:] == labels[0]) | missing[1:])
+
     def select(self, members: Sequence[str]) -> Self:
         """Some of the members, by name and in that order.
 
@@ -242,8 +256,11 @@ class MemberReader(Protocol):
     def names(self) -> tuple[str, ...]:
         """The members of the fit."""
 
-    def read(self, ensemble: Ensemble) -> Logits:
-        """The pooled logits (n, classes) of checked members."""
+    def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
+        """The pooled logits (n, classes) of checked members.
+
+        `groups` are those of the rows, for members whose calibrators need them.
+        """
 
     def describe(self) -> str:
         """The members in a few words, for errors and for the `repr`."""

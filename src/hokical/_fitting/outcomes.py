@@ -38,6 +38,7 @@ from hokical._fitting import partial_pooling as pooling
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, mean_and_error
 from hokical._fitting.partial_pooling import BinaryTerms, PooledFit, fit_pooled
 from hokical._fitting.searches import MAX_ITER, Solution, minimize_dense
+from hokical._fitting.signal_moments import fit_moments
 from hokical.guarantees.control import can_be_counts
 from hokical.rules import confidence as confidence_rules
 from hokical.rules.base import log_norms
@@ -185,10 +186,20 @@ def fit_confidence(
         )  # what the constraint costs on the examples themselves
         losses["average" if "groups" not in losses else "groups"] = final
     if signals is not None:
-        words = f"{signals.rise.size} signals were combined to one confidence; {words}"
+        words = f"{_describe_signals(stated)}; {words}"
     error = mean_and_error(losses["as stated"] - final, share)[1]
     report = fit.report(words, losses, share, error)
     return curve, report | {"reason": report["reason"] + notes}
+
+
+def _describe_signals(signals: FloatArray) -> str:
+    """What was combined, and how often each signal is missing, if any is."""
+    missing = np.isnan(signals).sum(axis=0)
+    told = f"{missing.size} signals were combined to one confidence"
+    if not missing.any():
+        return told
+    counts = ", ".join(f"{count:,}" for count in missing)
+    return f"{told}, missing in {counts} of {len(signals):,} answers"
 
 
 def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
@@ -329,29 +340,45 @@ def _combine(
     likely.
 
     The coefficients are shrunk towards the mean of the log-odds, as far as the examples
-    allow.
+    allow. Signals that are NaN are completed, and have a coefficient for their absence.
     """
-    ends = np.unique([signals.min(axis=0), signals.max(axis=0)], axis=0)
+    n_signals = signals.shape[1]
+    lacking = np.flatnonzero(np.isnan(signals).any(axis=0))
+    ends = np.unique([np.nanmin(signals, axis=0), np.nanmax(signals, axis=0)], axis=0)
+    blocks = [-1] + [0] * (2 * n_signals) + [1] * lacking.size
     trials = []
     for price, closest in _cuts(counts):
-        features, odds = _read_signals(signals, closest)
+        zeros = np.zeros(n_signals)
+        moments = fit_moments(signals, counts, closest)
+        blank = SignalCombination(0.0, zeros, zeros, closest, moments)
+        features, odds = _read_signals(signals, blank, lacking)
         terms = BinaryTerms(features, right, odds, counts)
-        prior = terms.with_prior(*_read_signals(ends, closest), [_AT_END] * len(ends))
-        fit = fit_pooled(prior, common_blocks=[-1] + [0] * (features.shape[1] - 1))
+        end_rows = _read_signals(ends, blank, lacking)
+        prior = terms.with_prior(*end_rows, [_AT_END] * len(ends))
+        fit = fit_pooled(prior, common_blocks=blocks)
         held_out = fit.scores_left_out()[: odds.size]
         loss = float(counts @ terms.losses(held_out)) + price
-        trials.append((loss, closest, odds, held_out, fit.common))
-    _, closest, odds, held_out, coef = min(trials, key=lambda trial: trial[0])
-    own = uncalibrated_share(odds, held_out, right, counts, np.arange(odds.size))
-    intercept, *both = (1.0 - own) * coef
-    rise, fall = np.split(np.array(both), 2)
-    return SignalCombination(float(intercept), rise, fall, closest)
+        trials.append((loss, closest, moments, odds, held_out, fit.common))
+    _, closest, moments, odds, held_out, coef = min(trials, key=lambda trial: trial[0])
+    share = uncalibrated_share(odds, held_out, right, counts, np.arange(odds.size))
+    coef = (1.0 - share) * coef
+    rise, fall, absent = np.split(coef[1:], [n_signals, 2 * n_signals])
+    absence = np.zeros(n_signals)
+    absence[lacking] = absent
+    moments = replace(moments, absence=absence)
+    return SignalCombination(float(coef[0]), rise, fall, closest, moments)
 
 
-def _read_signals(signals: FloatArray, closest: float) -> tuple[FloatArray, FloatArray]:
-    """Features (n, 1 + 2 k) of signals (n, k), and their mean log-odds (n,)."""
-    log_p, log_rest = confidence_rules.cut_logs(signals, closest)
-    features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
+def _read_signals(
+    signals: FloatArray, blank: SignalCombination, lacking: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Features (n, 1 + 2 k + lacking) of signals (n, k), and their mean log-odds (n,).
+
+    The last features say whether the signals that some examples lack are missing.
+    """
+    log_p, log_rest = confidence_rules.cut_logs(blank.complete(signals), blank.closest)
+    missing = np.isnan(signals[:, lacking]).astype(np.float64)
+    features = np.column_stack([np.ones(len(signals)), log_p, log_rest, missing])
     return features, np.mean(log_p - log_rest, axis=1)
 
 

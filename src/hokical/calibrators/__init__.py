@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         VennAbers,
     )
     from hokical.calibrators.methods import AutoCalibrator as AutoCalibrator
+    from hokical.calibrators.survival import SurvivalCalibrator
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
+_METHODS["SurvivalCalibrator"] = "survival"
 
 __all__ = [
     "AdaptiveTemperatureScaling",
@@ -45,6 +47,7 @@ __all__ = [
     "MethodInfo",
     "PlattScaling",
     "StructuredScaling",
+    "SurvivalCalibrator",
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",

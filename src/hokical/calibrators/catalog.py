@@ -36,10 +36,11 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
-#: Calibrators of confidences and of several labels, by the method's name in files.
+#: Calibrators of other scores than logits, by the method's name in files.
 OTHER_SCORES = {
-    "confidence": "ConfidenceCalibrator",
-    "multilabel": "MultilabelCalibrator",
+    "confidence": ("confidence", "ConfidenceCalibrator"),
+    "multilabel": ("confidence", "MultilabelCalibrator"),
+    "survival": ("survival", "SurvivalCalibrator"),
 }
 #: scikit-learn's name for what is the same method here.
 ALIASES = {"temperature": "temps"}
@@ -216,14 +217,18 @@ def suggest(name: Any) -> str:
 
     >>> suggest("vec")
     ' Did you mean vecs?'
+    >>> suggest("isotonic_ov")
+    ' Did you mean irova_ts or irm?'
     """
     import difflib
 
     if str(name) in _HINTS:
         return f" {_HINTS[name]}"
-    known = [*method_names(), *AUTOMATIC, *ALIASES]
-    alike = difflib.get_close_matches(str(name).lower(), known, 2)
-    return f" Did you mean {' or '.join(alike)}?" if alike else ""
+    names = {method: method for method in (*method_names(), *AUTOMATIC)}
+    names |= RETIRED_NAMES | ALIASES
+    alike = difflib.get_close_matches(str(name).lower(), names, 2)
+    methods = dict.fromkeys(names[spelling] for spelling in alike)
+    return f" Did you mean {' or '.join(methods)}?" if methods else ""
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -248,9 +253,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     name = document.get("method")
     try:
         if str(name) in OTHER_SCORES:
-            kind = getattr(
-                import_module("hokical.calibrators.confidence"), OTHER_SCORES[str(name)]
-            )
+            module, kind_name = OTHER_SCORES[str(name)]
+            kind = getattr(import_module(f"hokical.calibrators.{module}"), kind_name)
         else:
             kind = load_class(name, "method")
     except ValueError as error:
@@ -271,7 +275,7 @@ def find_rule(record: str) -> None:
         _find_entry_points()
     method = record.removeprefix("rule:")
     if method in OTHER_SCORES:
-        import_module("hokical.calibrators.confidence")
+        import_module(f"hokical.calibrators.{OTHER_SCORES[method][0]}")
     if not is_storable(record) and method in IN_PAPER:
         raise ValueError(
             f"it holds the method {method!r}, which is in the package {_PAPER}, or fit "

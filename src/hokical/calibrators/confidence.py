@@ -41,7 +41,13 @@ from hokical.guarantees.scores import (
     prove_abstention,
     score_levels,
 )
-from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
+from hokical.guarantees.sets import (
+    ByLabel,
+    HeldOutLabels,
+    LabelSetOptions,
+    LabelSets,
+    label_sets,
+)
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 
 #: Whom a risk is bounded for.
@@ -97,7 +103,9 @@ class OutcomeCalibrator(StoredEstimator):
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
         unusable = {
-            "held_out": not all(map(self._is_usable, held_out)),
+            "held_out": not all(
+                self._is_usable(evidence, rule) for evidence in held_out
+            ),
             "fit_rows": not all(isinstance(sketch, RowSketch) for sketch in sketches),
         }
         for name, refused in unusable.items():
@@ -110,10 +118,16 @@ class OutcomeCalibrator(StoredEstimator):
         self.held_out_, self.held_out_without_groups_ = held_out
         self.fit_rows_ = sketches
 
-    def _is_usable(self, held_out: Any) -> bool:
-        """Whether what a file says of `certify` can be of this kind."""
-        by_level = isinstance(held_out, ScoreTable)
-        return not by_level or held_out.count.shape[-1] == scores.LEVELS
+    def _is_usable(
+        self, held_out: ScoreTable | HeldOutLabels | None, rule: object
+    ) -> bool:
+        """Whether what a file says of `certify` can be of this rule."""
+        if isinstance(held_out, ScoreTable):
+            return bool(held_out.count.shape[-1] == scores.LEVELS)
+        if isinstance(held_out, HeldOutLabels) and isinstance(rule, MultilabelCurves):
+            labels = (held_out.label, held_out.absent_label)
+            return all((label < rule.shift.size).all() for label in labels)
+        return True
 
     @property
     def needed_groups(self) -> GroupCoding | None:
@@ -187,9 +201,13 @@ class OutcomeCalibrator(StoredEstimator):
         needless = (
             by == "all" and self.method.learns_groups
         )  # for the predictions alone
-        guarantee |= {"by": by, "groups": None if needless else rows.groups}
         return control.control_risk(
-            proba, rows.labels, weights=rows.weights, **guarantee
+            proba,
+            rows.labels,
+            control.RiskOptions(**guarantee),
+            by=by,
+            groups=None if needless else rows.groups,
+            weights=rows.weights,
         )
 
     def _noted(self, method: str) -> Any:
@@ -205,6 +223,13 @@ class OutcomeCalibrator(StoredEstimator):
         return self.held_out_
 
 
+def _remedy_below_zero(values: FloatArray) -> str:
+    """What to do about confidences below 0."""
+    if (values <= 0.0).all():
+        return "They seem to be log-probabilities: pass `numpy.exp(confidence)`."
+    return "For log-odds apply a sigmoid."
+
+
 def _counting(rows: Rows) -> Rows:
     """Those with a weight above 0."""
     return rows if rows.weights is None else rows.take(rows.weights > 0.0)
@@ -214,6 +239,9 @@ def _counting(rows: Rows) -> Rows:
 _TOO_LARGE = (
     "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
 )
+
+#: A signal that is not given, as text.
+_NOT_GIVEN = ("None", "<NA>", "nan")
 
 #: The share of values below 1 % above which fractions are suspected on a scale to 100.
 _MOST_BELOW = 0.02
@@ -286,39 +314,36 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         Several signals of each answer (stated confidence, token probability, agreement)
         are columns (n, signals): they are combined to one confidence by a regression on
-        their log-odds. `groups` are the groups of the answers: an array (n,) of names,
+        their log-odds. NaN is a signal that is not given; each answer needs one.
+        `groups` are the groups of the answers: an array (n,) of names,
         or several columns that add up, as a mapping, a DataFrame or (n, columns).
         """
         from hokical._fitting.outcomes import fit_confidence
 
         check_choice("monotone", self.monotone, Literal[True, False])
-        given = self.read_pair(confidence, right, sample_weight, groups)
-        third = to_numpy(
-            () if given.weights is None else given.weights, "sample_weight"
-        )
-        if groups is None and third.dtype.kind in "iub" and np.unique(third).size > 1:
-            warn_user(
-                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: "
-                "in 0.4 the third argument was `groups`. Pass groups by name, "
-                "`groups=...`, and weights as `.astype(float)`.",
-                FitDataWarning,
-            )
+        examples = self.read_pair(confidence, right, sample_weight, groups)
+        if groups is None:
+            _warn_of_codes(examples.weights)
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self.columns_ = ColumnSchema(given.columns)
-        rows = self._check_rows(given)
+        self.columns_ = ColumnSchema(examples.columns)
+        rows = self._check_rows(examples)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
-        seen = weights > 0.0
-        known = None
+        is_used = weights > 0.0
+        coded = None
         if rows.groups is not None:
             coding, codes = GroupCoding.read(rows.groups, weights.size, weights)
-            known = coding, codes[seen]
-            tell_unknown(known[1], coding)
-        some = rows.take(seen)
-        monotone = bool(self.monotone)
-        found = fit_confidence(
-            some.scores, some.labels, weights[seen], known, monotone=monotone
+            coded = coding, codes[is_used]
+            tell_unknown(codes[is_used], coding)
+        used = rows.take(is_used)
+        _check_signals(used.scores)
+        rule, report = fit_confidence(
+            used.scores,
+            used.labels,
+            weights[is_used],
+            coded,
+            monotone=bool(self.monotone),
         )
-        self._store_fit(*found, some)
+        self._store_fit(rule, report, used)
         return self
 
     def predict(self, confidence: Any, *, groups: Any = None) -> Array:
@@ -364,7 +389,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         several signals.
         """
         stated = self._stated(confidence)
-        return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
+        return stated if stated.ndim == 1 else np.nanmean(stated, axis=1)
 
     def certify(
         self,
@@ -525,47 +550,49 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self.rule_.combine(stated)
 
     def _stated(self, confidence: Any) -> FloatArray:
-        """Checked confidences (n,), or signals (n, k), in [0, 1]."""
+        """Checked confidences (n,), or signals (n, k), in [0, 1]; of these some may be
+        NaN.
+        """
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
-        array = to_numpy(self.schema_.order(confidence, "confidence"), "confidence")
-        if (
-            array.dtype.kind not in "fiub"
-            or array.ndim not in (1, 2)
-            or 0 in array.shape[1:]
-        ):
-            got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
-            rule = (
-                "`confidence` must be numbers (n,), or several signals (n, k); got "
-                f"{got}"
-            )
-            raise ValueError(f"{rule} For logits (n, classes) use `hokical.auto`.")
-        if array.shape[1:] == (1,):
-            array = array[:, 0]
+        ordered = self.schema_.order(confidence, "confidence")
+        array = _as_signals(to_numpy(ordered, "confidence"))
         values = array.astype(np.float64) / float(self.scale)
-        rule = f"`confidence` must lie in [0, {float(self.scale):g}]"
-        remedy = "Drop answers without a confidence, or give them one of their own."
-        refuse(np.isnan(values), array, rule, remedy)
-        refuse(values > 1.0, array, rule, _TOO_LARGE)
-        refuse(values < 0.0, array, rule, "For log-odds apply a sigmoid.")
+        message = f"`confidence` must lie in [0, {float(self.scale):g}]"
+        missing = np.isnan(values)
+        if values.ndim == 1:
+            remedy = "Drop answers without a confidence, or give them one of their own."
+            refuse(missing, array, message, remedy)
+        refuse(values > 1.0, array, message, _TOO_LARGE)
+        refuse(values < 0.0, array, message, _remedy_below_zero(values))
+        if values.ndim == 2:
+            refuse(
+                np.asarray(missing.all(axis=1)),
+                np.full(len(values), np.nan),
+                "`confidence` must have a signal for each answer",
+                "Drop answers without any.",
+            )
+        self._warn_of_scale(array)
+        return values
+
+    def _warn_of_scale(self, array: AnyArray) -> None:
+        """Warn of numbers that seem to be on another scale, or on two."""
+        given = array[~np.isnan(array)] if array.dtype.kind == "f" else array.ravel()
+        largest = given.max(initial=0.0)
         fractions = (array > 0.0) & (array < 1.0)
-        if (
-            self.scale == 100.0
-            and array.max(initial=0.0) > 1.0
-            and fractions.mean() > _MOST_BELOW
-        ):
+        mixed = self.scale == 100.0 and largest > 1.0
+        if mixed and fractions.sum() > _MOST_BELOW * given.size:
             row, *_ = np.argwhere(fractions)[0].tolist()
             warn_user(
                 "`confidence` seems to mix percentages and fractions: "
-                f"{fractions.sum():,} of {array.size:,} lie between 0 and 1, the first "
+                f"{fractions.sum():,} of {given.size:,} lie between 0 and 1, the first "
                 f"in row {row}, on a scale to 100. Multiply those by 100."
             )
-        if self.scale > 1.0 and array.any() and array.max() <= 1.0:
+        if self.scale > 1.0 and given.any() and largest <= 1.0:
             warn_user(
                 "`confidence` look like fractions: none is above 1 on a scale to "
                 f"{self.scale:g}. If they are, multiply them by the scale, or fit with "
                 "`scale=1`."
             )
-        return values
 
 
 def calibrate_confidence(
@@ -580,8 +607,8 @@ def calibrate_confidence(
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were
     right (n,).
 
-    Several signals of each answer are columns (n, signals); see
-    `ConfidenceCalibrator.fit`.
+    Several signals of each answer are columns (n, signals), NaN where one is not given;
+    see `ConfidenceCalibrator.fit`.
 
     >>> import numpy as np
     >>> import hokical
@@ -595,6 +622,52 @@ def calibrate_confidence(
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
     return cal.fit(confidence, right, sample_weight, groups=groups)
+
+
+def _warn_of_codes(sample_weight: Any) -> None:
+    """Warn if weights look like codes of groups."""
+    weights = to_numpy(() if sample_weight is None else sample_weight, "sample_weight")
+    if weights.dtype.kind in "iub" and np.unique(weights).size > 1:
+        warn_user(
+            f"`sample_weight` are of dtype {weights.dtype}, as codes of groups are: in "
+            "0.4 the third argument was `groups`. Pass groups by name, `groups=...`, "
+            "and weights as `.astype(float)`.",
+            FitDataWarning,
+        )
+
+
+def _check_signals(stated: FloatArray) -> None:
+    """Refuse signals (n, k) of which one is missing in all answers."""
+    if stated.ndim == 2 and np.isnan(stated).all(axis=0).any():
+        column = int(np.argmax(np.isnan(stated).all(axis=0)))
+        raise ValueError(
+            f"signal {column} of `confidence` is missing in all {len(stated):,} "
+            "answers. Leave the column out."
+        )
+
+
+def _as_signals(array: AnyArray) -> AnyArray:
+    """Numbers (n,), or several signals (n, k), with NaN for None and pandas' NA."""
+    if array.dtype.kind == "O" and array.ndim == 2:
+        array = _without_none(array)
+    numeric = array.dtype.kind in "fiub"
+    if not numeric or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
+        raise ValueError(
+            "`confidence` must be numbers (n,), or several signals (n, k); got "
+            f"{got} For logits (n, classes) use `hokical.auto`."
+        )
+    return array[:, 0] if array.shape[1:] == (1,) else array
+
+
+def _without_none(array: AnyArray) -> AnyArray:
+    """Signals of numbers and missing values as numbers; others as they are."""
+    missing = np.array([[str(x) in _NOT_GIVEN for x in row] for row in array], np.bool_)
+    missing = missing.reshape(array.shape)
+    try:
+        return np.where(missing, np.nan, array).astype(np.float64)
+    except (TypeError, ValueError):
+        return array
 
 
 def _describe_texts(array: AnyArray) -> str:
@@ -830,9 +903,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        return label_sets(
-            proba, self._noted("predict_set"), coverage, delta, by, groups
-        )
+        options = LabelSetOptions(coverage, delta, by)
+        return label_sets(proba, self._noted("predict_set"), options, groups)
 
     def control_risk(
         self,
@@ -869,8 +941,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall = check_chance("recall", recall)
         delta = check_chance("delta", delta)
-        known: HeldOutLabels = self._noted("recall_thresholds")
-        return known.ends(self.n_labels_, recall, delta, "label")[0]
+        examples: HeldOutLabels = self._noted("recall_thresholds")
+        options = LabelSetOptions(recall, delta, "label")
+        return examples.low_high(self.n_labels_, options)[0]
 
 
 def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:

@@ -24,6 +24,9 @@ _PER_FEATURE_LEVEL = 64
 N_LEVELS = LEVELS // _PER_FEATURE_LEVEL
 #: Relative error of a class's frequency because the calibrator is no perfect model.
 MISFIT = 0.05
+#: Classes up to which the error of implied frequencies is found, by matrices of
+#: examples by classes.
+_MAX_CLASSES_WITH_ERROR = 64
 #: When a search for frequencies has converged: the mean change of one in a step.
 FREQUENCY_TOLERANCE = 1e-7
 
@@ -47,7 +50,7 @@ def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
         ]
     log_odds, second, mean = map(logits.to_host, by_blocks(label_distances, logits))
     numbers = (log_odds, second, mean, mean - second)
-    cells = [scores.score_levels(each, _PER_FEATURE_LEVEL) for each in numbers]
+    cells = [scores.score_levels(number, _PER_FEATURE_LEVEL) for number in numbers]
     return log_odds, np.stack(
         [cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1
     )
@@ -63,8 +66,10 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
     xp = block.xp
     margins = block.margins
     second = block.gaps
-    known = margins if block.all_possible else xp.where(block.possible, margins, 0.0)
-    mean = xp.sum(known, axis=1) / block.possible_counts
+    possible_margins = (
+        margins if block.all_possible else xp.where(block.possible, margins, 0.0)
+    )
+    mean = xp.sum(possible_margins, axis=1) / block.possible_counts
     return scores.block_log_odds(block), xp.where(second < xp.inf, second, 0.0), mean
 
 
@@ -73,7 +78,8 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the
     classifier itself labels right, and (cells, classes) by features. `implied`
-    (classes,) are the class frequencies that calibrated probabilities assume, if known.
+    (classes,) are the class frequencies that calibrated probabilities assume, if known,
+    and `implied_error` (classes,) their standard errors.
     """
 
     count: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
@@ -81,13 +87,14 @@ class ClassScores:
     hit: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
     cells: FloatArray
     implied: FloatArray | None = None
+    implied_error: FloatArray | None = None
 
     @classmethod
     def from_rows(
         cls,
         cells: IntArray,
         truth: IntArray,
-        right: BoolArray,
+        correct: BoolArray,
         counts: FloatArray,
         n_classes: int,
     ) -> Self:
@@ -99,10 +106,10 @@ class ClassScores:
         counts = np.where(
             counts > 0.0, np.clip(counts, 1e-140, 1e140), 0.0
         )  # for their squares
-        place = (cells * n_classes + truth[:, None]).ravel()
-        table = sum_by(place, np.repeat(counts, n_features), n_cells * n_classes)
-        numbers = (counts, counts**2, counts * right)
-        count, square, hit = (sum_by(truth, each, n_classes) for each in numbers)
+        index = (cells * n_classes + truth[:, None]).ravel()
+        table = sum_by(index, np.repeat(counts, n_features), n_cells * n_classes)
+        numbers = (counts, counts**2, counts * correct)
+        count, square, hit = (sum_by(truth, amounts, n_classes) for amounts in numbers)
         return cls(count, square, hit, table.reshape(n_cells, n_classes))
 
     @property
@@ -113,9 +120,12 @@ class ClassScores:
     @property
     def effective(self) -> FloatArray:
         """The effective sample size of each class, (classes,)."""
-        held = self.square > 0.0
+        has_examples = self.square > 0.0
         return np.divide(
-            self.count**2, self.square, out=np.zeros(held.size), where=held
+            self.count**2,
+            self.square,
+            out=np.zeros(has_examples.size),
+            where=has_examples,
         )
 
     @property
@@ -133,7 +143,8 @@ class ClassScores:
         if self.implied is None:
             return None
         most = np.maximum(self.assumed_frequencies, self.frequencies)
-        error = np.sqrt(most / self.effective.sum() + (MISFIT * most) ** 2)
+        noise = 0.0 if self.implied_error is None else self.implied_error
+        error = np.sqrt(most / self.effective.sum() + (MISFIT * most) ** 2 + noise**2)
         off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
         # Three standard errors, or more for the largest of many differences;
         # frequencies assumed of many classes are noisy themselves.
@@ -154,34 +165,31 @@ class ClassScores:
         order = np.argsort(labels, kind="stable")
         order = order[weights[order] > 0.0]
         sorted_labels = labels[order]
-        ends = np.flatnonzero(np.diff(sorted_labels, append=-1))
-        present = sorted_labels[
-            ends
-        ]  # classes (k,) with examples, and their means (k, classes)
-        share = (
-            weights[order]
-            / sum_by(labels, weights, int(labels.max()) + 1)[sorted_labels]
-        )
+        last_rows = np.flatnonzero(np.diff(sorted_labels, append=-1))
+        present = sorted_labels[last_rows]  # classes (k,) with examples
+        totals = sum_by(labels, weights, int(labels.max()) + 1)
+        share = weights[order] / totals[sorted_labels]
         xp = logits.xp
-        there = logits.from_host(order)
-        last = logits.from_host(ends)
-        rows = xp.take(proba, there, axis=0) * logits.from_host(share)[:, None]
-        sums = logits.to_host(xp.take(xp.cumulative_sum(rows, axis=0), last, axis=0))
+        rows = xp.take(proba, logits.from_host(order), axis=0)
+        weighted = rows * logits.from_host(share)[:, None]
+        sums = xp.cumulative_sum(weighted, axis=0)
+        sums = logits.to_host(xp.take(sums, logits.from_host(last_rows), axis=0))
         means = np.diff(sums, axis=0, prepend=np.zeros((1, sums.shape[1])))
         around = self.smoothed_frequencies
         n = 1.0 / float(np.sum((weights / weights.sum()) ** 2))
         trust = n / (
             n + 0.5 * around.size**2
         )  # half a pseudo-example for each pair of classes
-        trusted = trust * means
-        known = around[present]
-        for _ in range(100):
-            last = known
-            found = known @ trusted + (1.0 - trust * known.sum()) * around
-            known = found[present]
-            if np.abs(known - last).max() < FREQUENCY_TOLERANCE:
-                break
-        return replace(self, implied=found)
+        steps = np.broadcast_to(around, (around.size, around.size)).copy()
+        steps[present] = trust * means + (1.0 - trust) * around
+        implied = _stationary(steps, around, present)
+        error = None
+        if around.size <= _MAX_CLASSES_WITH_ERROR:
+            index = np.searchsorted(present, sorted_labels)
+            moves = logits.to_host(rows).astype(np.float64) - means[index]
+            moves *= (trust * share * implied[sorted_labels])[:, None]
+            error = _stationary_error(steps, implied, moves)
+        return replace(self, implied=implied, implied_error=error)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
@@ -201,10 +209,10 @@ class ClassScores:
         prior = max((n - spread) / (spread - 1.0), 0.5 * classes)
         return np.asarray((count + prior / classes) / (n + prior))
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         names = ("count", "square", "hit", "cells")
         return type(self)(
-            *(getattr(self, name) + getattr(other, name) for name in names)
+            *(getattr(self, name) + getattr(second, name) for name in names)
         )
 
     def reweighted(self, weights: FloatArray) -> Self:
@@ -213,20 +221,28 @@ class ClassScores:
         """
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
         implied = None
+        error = None
         if self.implied is not None:
             implied = self.assumed_frequencies * weights
-            implied = implied / max(implied.sum(), 1e-300)
-        return type(self)(*numbers, self.cells * weights, implied)
+            total = max(implied.sum(), 1e-300)
+            implied = implied / total
+            if self.implied_error is not None:
+                error = self.implied_error * weights / total
+        return type(self)(*numbers, self.cells * weights, implied, error)
 
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
-        place = np.flatnonzero(self.cells).astype(np.int32)
+        occupied = np.flatnonzero(self.cells).astype(np.int32)
         arrays = {
-            "place": pack_array(place),
-            "held": pack_array(self.cells.ravel()[place]),
+            "place": pack_array(occupied),
+            "held": pack_array(self.cells.ravel()[occupied]),
         }
         sums = {
-            name: getattr(self, name) for name in ("count", "square", "hit", "implied")
+            "count": self.count,
+            "square": self.square,
+            "hit": self.hit,
+            "implied": self.implied,
+            "implied_error": self.implied_error,
         }
         return sums | arrays | {"n_cells": len(self.cells)}
 
@@ -237,21 +253,56 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        found = cls(
+        class_scores = cls(
             stored["count"],
             stored["square"],
             stored["hit"],
             cells,
             stored.get("implied"),
+            stored.get("implied_error"),
         )
-        if not found.count.any() or found.square[found.count == 0.0].any():
+        if (
+            not class_scores.count.any()
+            or class_scores.square[class_scores.count == 0.0].any()
+        ):
             raise ValueError(
                 "`class_scores` must hold counts, and squares of nothing else."
             )
         check_array("cells", cells, cells.shape, 0.0, 1e300)
-        if found.implied is not None:
-            check_array("implied", found.implied, found.count.shape, 0.0, 1e300)
-        return found
+        for name in ("implied", "implied_error"):
+            if stored.get(name) is not None:
+                check_array(name, stored[name], class_scores.count.shape, 0.0, 1e300)
+        return class_scores
+
+
+def _stationary(steps: FloatArray, around: FloatArray, present: IntArray) -> FloatArray:
+    """Frequencies (classes,) that steps (classes, classes) from class to class keep.
+
+    Only rows of classes that are `present` differ from `around`, where it starts.
+    """
+    away = steps[present] - around
+    shares = around[present]
+    for _ in range(100):
+        frequencies = around + shares @ away
+        last = shares
+        shares = frequencies[present]
+        if np.abs(shares - last).max() < FREQUENCY_TOLERANCE:
+            break
+    return np.asarray(frequencies)
+
+
+def _stationary_error(
+    steps: FloatArray, frequencies: FloatArray, moves: FloatArray
+) -> FloatArray:
+    """Standard errors (classes,) of frequencies that steps keep.
+
+    Each example adds its `moves` (n, classes) to one step from the frequencies. What
+    follows of a move is by the fundamental matrix of the steps, a Markov chain.
+    """
+    size = frequencies.size
+    fundamental = np.linalg.inv(np.eye(size) - steps + frequencies)
+    influence = moves @ fundamental
+    return np.asarray(np.sqrt((influence**2).sum(axis=0)))
 
 
 @storable("group-scores")
@@ -268,7 +319,7 @@ class GroupScores:
     scores: tuple[ClassScores, ...]
 
     def __post_init__(self) -> None:
-        shapes = {each.cells.shape for each in self.scores}
+        shapes = {scores.cells.shape for scores in self.scores}
         if (
             self.codes.ndim != 2
             or len(self.codes) != len(self.scores)
@@ -283,24 +334,30 @@ class GroupScores:
         """Of examples with codes of groups, and probabilities (n, classes) on the
         host.
         """
-        codes, place = np.unique(np.asarray(logits.codes), axis=0, return_inverse=True)
-        place = place.ravel()
+        codes, group_index = np.unique(
+            np.asarray(logits.codes), axis=0, return_inverse=True
+        )
+        group_index = group_index.ravel()
         n_classes = logits.n_classes
-        sizes = np.bincount(place, weights > 0.0)
+        sizes = np.bincount(group_index, weights > 0.0)
         cells = shift_features(logits)[1]
-        right = logits.to_host(logits.labels) == labels
+        correct = logits.to_host(logits.labels) == labels
         # At most 64 groups and 2^22 counts, of groups with at least 100 examples.
-        most = min(64, (1 << 22) // (N_LEVELS * max(cells.shape[1], 1) * 2 * n_classes))
-        chosen = np.argsort(-sizes, kind="stable")[:most]
+        max_groups = min(
+            64, (1 << 22) // (N_LEVELS * max(cells.shape[1], 1) * 2 * n_classes)
+        )
+        chosen = np.argsort(-sizes, kind="stable")[:max_groups]
         chosen = np.sort(chosen[sizes[chosen] >= 100])
-        found = []
+        by_group = []
         for k in chosen:
-            own = np.flatnonzero(place == k)
-            rows = proba[own]
-            truth = labels[own]
-            counts = weights[own]
-            each = ClassScores.from_rows(
-                cells[own], truth, right[own], counts, n_classes
+            members = np.flatnonzero(group_index == k)
+            rows = proba[members]
+            truth = labels[members]
+            counts = weights[members]
+            group_scores = ClassScores.from_rows(
+                cells[members], truth, correct[members], counts, n_classes
             )
-            found.append(each.with_implied(rows, truth, counts, as_logits(rows)))
-        return cls(codes[chosen], tuple(found))
+            by_group.append(
+                group_scores.with_implied(rows, truth, counts, as_logits(rows))
+            )
+        return cls(codes[chosen], tuple(by_group))

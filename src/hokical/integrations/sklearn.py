@@ -11,6 +11,7 @@ that the calibrator was fitted on.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
@@ -52,12 +53,14 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from hokical._core import conversion, reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._core.runtime import WarningLog, warn_user
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
+from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
@@ -67,7 +70,12 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
-from hokical.rules.base import ClippedRule, clip_log_probabilities
+from hokical.rules.base import (
+    ClippedRule,
+    UncalibratedRule,
+    clip_log_probabilities,
+    predict_on_host,
+)
 
 __all__ = ["CalibratedClassifier"]
 
@@ -130,9 +138,9 @@ class CalibratedClassifier(
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
         of several labels, their column numbers
     models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
-    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an
-        ensemble, one that takes the logarithms of the mean probabilities, for
-        guarantees
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
+        can be used alone, on what `predict_scores` gives: logits, or of an ensemble a
+        `hokical.Ensemble` of the logits of its models
     reason_ : what the default chose, and why
     estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
         next
@@ -187,12 +195,12 @@ class CalibratedClassifier(
 
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: object,
+        y: object,
+        sample_weight: object = None,
         *,
-        calibration_weight: Any = None,
-        calibration_groups: Any = None,
+        calibration_weight: object = None,
+        calibration_groups: object = None,
         **params: Any,
     ) -> Self:
         """Fit the estimator and calibrate it on held-out data.
@@ -276,7 +284,7 @@ class CalibratedClassifier(
         if any(reasons):
             self.reason_ = "; ".join(reasons)
 
-    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
+    def predict(self, X: object, *, groups: object = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with
         `keep_labels`.
 
@@ -291,14 +299,14 @@ class CalibratedClassifier(
             return np.asarray(proba >= 0.5, np.int64)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
-    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
+    def predict_proba(self, X: object, *, groups: object = None) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`.
 
         Of several labels, the probability (n, labels) of each.
         """
         return np.asarray(self._ask("predict_proba", X, groups=groups))
 
-    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
+    def predict_confidence(self, X: object, *, groups: object = None) -> FloatArray:
         """The probability (n,) that each predicted label is right; (n, labels) of
         several.
         """
@@ -309,8 +317,30 @@ class CalibratedClassifier(
             return np.maximum(proba, 1.0 - proba)
         return np.asarray(proba.max(axis=1))
 
+    def predict_uncalibrated(self, X: object) -> FloatArray:
+        """The estimator's own probabilities (n, classes): softmaxes of decision scores.
+
+        Of an ensemble, the mean of those of its models; of several labels (n, labels).
+        """
+        validation.check_is_fitted(self, "models_")
+        with self._warned.once():
+            parts = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
+        return np.asarray(np.mean(parts, axis=0))
+
+    def is_of_fit(self, X: object) -> bool:
+        """Whether rows are among those of the fit: too many of them have their
+        values.
+        """
+        validation.check_is_fitted(self, "models_")
+        return bool(self._fit_rows.holds_too_many(example_hashes(X)))
+
     def score(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        *,
+        groups: object = None,
     ) -> float:
         """Accuracy, as of every classifier in scikit-learn."""
         return float(
@@ -319,14 +349,24 @@ class CalibratedClassifier(
             )
         )
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `calibrator_` to a JSON file; `hokical.load` reads it.
+
+        It predicts without this model and its estimator from what `predict_scores`
+        gives: `load(path).predict_proba(model.predict_scores(X))`. The estimator is not
+        in the file: `joblib.dump` keeps all.
+        """
+        validation.check_is_fitted(self, "models_")
+        self.calibrator_.save(path)
+
     def certify(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: object,
+        y: object,
+        sample_weight: object = None,
         *,
-        groups: Any = None,
-        cluster: Any = None,
+        groups: object = None,
+        cluster: object = None,
         counts: bool = False,
         reused: fingerprints.Reused = "refuse",
     ) -> Self:
@@ -344,14 +384,13 @@ class CalibratedClassifier(
         }
         options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
-        logits = self._logits(X, groups)
-        found = self._fit_rows.holds_too_many(example_hashes(X))
-        fingerprints.refuse_rows_of_fit(found, "X", reused)
+        scores = self.predict_scores(X)
+        fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
-        self.calibrator_.certify(logits, truth, sample_weight, **options)
+        self.calibrator_.certify(scores, truth, sample_weight, **options)
         return self
 
-    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
+    def predict_set(self, X: object, *, groups: object = None, **options: Any) -> Any:
         """The labels that each row may have, by name; options are those of Calibrator.
 
         Call `certify` first, as for `predict_or_abstain`. For several labels, see
@@ -363,7 +402,7 @@ class CalibratedClassifier(
         )
 
     def predict_or_abstain(
-        self, X: Any, *, groups: Any = None, **options: Any
+        self, X: object, *, groups: object = None, **options: Any
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong; see
         Calibrator.
@@ -390,7 +429,7 @@ class CalibratedClassifier(
         return replace(found, labels=self.classes_[found.labels])
 
     def predict_interval(
-        self, X: Any, *, label: Any = None, groups: Any = None, **options: Any
+        self, X: object, *, label: object = None, groups: object = None, **options: Any
     ) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see
         Calibrator.
@@ -403,7 +442,7 @@ class CalibratedClassifier(
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
     def detect(
-        self, X: Any, label: Any, *, groups: Any = None, **options: Any
+        self, X: object, label: object, *, groups: object = None, **options: Any
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
@@ -413,17 +452,19 @@ class CalibratedClassifier(
         found: Detections = self._ask("detect", X, index, groups=groups, **options)
         return found
 
-    def _place(self, label: Any) -> int:
+    def _place(self, label: object) -> int:
         """The column of a label."""
         return int(class_index(np.array([label]), self.classes_, "label")[0])
 
-    def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
+    def _ask(
+        self, name: str, X: object, *more: Any, groups: object, **options: Any
+    ) -> Any:
         """What the calibrator's method of this name gives for rows of the estimator."""
-        logits = self._logits(X, groups)
+        scores = self.predict_scores(X)
         self._check_has(name)
         given = options if groups is None else options | {"groups": groups}
         try:
-            return getattr(self.calibrator_, name)(logits, *more, **given)
+            return getattr(self.calibrator_, name)(scores, *more, **given)
         except ValueError as error:  # in the words of this class
             text = str(error).replace("certify(logits, labels", "certify(X, y")
             raise ValueError(text) from error
@@ -441,7 +482,9 @@ class CalibratedClassifier(
             )
             raise TypeError(f"{rule}. {remedy}")
 
-    def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
+    def predict_action(
+        self, X: object, costs: object, *, groups: object = None
+    ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to
         cost.
 
@@ -458,11 +501,11 @@ class CalibratedClassifier(
 
     def estimate_shift(
         self,
-        X: Any,
+        X: object,
         *,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         delta: float = 0.05,
-        groups: Any = None,
+        groups: object = None,
     ) -> ShiftEstimate:
         """Class frequencies and accuracy of rows without labels; see
         `Calibrator.estimate_shift`.
@@ -476,7 +519,7 @@ class CalibratedClassifier(
         """
         self._check_has("estimate_shift")
         learned = self.calibrator_.schema_.saw_groups
-        logits = self._logits(X, groups if learned else None, of_one=True)
+        logits = self._logits_of_one(X, groups if learned else None)
         judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
         found = judge.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
@@ -490,7 +533,7 @@ class CalibratedClassifier(
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
-    def reweight_classes(self, frequencies: Any) -> Self:
+    def reweight_classes(self, frequencies: object) -> Self:
         """A copy for other class frequencies, which are known; see
         `Calibrator.reweight_classes`.
 
@@ -517,32 +560,38 @@ class CalibratedClassifier(
             twin._single_calibrator = change(self._single_calibrator)
         return twin
 
-    def _logits(
-        self, X: Any, groups: Any = None, *, of_one: bool = False
-    ) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest; or those of the
-        mean.
-
-        Or, of each row, those of one model of an ensemble, the same for copies of a
-        row.
+    def predict_scores(self, X: object) -> FloatArray | Ensemble:
+        """The scores that `calibrator_` takes: logits (n, classes), of several labels
+        log-odds (n, labels), or the logits of all models of an ensemble.
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
             if hasattr(self, "estimator_"):
                 return self.models_[0].logits(X)
-            found = [
-                pair.spread(pair.logits(X), self.classes_, groups)
-                for pair in self.models_
+            return Ensemble(
+                [fold.all_logits(X, self.classes_) for fold in self.models_]
+            )
+
+    def _logits_of_one(self, X: object, groups: object = None) -> FloatArray:
+        """Of each row the log-probabilities of one model of an ensemble, the same for
+        copies of a row; without an ensemble the logits.
+        """
+        scores = self.predict_scores(X)
+        if not isinstance(scores, Ensemble):
+            return scores
+        proba = np.stack(
+            [
+                fold.spread(fold.logits(X), self.classes_, groups)
+                for fold in self.models_
             ]
-        if of_one:
-            n = len(found[0])
-            twins = self._fit_rows.has_twins
-            draws = fingerprints.row_draws(0, n) if twins else example_hashes(X)
-            found = [
-                np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]
-            ]
-        return log_of_mean(found)
+        )
+        n_models, n_rows, _ = proba.shape
+        draws = example_hashes(X)
+        if self._fit_rows.has_twins:
+            draws = fingerprints.row_draws(0, n_rows)
+        chosen = (draws * n_models).astype(np.int64)
+        return log_of_mean([proba[chosen, np.arange(n_rows)]])
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
@@ -685,25 +734,36 @@ class CalibratedClassifier(
 
     def _calibrate_mean(
         self, parts: list[HeldOutScores], data: ClassifierExamples
-    ) -> Any:
-        """A calibrator that keeps probabilities as they are, of which guarantees can be
-        made.
+    ) -> Calibrator:
+        """A calibrator of the scores of all models, which predicts their mean.
 
         Another one, for `estimate_shift`, is of the probabilities of single models.
         """
-        found = []
-        for part, pair in zip(parts, self.models_, strict=True):
+        held_out = []
+        for part, fold in zip(parts, self.models_, strict=True):
             _, _, groups = data.of_parts([part])
-            found.append(pair.spread(part.scores, self.classes_, groups))
+            held_out.append(fold.spread(part.scores, self.classes_, groups))
         truth, weights, _ = data.of_parts(parts)
-        logits = log_of_mean([np.vstack(found)])
+        logits = log_of_mean([np.vstack(held_out)])
         labels = class_index(truth, self.classes_, "y")
-        fitted: Any = make("uncalibrated").fit(logits, labels, weights)
-        fitted.forget_examples()
+        names = tuple(map(str, self.classes_.tolist()))
+        calibrator = make("uncalibrated").fit(logits, labels, weights, classes=names)
+        calibrator.forget_examples()
         self._single_calibrator = make("temps").fit(logits, labels, weights)
         if data.groups is not None:
-            fitted.note_groups()  # its models may have used them
-        return fitted
+            calibrator.note_groups()  # its models may have used them
+        return calibrator.with_predictor(
+            replace(
+                calibrator.fitted,
+                schema=replace(
+                    calibrator.schema_,
+                    members=CalibratedMembers(
+                        tuple(fold.member(self.classes_) for fold in self.models_),
+                        self.classes_.size,
+                    ),
+                ),
+            )
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -720,7 +780,7 @@ class ClassifierExamples:
     calibrator.
     """
 
-    X: Any
+    X: object
     y: AnyArray
     params: dict[str, Any]
     weights: FloatArray | None
@@ -819,19 +879,45 @@ class CalibratedFold:
     calibrator: Any
     lowest: float
 
-    def logits(self, X: Any) -> FloatArray:
+    def logits(self, X: object) -> FloatArray:
         """The classifier's logits (n, classes), or log-odds (n, labels)."""
         several = isinstance(self.calibrator, MultilabelCalibrator)
         return read_scores(self.model, X, several)
 
+    def all_logits(self, X: object, classes: AnyArray) -> FloatArray:
+        """Logits (n, classes): -inf for classes that the model lacks."""
+        logits = self.logits(X)
+        columns = class_index(classes_of(self.model), classes, "y")
+        spread = np.full((len(logits), classes.size), -np.inf)
+        spread[:, columns] = logits
+        return spread
+
+    def member(self, classes: AnyArray) -> CalibratedMember:
+        """Its calibrator, as that of a member of an ensemble."""
+        columns = class_index(classes_of(self.model), classes, "y")
+        predictor = self.calibrator.fitted
+        return CalibratedMember(predictor.schema, predictor.rule, columns)
+
+    def uncalibrated(self, X: object, classes: AnyArray) -> FloatArray:
+        """Probabilities (n, classes) before calibration, or (n, labels)."""
+        if isinstance(self.calibrator, MultilabelCalibrator):
+            return self.calibrator.uncalibrated(self.logits(X))
+        logits = as_logits(self.logits(X))
+        proba = predict_on_host(UncalibratedRule(), "proba", logits)
+        return self._at_classes(proba, classes)
+
     def spread(
-        self, logits: FloatArray, classes: AnyArray, groups: Any = None
+        self, logits: FloatArray, classes: AnyArray, groups: object = None
     ) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        out = np.zeros((len(logits), classes.size))
-        known = class_index(classes_of(self.model), classes, "y")
-        out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
-        return out
+        proba = self.calibrator.predict_proba(logits, groups=groups)
+        return self._at_classes(proba, classes)
+
+    def _at_classes(self, proba: FloatArray, classes: AnyArray) -> FloatArray:
+        columns = class_index(classes_of(self.model), classes, "y")
+        spread = np.zeros((len(proba), classes.size))
+        spread[:, columns] = proba
+        return spread
 
 
 def calibrate_labels(
@@ -876,7 +962,7 @@ def clip_inputs(
     )
 
 
-def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
+def read_scores(estimator: Any, X: object, several: bool) -> FloatArray:
     """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
 
     Of `several` labels, which do not exclude each other, log-odds (n, labels).
@@ -958,7 +1044,11 @@ def check_estimator(estimator: BaseEstimator) -> None:
 
 
 def check_examples(
-    owner: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    owner: Any,
+    X: object,
+    y: object,
+    sample_weight: object = None,
+    groups: object = None,
 ) -> tuple[Any, AnyArray]:
     """X in a form that can be indexed by rows, and the labels as an array (n,)."""
     if y is None:

@@ -25,8 +25,8 @@ from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupCoding, GroupNames, count_rows
 from hokical._core.reading import as_labels, as_weights, refuse, to_floats
 from hokical.guarantees.bounds import check_chance
+from hokical.metrics.intervals import share_ends
 from hokical.metrics.levels import Outcomes, as_examples, as_predictions
-from hokical.metrics.summaries import share_ends
 
 #: More events than this are merged if their probabilities agree to 1/256.
 _EVENTS = 1024
@@ -81,6 +81,23 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
     return first, np.clip(np.fft.irfft(np.exp(log_size + 1j * turn), width), 0.0, 1.0)
 
 
+def event_p_value(p: FloatArray, counts: FloatArray, events: float) -> float:
+    """Exact two-sided p-value of a number of events, if probabilities are `p` (n,).
+
+    Each probability is that of `counts` (n,) rows, in whole numbers.
+    """
+    rows = np.repeat(p, np.rint(counts).astype(np.int64))
+    return tail_p_value(sum_distribution(rows), events)
+
+
+def tail_p_value(distribution: tuple[int, FloatArray], events: float) -> float:
+    """Two-sided p-value of a number of events with such a `sum_distribution`."""
+    first, chances = distribution
+    index = min(max(round(events) - first, 0), chances.size - 1)
+    tail = min(float(chances[: index + 1].sum()), float(chances[index:].sum()))
+    return min(max(2.0 * tail, LEAST_P), 1.0)
+
+
 def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) -> float:
     """Two-sided p-value of the (weighted) number of events, if their probabilities are
     `p` (n,).
@@ -89,10 +106,7 @@ def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) ->
     towards its mean by half the weight of a typical event, as for a lattice.
     """
     if weight is None:
-        first, found = sum_distribution(p)
-        place = min(max(int(correct.sum()) - first, 0), found.size - 1)
-        tail = min(float(found[: place + 1].sum()), float(found[place:].sum()))
-        return min(max(2.0 * tail, LEAST_P), 1.0)
+        return event_p_value(p, np.ones(p.size), float(correct.sum()))
     from scipy.optimize import minimize_scalar
     from scipy.special import ndtr
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 
@@ -26,6 +26,15 @@ from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
 from hokical.guarantees import bounds
 from hokical.metrics import calibration
+from hokical.metrics.intervals import (
+    NONE,
+    Ends,
+    deviation_ends,
+    gamma_quantile,
+    mean_ends,
+    share_ends,
+    worst_score,
+)
 from hokical.metrics.levels import (
     Bins,
     EventOutcomes,
@@ -36,10 +45,10 @@ from hokical.metrics.levels import (
     is_chunked,
 )
 
-Ends = tuple[float, float]
-NONE: Ends = (math.nan, math.nan)
 #: The least rows of either outcome for an interval of the AUROC.
 LEAST_OF_KIND = 5.0
+#: Degrees of freedom of a variance are at least these, for one huge cluster.
+_LEAST_FREEDOM = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class Metric:
     ranking: bool = False
     vectors: bool = False
     form: str = ".4f"
-    lacking: str = "fewer than three rows"
+    lacking: str = "rows are worth fewer than three that are independent"
 
     @property
     def full_title(self) -> str:
@@ -116,88 +125,13 @@ class Metric:
         return value, "" if math.isnan(found.low) else f"{low}{to}{high}"
 
 
-def share_ends(share: Any, n: Any, delta: float) -> Any:
-    """Clopper and Pearson's interval, low and high, of a share of n rows; a list of
-    several.
-    """
-    hits = np.minimum(np.round(np.multiply(share, n), 9), n)
-    return bounds.clopper_pearson(hits, n, delta=delta).tolist()
-
-
-def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) -> Ends:
-    """Interval of a mean, from the means of a score, its square and its cube, (3,).
-
-    Scores such as the log loss are mostly small and rarely large: the t statistic is
-    transformed to remove its skewness (Hall, 1992, Journal of the Royal Statistical
-    Society B 54, 221-228). A sample that by luck has none of the rare rows does not
-    know its skewness. So for scores of at least 0, of which one more row may add up to
-    `worst`, the interval is at least that of a gamma distribution: below, of this mean
-    and variance; above, with one more row of `worst`. That is Fay and Feuer's for sums
-    of rare events (1997, Statistics in Medicine 16, 791-801). None for scores so large
-    that their cubes are no numbers.
-    """
-    mean, second, third = powers.tolist()
-    if not n > 2.0 or second > 1e180 or (second < 1e-180 and worst == 0.0):
-        return NONE
-    variance = max(second - mean**2, 0.0)
-    low, high = NONE
-    if second >= 1e-180 and variance > 1e-14 * second:
-        skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
-        a = skewness / math.sqrt(n)
-        z = -float(bounds.scipy_special().stdtrit(n - 1.0, 0.5 * delta))
-        low, high = (mean - math.sqrt(variance / (n - 1.0)) * unskewed(a, z)).tolist()
-    if worst > 0.0:
-        spread = variance / (n - 1.0)
-        step = worst / n
-        low = min(gamma_quantile(mean, spread, 0.5 * delta), low)
-        high = max(
-            gamma_quantile(mean + step, spread + step**2, 1.0 - 0.5 * delta), high
-        )
-    return low, high
-
-
-def gamma_quantile(mean: float, variance: float, tail: float) -> float:
-    """Below which a gamma distribution has the probability `tail`; its mean if it
-    hardly varies.
-    """
-    if not variance > 1e-14 * mean**2:
-        return mean
-    shape = mean**2 / variance
-    return float(bounds.scipy_special().gammaincinv(shape, tail)) * variance / mean
-
-
-def unskewed(a: float, z: float) -> FloatArray:
-    """The t statistics (2,) that Hall's transformation takes to z and -z, by
-    skewness / root n.
-    """
-    y = np.array([z, -z])
-    return y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
-
-
-def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
-    """What one more row of the worse outcome is expected to score.
-
-    The mean of the rows that had it, and of one row with the mean over all of what they
-    would have scored: more than the truth unless the worse outcome is more frequent
-    where it scores more.
-    """
-    worse = wrong >= right
-    seen = np.where(worse, levels.errors, levels.correct) * levels.rows_per_weight
-    score = np.minimum(np.where(worse, wrong, right), calibration.MOST_LOSS)
-    expected = float(levels.weight @ score) / levels.total
-    return (float(seen @ score) + expected) / (float(seen.sum()) + 1.0)
-
-
 def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
-    """Interval of the mean confidence: of its distance to 0 or 1, whichever is
-    smaller.
-    """
-    low_side = levels.mean_confidence < 0.5
-    distance = levels.confidence if low_side else 1.0 - levels.confidence
-    powers = levels.power_means(distance, distance)
-    worst = max(0.5, float(distance.max()))
-    low, high = mean_ends(powers, levels.worth, options.delta, worst)
-    return (low, high) if low_side else (1.0 - high, 1.0 - low)
+    """Interval of the mean confidence, which allows for one more row of 0 or of 1."""
+    mean = levels.mean_confidence
+    deviations = levels.confidence - mean
+    counts = levels.weight * levels.rows_per_weight
+    below, above = deviation_ends(deviations, counts, (mean, 1.0 - mean), options.delta)
+    return mean - below / levels.worth, mean + above / levels.worth
 
 
 def _error(name: str, bins: Bins) -> Metric:
@@ -458,53 +392,75 @@ def design_effects(
     """
     weight = rows.filled_weight()
     confidence = rows.confidence
+    clusters = _Clusters.of_rows(codes, weight)
     means = {"accuracy": rows.correct.astype(np.float64), "mean_confidence": confidence}
-    found = {}
+    effects = {}
     for name, values in (means | scores).items():
-        middle = float(weight @ values) / levels.total
-        found[name] = (
-            _effect(weight * (values - middle), codes) if math.isfinite(middle) else 1.0
-        )
+        mean = float(weight @ values) / levels.total
+        effects[name] = 1.0
+        if math.isfinite(mean):
+            effects[name] = clusters.effect(weight * (values - mean))
     gap = weight * (rows.correct - confidence)
     cells = codes * n_bins + bin_index(confidence, n_bins)
-    found["ece"] = found["ece_mass"] = max(
-        _effect(gap, codes), _effect(gap, codes, cells)
-    )
+    error = max(clusters.effect(gap), clusters.effect(gap, cells))
+    effects["ece"] = effects["ece_mass"] = error
     n_right = float(levels.correct.sum())
     n_wrong = float(levels.errors.sum())
     if min(n_right, n_wrong) > 0.0:
         below, above, area = levels.roc_places
-        place = np.minimum(
-            np.searchsorted(levels.confidence, confidence), levels.weight.size - 1
-        )
-        pair = (below[place] - area) / n_right, (above[place] - area) / n_wrong
-        found["auroc"] = _effect(weight * np.where(rows.correct, *pair), codes)
-    return found
+        level = np.searchsorted(levels.confidence, confidence)
+        level = np.minimum(level, levels.weight.size - 1)
+        right_share = (below[level] - area) / n_right
+        wrong_share = (above[level] - area) / n_wrong
+        moved = weight * np.where(rows.correct, right_share, wrong_share)
+        effects["auroc"] = clusters.effect(moved)
+    return effects
 
 
-def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -> float:
-    """The variance of a sum of clusters (n,), or of cells of them, to that of
-    independent rows.
+@dataclass(frozen=True)
+class _Clusters:
+    """Clusters of rows: `codes` (n,), and their number if all were of one size.
 
-    Without a row that differs nothing is known of their correlation: one more, which
-    its whole cluster shares, is counted. Few clusters determine a variance badly: by
-    Student's quantile.
+    The variance of a sum over clusters of unequal sizes is known as badly as that of
+    (sum s)^2 / sum s^2 clusters of one size, s their weights.
     """
-    count = np.bincount(codes)
-    n_clusters = int(np.count_nonzero(count))
-    size = float(count @ count) / codes.size
-    place = codes if cells is None else np.unique(cells, return_inverse=True)[1].ravel()
-    together = np.bincount(place, moved)
-    alone = float(moved @ moved)
-    one = float((moved**2).max())
-    if alone <= 0.0:
-        alone = 0.0
-        one = 1.0
-    whole = float(together @ together) * n_clusters / max(n_clusters - 1, 1)
-    wider = (
-        float(bounds.scipy_special().stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96
-    ) ** 2
-    return max((whole + size * one) / (alone + one), 1.0) * wider
+
+    codes: IntArray
+    effective: float
+
+    @classmethod
+    def of_rows(cls, codes: IntArray, weight: FloatArray) -> Self:
+        sizes = np.bincount(codes, weight)
+        return cls(codes, float(sizes.sum() ** 2 / (sizes @ sizes)))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of a variance."""
+        return max(self.effective - 1.0, _LEAST_FREEDOM)
+
+    def effect(self, moved: FloatArray, cells: IntArray | None = None) -> float:
+        """The variance of a sum of `moved` (n,) by that of independent rows.
+
+        With `cells` (n,), parts of clusters have sums of their own. Without a row that
+        differs nothing is known of their correlation: one more, which its whole cluster
+        shares, is counted. Few clusters determine a variance badly: by Student's
+        quantile.
+        """
+        count = np.bincount(self.codes)
+        size = float(count @ count) / self.codes.size
+        groups = self.codes
+        if cells is not None:
+            groups = np.unique(cells, return_inverse=True)[1].ravel()
+        sums = np.bincount(groups, moved)
+        variance = float(sums @ sums) * (self.freedom + 1.0) / self.freedom
+        alone = float(moved @ moved)
+        more = float((moved**2).max())
+        if alone <= 0.0:
+            alone = 0.0
+            more = 1.0
+        quantile = float(bounds.scipy_special().stdtrit(self.freedom, 0.975))
+        wider = (quantile / float(normal_quantile(np.array([0.975]))[0])) ** 2
+        return max((variance + size * more) / (alone + more), 1.0) * wider
 
 
 def summary(
@@ -535,8 +491,8 @@ def summary(
     Rows are taken to be independent. `cluster` (n,) says which belong together, as
     several images of a patient or answers to a question: intervals are then those of as
     many rows as the clusters are worth for each metric (Kish's design effect, Student's
-    quantile of the number of clusters), and there are no bounds. With fewer than 20
-    clusters they are approximate.
+    quantile of the number of clusters, (sum s)^2 / sum s^2 of unequal sizes s), and
+    there are no bounds. With fewer than 20 clusters they are approximate.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=1000)
@@ -674,9 +630,9 @@ class SetRow:
 class SetSummary:
     """`overall`, `by_class` (true classes that occur) and `by_size` of the sets.
 
-    The interval of the mean size is normal, those of coverage are Clopper and
-    Pearson's; each misses with probability `delta`. `goal` is the coverage that was
-    asked for; `source` says where thresholds come from.
+    The interval of the mean size allows for a set of all classes that was not seen,
+    those of coverage are Clopper and Pearson's; each misses with probability `delta`.
+    `goal` is the coverage that was asked for; `source` says where thresholds come from.
     """
 
     overall: SetRow
@@ -722,14 +678,26 @@ def summarize_sets(
     truth = as_labels(labels, *inside.shape)
     covered = inside[np.arange(truth.size), truth]
     sizes = inside.sum(axis=1)
-    mean = float(sizes.mean())
-    error = sizes.std() / np.sqrt(sizes.size)
-    width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * error)
+    low, high = _mean_size_ends(sizes, inside.shape[1], delta)
     (overall,) = _rows(np.zeros_like(truth), covered, sizes, delta)
     by_class = _rows(truth, covered, sizes, delta)
     by_size = _rows(np.minimum(sizes, _SIZES + 1), covered, sizes, delta, most=_SIZES)
-    ends = (mean - width, mean + width)
-    return SetSummary(overall, *ends, by_class, by_size, goal, delta, source)
+    return SetSummary(overall, low, high, by_class, by_size, goal, delta, source)
+
+
+def _mean_size_ends(sizes: IntArray, n_classes: int, delta: float) -> Ends:
+    """Interval of the mean size, which allows for one more row of no or of all classes.
+
+    A few large sets decide the mean, and a sample may have none of them.
+    """
+    mean = float(sizes.mean())
+    worst = (mean, n_classes - mean)
+    counts = np.ones(sizes.size)
+    deviations = sizes.astype(np.float64) - mean
+    below, above = deviation_ends(deviations, counts, worst, delta)
+    low = mean - below / sizes.size
+    high = mean + above / sizes.size
+    return max(low, 0.0), min(high, float(n_classes))
 
 
 def _rows(

@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 
 from hokical._core import reading
 from hokical._core.arrays import IntArray, to_host
-from hokical._core.checks import bin_index, check_count, sum_by
+from hokical._core.checks import bin_index, sum_by
 from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
@@ -40,13 +40,32 @@ from hokical.metrics import summaries
 from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
+from hokical.report.confidences import (
+    ConfidenceEntrant,
+    LabelledConfidences,
+    Methods,
+    are_confidences,
+    assign_folds,
+    choose_entrants,
+    cross_fit,
+    read_answer_pairs,
+)
+from hokical.report.models import (
+    CalibratedProbabilityModel,
+    LabelledInputs,
+    Model,
+    ModelPredictions,
+    ProbabilityModel,
+    classes_of,
+    is_model,
+    name_models,
+)
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
 from hokical.streams import checked_blocks, open_source
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
-Methods = Iterable[Any] | Mapping[str, Any] | None
 #: Metrics with intervals by item: means over positions, in the order of the sums.
 _MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
 
@@ -198,17 +217,19 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, or None; with `folds`, a method
+    cal : fitted calibrator, model, or None; with `folds`, a method
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
-        or `Dense`. None evaluates the uncalibrated softmax of logits (n, classes), or
-        confidences (n,).
+        or `Dense`. A model is a fitted classifier with `predict_proba`; of a
+        `CalibratedClassifier` the estimator's own probabilities come first. None
+        evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
     x, y : arrays, or `x` alone a stream
         Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
         (n,); confidences (n,) and whether each was right (n,); scores and labels, both
         (n, labels), where every known label counts as a prediction of its own; maps for
-        `Dense`. Without `y`, `x` is a stream that need not fit into memory: a path, a
-        source of `hokical.streams`, or an iterable of chunks (logits, labels) or
-        (logits, labels, sample_weight).
+        `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
+        `y`, `x` is a stream that need not fit into memory: a path, a source of
+        `hokical.streams`, or an iterable of chunks (logits, labels) or (logits, labels,
+        sample_weight).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
@@ -221,13 +242,16 @@ def evaluate(
         narrow where they are not. With it intervals, tests and differences allow for
         it, as in `hokical.metrics.summary`, and there are no bounds.
     coverage : float, optional
-        Also measures the prediction sets of `cal` with this coverage.
+        Also measures the prediction sets of `cal` with this coverage; those of a
+        `CalibratedClassifier` after its `certify`.
     folds : int, optional
-        Of logits (n, classes) without other examples to test on: `cal` is a method, a
-        name or an unfitted calibrator. Each of so many folds, stratified by class, is
-        predicted by a fit on the others. Intervals are conditional: they are about the
-        mean of these fits on new examples, and treat the fits as given; bounds are left
-        out. `Evaluation.calibrator` is fitted on all examples.
+        Without other examples to test on, of logits (n, classes): `cal` is a method, a
+        name or an unfitted calibrator; of confidences and signals: a
+        `ConfidenceCalibrator`. Each of so many folds, stratified by class, is predicted
+        by a fit on the others; rows of one `cluster` are in one fold. Intervals are
+        conditional: they are about the mean of these fits on new examples, and treat
+        the fits as given; bounds are left out. `Evaluation.calibrator` is fitted on all
+        examples.
     mask : array, optional
         Of `Dense`: which positions count.
     class_names : sequence of str
@@ -254,33 +278,49 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    method = None if folds is None else new_calibrator(cal, argument="cal")
-    if method is not None:
-        cal = None
-    names = getattr(cal, "class_names", ())
-    if class_names is not None and len(class_names):
-        names = class_names
     given = {
         "sample_weight": sample_weight,
         "groups": groups,
         "coverage": coverage,
         "mask": mask,
+        "positive": positive,
+        "folds": folds,
+        "cluster": cluster,
     }
-    given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
     def refuse(kind: str, *allowed: str) -> None:
         for name, value in given.items():
             if value is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
+    if is_model(cal) and not isinstance(cal, Dense):
+        refuse("models", "sample_weight", "groups", "cluster", "coverage", "positive")
+        inputs = LabelledInputs.read(x, y, sample_weight, groups)
+        setting = Setting(
+            summaries.SummaryOptions(n_bins, delta),
+            data_name,
+            groups,
+            class_names,
+            cluster=None if cluster is None else reading.as_clusters(cluster, len(y)),
+        )
+        with progress_bar("Evaluating", None):
+            return _evaluate_model(cal, inputs, setting, positive, coverage)
+    of_confidences = isinstance(cal, confidence.ConfidenceCalibrator)
+    cross_fitted = folds is not None and not of_confidences
+    method = new_calibrator(cal, argument="cal") if cross_fitted else None
+    if method is not None:
+        cal = None
+    names = getattr(cal, "class_names", ())
+    if class_names is not None and len(class_names):
+        names = class_names
     if not (
         cal is None
         or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))
     ):
         raise TypeError(
-            "`cal` must be a fitted calibrator of hokical, or None; got "
-            f"{type(cal).__name__}. Evaluate the probabilities of other models: "
-            "`evaluate(None, hokical.from_probabilities(model.predict_proba(X)), y)`."
+            "`cal` must be a fitted calibrator of hokical, a classifier with "
+            f"`predict_proba`, or None; got {type(cal).__name__}. Evaluate other "
+            "probabilities: `evaluate(None, hokical.from_probabilities(proba), y)`."
         )
     if isinstance(cal, Calibrator):
         cal.check_fitted()
@@ -310,9 +350,10 @@ def evaluate(
     if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
         return _evaluate_labels(cal, x, y, setting)
-    if isinstance(cal, confidence.ConfidenceCalibrator) or (
-        cal is None and np.ndim(x) == 1
-    ):
+    if of_confidences and folds is not None:
+        refuse("confidences", "sample_weight", "groups", "cluster", "folds")
+        return _evaluate_confidence_folds(cal, rows, setting, folds)
+    if of_confidences or (cal is None and np.ndim(x) == 1 and folds is None):
         refuse("confidences", "sample_weight", "groups", "cluster")
         if cal is None:
             _refuse_probabilities(x, y)
@@ -446,15 +487,8 @@ def _evaluate_folds(
 ) -> Evaluation:
     """Each fold predicted by a fit on the others."""
     labels = test.labels
-    remedy = "There cannot be more folds than examples."
-    check_count("folds", folds, least=2, most=labels.size, remedy=remedy)
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
-    # The folds of each class in turn, in an order that is drawn once.
-    drawn = np.random.default_rng(0).permutation(labels.size)
-    place = np.empty(labels.size, np.int64)
-    place[drawn[np.argsort(labels[drawn], kind="stable")]] = (
-        np.arange(labels.size) % folds
-    )
+    place = assign_folds(labels, folds, setting.cluster)
 
     def fit(rows: IntArray) -> Any:
         some = test.take(rows)
@@ -542,6 +576,65 @@ def _evaluate_source(
     return cast(Evaluation, found)
 
 
+def _evaluate_model(
+    model: Model,
+    inputs: LabelledInputs,
+    setting: Setting,
+    positive: str | int | None = None,
+    coverage: float | None = None,
+    name: str | None = None,
+) -> Evaluation:
+    """The evaluation of a classifier's probabilities, and of those before."""
+    classes = classes_of(model, "cal")
+    if not setting.class_names:
+        setting = replace(setting, class_names=tuple(map(str, classes.tolist())))
+    setting = _name_classes(setting, classes.size, positive)
+    labels = inputs.truth(classes)
+    data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
+
+    def judge_rows(
+        called: str,
+        rows: ModelPredictions,
+        sets: summaries.SetSummary | None,
+    ) -> Evaluation:
+        correct = rows.labels == labels
+        weights = inputs.weights
+        predicted = Predicted(
+            rows.confidence, correct, weights, labels, rows.proba, rows.labels
+        )
+        return judge(called, None, predicted, setting, data, sets)
+
+    sets = None
+    if coverage is not None:
+        sets = _measure_model_sets(model, inputs, labels, coverage)
+    name = type(model).__name__ if name is None else name
+    rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
+    after = judge_rows(name, rows, sets)
+    uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
+    if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
+        return after
+    warn_of_rows_of_fit(model.is_of_fit(inputs.X), setting.data_name)
+    return replace(after, before=judge_rows("uncalibrated", uncalibrated, None))
+
+
+def _measure_model_sets(
+    model: Model, inputs: LabelledInputs, labels: IntArray, coverage: float
+) -> summaries.SetSummary:
+    """How prediction sets of a certified model cover the true classes."""
+    if not isinstance(model, CalibratedProbabilityModel) or inputs.weights is not None:
+        raise TypeError(
+            "`coverage` is for a certified `CalibratedClassifier`, without "
+            "`sample_weight`; leave it out."
+        )
+    sets = model.predict_set(inputs.X, coverage=coverage, groups=inputs.groups)
+    return summaries.summarize_sets(
+        to_host(sets.members),
+        labels,
+        goal=coverage,
+        source="Thresholds are those of the model.",
+    )
+
+
 def _evaluate_dense(
     cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting
 ) -> Evaluation:
@@ -614,17 +707,47 @@ def _evaluate_confidence(
     cal: Any, x: Any, right: Any, weight: Any, setting: Setting
 ) -> Evaluation:
     stated = reading.to_numpy(x, "confidence") if cal is None else cal.uncalibrated(x)
-    rows = as_examples(stated, right)
-    data = DataFacts(
-        n_rows=rows.n_rows, n_classes=1, name=setting.data_name, kind="confidences"
-    )
-    own = Predicted(rows.confidence, rows.correct, weight)
-    before = judge("uncalibrated", None, own, setting, data)
+    outcomes = as_examples(stated, right)
+    data = _confidence_facts(outcomes.n_rows, setting)
+    rows = Predicted(outcomes.confidence, outcomes.correct, weight)
+    before = judge("uncalibrated", None, rows, setting, data)
     if cal is None or not cal.is_fitted:
         return before
     warn_of_rows_of_fit(cal.is_of_fit(cal.read_labelled(x, right)), setting.data_name)
-    own = replace(own, confidence=to_host(cal.predict(x, groups=setting.groups)))
-    return replace(judge(cal.name, cal, own, setting, data), before=before)
+    rows = replace(rows, confidence=to_host(cal.predict(x, groups=setting.groups)))
+    return replace(judge(cal.name, cal, rows, setting, data), before=before)
+
+
+def _confidence_facts(n_rows: int, setting: Setting) -> DataFacts:
+    return DataFacts(
+        n_rows=n_rows, n_classes=1, name=setting.data_name, kind="confidences"
+    )
+
+
+def _evaluate_confidence_folds(
+    method: confidence.ConfidenceCalibrator,
+    examples: Rows,
+    setting: Setting,
+    folds: int,
+) -> Evaluation:
+    """Answers of each fold predicted by a fit on the others; and a fit on all."""
+    whole = clone(method).fit(
+        examples.scores, examples.labels, examples.weights, groups=setting.groups
+    )
+    rows = whole.read_labelled(
+        examples.scores, examples.labels, examples.weights, setting.groups
+    )
+    right = rows.labels.astype(np.int64)
+    fold = assign_folds(right, folds, setting.cluster)
+    proba = cross_fit(method, rows, setting.groups, fold)
+    stated = Predicted(whole.uncalibrated(examples.scores), rows.labels, rows.weights)
+    data = _confidence_facts(right.size, setting)
+    before = judge("uncalibrated", None, stated, setting, data)
+    predicted = replace(stated, confidence=proba)
+    after = judge(whole.name, whole, predicted, setting, data)
+    # Bounds are proven for one calibrator, not for several.
+    summary = replace(after.summary, bounds={})
+    return replace(after, before=before, summary=summary, folds=folds)
 
 
 def _evaluate_labels(
@@ -676,9 +799,10 @@ def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
 
 def compare(
     validation: Any,
-    test: Any,
+    test: Any = None,
     methods: Methods = None,
     *,
+    folds: int | None = None,
     delta: float = 0.05,
     subject: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
@@ -691,16 +815,26 @@ def compare(
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
+    Or models, such as classifiers of scikit-learn and a `CalibratedClassifier`: on
+    (X, y), inputs and labels.
+
     Parameters
     ----------
-    validation, test : (logits, labels)
+    validation, test : (logits, labels), or (confidences, right)
         Logits (n, classes) and labels (n,); the methods are fitted on the first and
-        evaluated on the second.
+        evaluated on the second. Of answers: confidences (n,) or signals (n, k) and
+        whether each is right (n,), with methods that are `ConfidenceCalibrator`; or a
+        dict of several such confidences by name, of which each is calibrated and
+        compared on the same answers.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted
-        calibrator is used as it is, others are fitted. None means "auto" and every
-        method that needs only logits and labels. Methods that the data do not allow are
-        left out, see `Comparison.skipped`.
+        calibrator is used as it is, others are fitted. Models are classifiers with
+        `predict_proba`, all of them; `validation` is None if all are fitted. None means
+        "auto" and every method that needs only logits and labels. Methods that the data
+        do not allow are left out, see `Comparison.skipped`.
+    folds : int, optional
+        Of confidences without a `test` pair: each of so many folds of `validation` is
+        predicted by a fit on the others, as in `evaluate`.
     delta : float
         Probability that an interval or a bound fails.
     subject : str, optional
@@ -733,6 +867,18 @@ def compare(
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
     >>> compare(*demo_logits(), methods).best("ece").label
     'Hoki (hoki 20)'
+
+    Two signals of 300 answers, calibrated one by one and together:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> stated, agreed = rng.random((2, 300))
+    >>> right = rng.random(300) < agreed
+    >>> both = np.column_stack([stated, agreed])
+    >>> signals = {"stated": stated, "agreement": agreed, "both": both}
+    >>> found = compare((signals, right), folds=5)
+    >>> [difference.verdict for difference in found.differences()]
+    ['worse', 'no clear difference']
     """
     if not (isinstance(groups, (tuple, list)) and len(groups) == 2):
         rule = (
@@ -744,6 +890,33 @@ def compare(
         )
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
+    if are_confidences(validation, methods):
+        if coverage is not None or len(class_names):
+            name = "class_names" if coverage is None else "coverage"
+            raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
+        options = summaries.SummaryOptions(delta=delta)
+        pairs = read_answer_pairs(validation, test, groups, data_names, folds)
+        return _compare_confidences(pairs, methods, options, cluster, folds, subject)
+    if folds is not None or test is None:
+        raise TypeError(
+            "`test` must be a pair (logits, labels), without `folds`, which are for "
+            "confidences. Use `evaluate(method, logits, labels, folds=5)` for each."
+        )
+    if _are_models(methods):
+        setting = Setting(
+            summaries.SummaryOptions(delta=delta),
+            data_names[1],
+            groups[1],
+            class_names,
+            cluster=cluster,
+        )
+        return _compare_models(
+            name_models(cast(Any, methods)),
+            (validation, test),
+            setting,
+            subject,
+            data_names[0],
+        )
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
     fitted = [each for each in named if isinstance(each, Calibrator) and each.is_fitted]
     columns = {each.schema_.columns for each in fitted} - {()}
@@ -803,6 +976,152 @@ def compare(
         tested_on_validation=same,
         skipped=skipped,
     )
+
+
+def _compare_confidences(
+    pairs: tuple[LabelledConfidences, LabelledConfidences],
+    methods: Methods,
+    options: summaries.SummaryOptions,
+    cluster: Any,
+    folds: int | None,
+    subject: str | None,
+) -> Comparison:
+    """Calibrators of confidences on the same answers; cross-fitted in `folds`."""
+    validation, test = pairs
+    entrants = choose_entrants(validation.confidences, test.confidences, methods)
+    names = [entrant.name for entrant in entrants]
+    subject = names[-1] if subject is None else subject
+    if subject not in names:
+        raise ValueError(f"`subject` must be one of {names}; got {subject!r}.")
+    codes = None if cluster is None else reading.as_clusters(cluster, test.n_rows)
+    setting = Setting(options, test.name, test.groups, cluster=codes)
+    if folds is not None:
+        results = _cross_fit_entrants(entrants, test, setting, folds)
+    else:
+        results = _fit_entrants(entrants, pairs, setting)
+    fitted_on = DataFacts(
+        n_rows=validation.n_rows, n_classes=1, name=validation.name, kind="confidences"
+    )
+    return Comparison(results=tuple(results), subject=subject, validation=fitted_on)
+
+
+def _fit_entrants(
+    entrants: Sequence[ConfidenceEntrant],
+    pairs: tuple[LabelledConfidences, LabelledConfidences],
+    setting: Setting,
+) -> list[Evaluation]:
+    """Each calibrator fitted on the first answers and evaluated on the second."""
+    validation, test = pairs
+    results = []
+    for entrant in entrants:
+        calibrator = entrant.calibrator
+        seconds = None
+        if calibrator is not None and not calibrator.is_fitted:
+            start = time.perf_counter()
+            calibrator.fit(
+                entrant.validation, validation.right, groups=validation.groups
+            )
+            seconds = time.perf_counter() - start
+        evaluation = _evaluate_confidence(
+            calibrator, entrant.test, test.right, None, setting
+        )
+        results.append(replace(evaluation, name=entrant.name, fit_seconds=seconds))
+    return results
+
+
+def _cross_fit_entrants(
+    entrants: Sequence[ConfidenceEntrant],
+    answers: LabelledConfidences,
+    setting: Setting,
+    folds: int,
+) -> list[Evaluation]:
+    """Each calibrator cross-fitted in the same folds."""
+    results = []
+    for entrant in entrants:
+        if entrant.calibrator is None:
+            evaluation = _evaluate_confidence(
+                None, entrant.test, answers.right, None, setting
+            )
+        else:
+            examples = entrant.calibrator.read_pair(
+                entrant.test, answers.right, None, answers.groups
+            )
+            evaluation = _evaluate_confidence_folds(
+                entrant.calibrator, examples, setting, folds
+            )
+        results.append(replace(evaluation, name=entrant.name))
+    return results
+
+
+def _are_models(methods: Methods) -> bool:
+    """Whether models are compared, from their inputs; all are, or none."""
+    if methods is None or isinstance(methods, str):
+        return False
+    values = list(methods.values() if isinstance(methods, Mapping) else methods)
+    models = [is_model(value) for value in values]
+    if any(models) and not all(models):
+        odd = values[models.index(False)]
+        raise TypeError(
+            "`methods` must all be models, which take inputs, or all be calibrators, "
+            f"which take scores; got {odd!r} among models."
+        )
+    return bool(models) and all(models)
+
+
+def _compare_models(
+    models: dict[str, ProbabilityModel],
+    examples: tuple[Any, Any],
+    setting: Setting,
+    subject: str | None,
+    train_name: str | None,
+) -> Comparison:
+    """Evaluations of models on the same rows; unfitted ones are fitted first."""
+    train, test = examples
+    inputs = LabelledInputs.read(*_as_pair("test", test), groups=setting.groups)
+    if setting.cluster is not None:
+        codes = reading.as_clusters(setting.cluster, inputs.y.size)
+        setting = replace(setting, cluster=codes)
+    unfitted = [
+        name for name, model in models.items() if not hasattr(model, "classes_")
+    ]
+    if unfitted and train is None:
+        raise ValueError(
+            "`validation` must be a pair (X, y) to fit models on, or all models be "
+            f"fitted; got None, and {', '.join(unfitted)} not fitted."
+        )
+    results = []
+    for name, model in models.items():
+        seconds = None
+        if name in unfitted:
+            start = time.perf_counter()
+            model = clone(model).fit(*_as_pair("validation", train))
+            seconds = time.perf_counter() - start
+        result = _evaluate_model(model, inputs, setting, name=name)
+        results.append(replace(result, fit_seconds=seconds))
+    subject = results[-1].name if subject is None else subject
+    if subject not in models:
+        raise ValueError(
+            f"`subject` must be one of the methods {[*models]}; got {subject!r}."
+        )
+    data = next(result.data for result in results if result.name == subject)
+    fitted_on = None
+    if train is not None:
+        n_train = len(reading.to_numpy(train[1], "y"))
+        fitted_on = replace(data, n_rows=n_train, name=train_name, n_clusters=None)
+    return Comparison(
+        results=tuple(results),
+        subject=subject,
+        validation=fitted_on,
+    )
+
+
+def _as_pair(name: str, examples: object) -> tuple[Any, Any]:
+    """Inputs and labels."""
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        raise TypeError(
+            f"`{name}` must be a pair (X, y); got {type(examples).__name__}."
+        )
+    return examples[0], examples[1]
 
 
 def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:

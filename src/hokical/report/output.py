@@ -20,8 +20,9 @@ from scipy.special import stdtr, stdtrit
 from hokical._core.storage import StrPath
 from hokical.guarantees.bounds import check_chance
 from hokical.metrics.groups import holm
+from hokical.metrics.intervals import unskewed, worst_score
 from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS
-from hokical.metrics.summaries import METRICS, unskewed, worst_score
+from hokical.metrics.summaries import METRICS
 
 if TYPE_CHECKING:
     from hokical.report.results import Evaluation

@@ -196,7 +196,7 @@ def _facts(chosen: Evaluation, compared: Comparison | None, level: str) -> str:
     """What was run: data, settings and versions."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
     facts = {}
-    if compared is not None:
+    if compared is not None and compared.validation is not None:
         facts["Validation data"] = compared.validation.named_description
     facts["Test data"] = chosen.data.named_description
     n_bins = chosen.summary.options.n_bins

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hokical._core.arrays import FloatArray
 from hokical.calibrators.calibrator import Calibrator
@@ -15,10 +15,13 @@ from hokical.metrics.groups import GroupTable
 from hokical.metrics.levels import Levels
 from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary
 from hokical.metrics.summaries import METRICS, Estimate, SetSummary, Summary
-from hokical.plots import EventPicture, reliability
+from hokical.plots import EventPicture, draw_estimates, reliability
 from hokical.report import headline, output, page
 from hokical.report.output import Cell, TextCells
 from hokical.report.tracking import ReportOutput
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: What words, tables and plots are of.
 Of = Literal["event", "label"]
@@ -398,13 +401,13 @@ class Comparison(ReportOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why. `validation`
-    describes the data of the fits; `tested_on_validation` is whether the test set holds
-    the same examples, which makes everything look too good.
+    describes the data of the fits, if there were any; `tested_on_validation` is whether
+    the test set holds the same examples, which makes everything look too good.
     """
 
     results: tuple[Evaluation, ...]
     subject: str
-    validation: DataFacts
+    validation: DataFacts | None
     tested_on_validation: bool = False
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -440,6 +443,25 @@ class Comparison(ReportOutput):
             self.results, self[against or self.subject], metric, delta
         )
 
+    def plot(
+        self, ax: Axes | None = None, *, metric: str = "log_loss", **style: Any
+    ) -> Axes:
+        """The metric of every method with its interval, the best first.
+
+        On a matplotlib Axes; `style` is that of the points. Intervals of methods on the
+        same rows may overlap though their difference is clear: see `differences`.
+        """
+        ordered = sorted(self.results, key=lambda result: result.score(metric))
+        estimates = [result[metric] for result in ordered]
+        return draw_estimates(
+            [result.label for result in ordered],
+            [(estimate.value, estimate.low, estimate.high) for estimate in estimates],
+            ax,
+            title=METRICS[metric].full_title,
+            marked=ordered.index(self[self.subject]),
+            **style,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
         subject = self[self.subject]
@@ -451,7 +473,7 @@ class Comparison(ReportOutput):
             "differences": [asdict(difference) for difference in self.differences()],
             "data": asdict(subject.data),
             "skipped": self.skipped,
-            "validation": asdict(self.validation),
+            "validation": self.validation and asdict(self.validation),
             "tested_on_validation": self.tested_on_validation,
         }
 

@@ -278,7 +278,7 @@ def probabilities(
         shared = distribute_remainder(
             dense, rule.confidence(block), rule.proba(dense), 1.0
         )
-        found = keep_above_zero(shared, dense)
+        found = keep_above_zero(shared, dense, LEAST)
         if hidden == "most":
             seen = block.mark_seen()
             least = np.min(found, axis=1, where=seen & (found > 0.0), initial=1.0)
@@ -286,7 +286,8 @@ def probabilities(
             most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
             found = np.where(seen, found, most[:, None])
     else:
-        found = keep_above_zero(rule.proba(block), block)
+        least = least_shown(block) if shown else LEAST
+        found = keep_above_zero(rule.proba(block), block, least)
     if narrow:
         return to_float32(found)
     if not shown or block.is_numpy or rule.preserves_labels:
@@ -295,8 +296,13 @@ def probabilities(
 
 
 def to_float32(found: FloatArray) -> NDArray[np.float32]:
-    """As float32, in which the first maximum of a row (n, classes) stays the first."""
+    """As float32, in which what is above 0 stays above it, and the first maximum of a
+    row (n, classes) the first.
+    """
     small = found.astype(np.float32)
+    if small.size and small.min() < LEAST_IN_FLOAT32:
+        lost = (found > 0.0) & (found < LEAST_IN_FLOAT32)
+        small[lost] = LEAST_IN_FLOAT32
     if small.ndim == 2:
         best = found.argmax(axis=1)
         for row in np.flatnonzero(small.argmax(axis=1) != best):
@@ -320,9 +326,10 @@ def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
     return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
 
 
-#: No possible class gets less than this, in float64 and in float32; 0 is for masked
-#: ones.
+#: No possible class gets less than this; 0 is for masked ones. All is computed in
+#: float64, whatever the type of the logits.
 LEAST = 1e-300
+#: The same where predictions are made float32 in the end.
 LEAST_IN_FLOAT32 = 1e-37
 #: Shares below this have lost their digits.
 LEAST_SHARE = 1e-290
@@ -493,18 +500,24 @@ def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
     return logits.xp.where(earlier, below, own)
 
 
-def keep_above_zero(proba: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) in which no possible class has rounded to 0.
-
-    Those of others than NumPy, and of float32, may become float32.
-    """
-    wide = logits.is_numpy and logits.values.dtype == np.float64
-    least = LEAST if wide else LEAST_IN_FLOAT32
+def keep_above_zero(proba: Array, logits: Logits, least: float) -> Array:
+    """Probabilities (n, columns) of at least `least` for every possible class."""
     if logits.is_numpy and proba.min() >= least:
         return proba
     xp = logits.xp
     lost = logits.possible & (proba < least)
     return xp.where(lost, xp.full_like(proba, least), proba)
+
+
+def least_shown(logits: Logits) -> float:
+    """The least probability of a possible class in predictions for these logits.
+
+    NumPy's predictions are float64; those of other libraries float32, unless their
+    logits are float64.
+    """
+    if logits.is_numpy or logits.values.dtype == logits.xp.float64:
+        return LEAST
+    return LEAST_IN_FLOAT32
 
 
 def distribute_remainder(

@@ -7,6 +7,7 @@ The labels do not exclude each other, and have one score each.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import numpy as np
 from hokical._core.arrays import (
     Array,
     Backend,
+    BoolArray,
     FloatArray,
     IntArray,
     Namespace,
@@ -53,27 +55,101 @@ def cut_logs(
     return xp.log(cut), xp.log1p(-cut)
 
 
+@storable("rule:signal_moments")
+@dataclass(frozen=True, eq=False)
+class SignalMoments(Checked):
+    """Mean (k,) and covariance (k, k) of the log-odds of the signals of answers.
+
+    A signal that is not given has the mean that the others let expect, as if log-odds
+    were normal, and adds its coefficient of `absence` (k,) to the log-odds.
+    """
+
+    mean: Annotated[FloatArray, ArrayOf(("signals",))]
+    covariance: Annotated[FloatArray, ArrayOf(("signals", "signals"))]
+    absence: Annotated[FloatArray, ArrayOf(("signals",))]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        symmetric = np.array_equal(self.covariance, self.covariance.T)
+        if not symmetric or np.linalg.eigvalsh(self.covariance).min() <= 0.0:
+            raise ValueError("`covariance` must be symmetric and positive definite.")
+
+    def complete(self, log_odds: FloatArray) -> FloatArray:
+        """Log-odds (n, k) without NaN: the conditional means of what is missing."""
+        completed = log_odds.copy()
+        for pattern, rows in missing_patterns(log_odds):
+            missing = np.flatnonzero(pattern)
+            present = np.flatnonzero(~pattern)
+            slopes = self.regression(present, missing)
+            for j, slope in zip(missing, slopes.T, strict=True):
+                # One signal after another, so that no row depends on its batch.
+                expected = np.full(len(rows), self.mean[j])
+                for k, weight in zip(present, slope, strict=True):
+                    expected += weight * (log_odds[rows, k] - self.mean[k])
+                completed[rows, j] = expected
+        return completed
+
+    def regression(self, present: IntArray, missing: IntArray) -> FloatArray:
+        """The slopes (present, missing) of missing signals by those that are given."""
+        within = self.covariance[np.ix_(present, present)]
+        across = self.covariance[np.ix_(present, missing)]
+        return np.asarray(np.linalg.solve(within, across), np.float64)
+
+
+def missing_patterns(signals: FloatArray) -> Iterator[tuple[BoolArray, IntArray]]:
+    """Each set of signals (k,) that is missing together, with the rows where it is."""
+    missing = np.isnan(signals)
+    incomplete = np.flatnonzero(missing.any(axis=1))
+    patterns, of_row = np.unique(missing[incomplete], axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        yield pattern, incomplete[of_row.ravel() == number]
+
+
 @storable("rule:signals")
 @dataclass(frozen=True, eq=False)
 class SignalCombination(Checked):
-    """One confidence from several signals of an answer.
+    """One confidence from several signals of an answer, of which some may be missing.
 
     Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise`
     (k,) times their log p and `fall` (k,) times their log(1 - p), cut as those of a
-    curve.
+    curve. `moments` complete the signals that are NaN; without them these have the mean
+    log-odds of the others.
     """
 
     intercept: Annotated[float, Within(-1e6, 1e6)]
     rise: Annotated[FloatArray, ArrayOf(("signals",))]
     fall: Annotated[FloatArray, ArrayOf(("signals",))]
     closest: Closest
+    moments: SignalMoments | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moments is not None and self.moments.mean.size != self.rise.size:
+            raise ValueError("`moments` must be of the signals.")
 
     def combine(self, signals: FloatArray) -> FloatArray:
-        """The confidence (n,) of signals (n, k)."""
-        log_p, log_rest = cut_logs(signals, self.closest)
+        """The confidence (n,) of signals (n, k), NaN where they are not given."""
+        log_p, log_rest = cut_logs(self.complete(signals), self.closest)
         odds = self.intercept + np.mean(log_p - log_rest, axis=1)
-        odds = odds + log_p @ self.rise + log_rest @ self.fall
+        # Not `@`, whose last bits depend on the number of rows.
+        odds = odds + np.sum(log_p * self.rise + log_rest * self.fall, axis=1)
+        if self.moments is not None:
+            for k, coefficient in enumerate(self.moments.absence):
+                odds = odds + np.where(np.isnan(signals[:, k]), coefficient, 0.0)
         return np.asarray(expit(np.clip(odds, -FARTHEST, FARTHEST), np))
+
+    def complete(self, signals: FloatArray) -> FloatArray:
+        """Signals (n, k) without NaN."""
+        missing = np.isnan(signals)
+        if not missing.any():
+            return signals
+        log_p, log_rest = cut_logs(signals, self.closest)
+        log_odds = log_p - log_rest
+        if self.moments is None:
+            expected = np.nanmean(log_odds, axis=1, keepdims=True)
+        else:
+            expected = self.moments.complete(log_odds)
+        return np.where(missing, expit(expected, np), signals)
 
 
 @storable("rule:confidence")

@@ -24,6 +24,7 @@ RESULTS = "results.json"
 FINDINGS = "findings"
 _BLOCK = re.compile(r"(<!-- paper: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PICTURE = re.compile(r"\]\((assets/paper_(\w+)\.png)\)")
+_TABLE = re.compile(r"\]\((tables/(\w+)\.csv)\)")
 
 Stored = dict[str, Any]
 
@@ -32,11 +33,11 @@ def store_results(
     path: Path, tables: Mapping[str, Table], findings: Sequence[str] = ()
 ) -> None:
     """Add tables and sentences to a file; those of other runs in it stay."""
-    known = read_stored(path) if path.exists() else {}
-    known |= {name: _to_dict(table) for name, table in tables.items()}
+    stored = read_stored(path) if path.exists() else {}
+    stored |= {name: _to_dict(table) for name, table in tables.items()}
     if findings:
-        known[FINDINGS] = list(findings)
-    write_stored(path, known)
+        stored[FINDINGS] = list(findings)
+    write_stored(path, stored)
 
 
 def read_stored(path: Path) -> Stored:
@@ -44,8 +45,8 @@ def read_stored(path: Path) -> Stored:
     if not path.is_file():
         raise DataFileError(path, "no such file.", "`hokical paper all` writes it.")
     with report_damage(path, "the results of `hokical paper all`"):
-        found: Stored = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        stored: Stored = json.loads(path.read_text(encoding="utf-8"))
+    return stored
 
 
 def write_stored(path: Path, stored: Stored) -> None:
@@ -73,9 +74,9 @@ def update_page(page: Path, results: Path | None = None) -> list[Path]:
     """Fill a page from a file of results, or from the JSON file beside the page; what
     was written.
 
-    With `results`, the parts that the page shows are stored beside it, and pictures
-    that it shows as `assets/paper_NAME.png` are copied from the folder `figures` next
-    to the results.
+    With `results`, what the page shows or links to is stored beside it: pictures that
+    it shows as `assets/paper_NAME.png` are copied from the folder `figures` next to the
+    results, tables that it links to as `tables/NAME.csv` from the folder `tables`.
     """
     beside = page.with_suffix(".json")
     text = page.read_text(encoding="utf-8")
@@ -85,14 +86,19 @@ def update_page(page: Path, results: Path | None = None) -> list[Path]:
     write_text_atomically(page, filled)
     if results is None:
         return written
-    names = {found[2] for found in _BLOCK.finditer(text)}
+    linked = {match[2]: match[1] for match in _TABLE.finditer(filled)}
+    names = {match[2] for match in _BLOCK.finditer(text)} | set(linked)
     write_stored(beside, {name: stored[name] for name in names})
-    for found in _PICTURE.finditer(text):
-        shutil.copyfile(
-            results.parent / "figures" / f"{found[2]}.png", page.parent / found[1]
-        )
-        written.append(page.parent / found[1])
-    return [*written, beside]
+    copies = {
+        page.parent / match[1]: results.parent / "figures" / f"{match[2]}.png"
+        for match in _PICTURE.finditer(text)
+    }
+    for name, place in linked.items():
+        copies[page.parent / place] = results.parent / "tables" / f"{name}.csv"
+    for target, source in copies.items():
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, target)
+    return [*written, *copies, beside]
 
 
 def _block(name: str, stored: Stored) -> str:
@@ -145,17 +151,17 @@ def moved_cells(stored: Stored, tables: Mapping[str, Table]) -> tuple[int, list[
             f"{name}: only the page or only the results have a column {x!r}"
             for x in odd
         ]
-        known = _cells(page)
-        for place, text in _cells(anew).items():
-            if place[2] != PAPER and place[3] in page.columns and _is_number(text):
-                before = known.get(place, "nothing")
+        before_by_cell = _cells(page)
+        for key, text in _cells(anew).items():
+            if key[2] != PAPER and key[3] in page.columns and _is_number(text):
+                before = before_by_cell.get(key, "nothing")
                 compared += 1
                 if (
                     not _is_number(before)
                     or abs(float(before) - float(text)) > TOLERANCES[name]
                 ):
                     lines.append(
-                        f"{name}, {', '.join(place)}: {before} on the page, now {text}"
+                        f"{name}, {', '.join(key)}: {before} on the page, now {text}"
                     )
     return compared, lines
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import Hoki
+from hokical.calibrators import SurvivalCalibrator
 from hokical_paper.core import as_labels, as_weights, bin_index, sum_by, to_host
 from hokical_paper.core.fitting import survival_rates
 from hokical_paper.types import FloatArray
@@ -69,6 +70,21 @@ def sufficiency_gap(
     )
 
 
+def survival_gap(
+    calibrator: SurvivalCalibrator, survived: Any, correct: Any
+) -> SufficiencyGap:
+    """The same of any transformations: which of them (transformations, n) kept the
+    label, and whether it was correct (n,).
+    """
+    rows = calibrator.read_labelled(survived, correct)
+    return measure_sufficiency(
+        calibrator.predict(rows.scores),
+        calibrator.stability(rows.scores),
+        rows.labels == 1,
+        n_bins=calibrator.n_bins,
+    )
+
+
 def measure_sufficiency(
     confidence: FloatArray,
     stability: FloatArray,
@@ -85,15 +101,15 @@ def measure_sufficiency(
         return sum_by(bins, w * values, n_bins)
 
     weight = per_bin(np.ones_like(confidence))
-    kept = per_bin(stability)
+    survived = per_bin(stability)
     switched = per_bin(1.0 - stability)
     alpha, beta = survival_rates(
-        kept,
+        survived,
         switched,
         per_bin(stability * correct),
         per_bin((1.0 - stability) * correct),
     )
     with np.errstate(invalid="ignore"):
         return SufficiencyGap(
-            weight, per_bin(confidence) / weight, alpha, beta, kept / weight
+            weight, per_bin(confidence) / weight, alpha, beta, survived / weight
         )

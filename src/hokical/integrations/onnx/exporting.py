@@ -28,12 +28,17 @@ from hokical.calibrators.confidence import (
     OutcomeCalibrator,
 )
 from hokical.calibrators.predictor import Predictor
-from hokical.calibrators.stored import check_plain_logits
+from hokical.calibrators.stored import check_plain_logits, refuse_members
 from hokical.guarantees.scores import Support, is_within
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
 from hokical.integrations.onnx.scores import ScoresAre, choose_reading, content_of
-from hokical.rules.base import Rule, predict_unchecked
+from hokical.rules.base import (
+    LEAST_IN_FLOAT32,
+    Rule,
+    keep_above_zero,
+    predict_unchecked,
+)
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 from hokical.rules.hoki import HokiRule
 from hokical.rules.sets import SetRule
@@ -215,6 +220,7 @@ def _predictor_of(calibrator: Any) -> Predictor:
     predictor = calibrator.fitted
     rule = predictor.rule
     check_plain_logits(rule.name, rule.logits_kind, "calibrator")
+    refuse_members(predictor.schema)
     core = rule.core
     draws = core.draws if isinstance(core, HokiRule) else None
     size = 0 if draws is None else draws.n_draws * draws.n_classes
@@ -283,6 +289,9 @@ def _predict(
         else:
             what: Any = "proba" if name == "probabilities" else name
             prediction = predict_unchecked(rule, what, logits)
+            narrows = dtype == "float32" and logits.values.dtype == xp.float64
+            if what == "proba" and narrows:
+                prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
             prediction = xp.astype(prediction, getattr(xp, dtype))
         if not are_rows and name in _PER_CLASS:
             prediction = xp.reshape(prediction, classes_last.dynamic_shape)

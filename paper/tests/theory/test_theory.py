@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hokical import Hoki
+from hokical.calibrators import SurvivalCalibrator
 from hokical.metrics import ece
 from hokical_paper.running.results import Results
 from hokical_paper.suite.manifest import open_suite
-from hokical_paper.theory.sufficiency import sufficiency_gap
+from hokical_paper.theory.sufficiency import sufficiency_gap, survival_gap
 from hokical_paper.theory.theorems import BOUNDS, simulate_bounds, sufficiency_facts
 
 
@@ -56,5 +57,18 @@ def test_bounds_hold_as_often_as_they_say_and_shrink() -> None:
 
 
 def test_bounds_are_from_examples_of_their_own(results: Results) -> None:
-    facts = results.found["mnist_lenet5", "hoki"].facts["bounds"]
+    facts = results.by_cell["mnist_lenet5", "hoki"].facts["bounds"]
     assert (facts["n"], facts["n_held"]) == (75, 120)
+
+
+def test_both_sides_agree_for_any_transformations() -> None:
+    """Theorem 1 at the end of the recursion, for survivals that a user counted."""
+    rng = np.random.default_rng(0)
+    ease = rng.random(3000)
+    survived = rng.random((20, 3000)) < ease
+    correct = rng.random(3000) < 0.4 + 0.5 * ease
+    calibrator = SurvivalCalibrator(n_bins=5, unseen="as_printed")
+    calibrator.fit(survived, correct)
+    assert calibrator.converged_
+    gap = survival_gap(calibrator, survived, correct)
+    assert gap.calibration_error < 1e-9

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,10 @@ from hokical_paper.running.results import Results
 from hokical_paper.tables.builders import ece_table, time_table
 from paper.tests.tiny_suite import QUICK
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiments.md"
 TEMPLATE = (
     "# Page\n\n<!-- paper: ece -->\noutdated\n<!-- end "
-    "-->\n\n![a](assets/paper_ece_bars.png)\n"
+    "-->\n\n![a](assets/paper_ece_bars.png) and [5 bins](tables/ece_5.csv)\n"
 )
 
 
@@ -35,6 +37,17 @@ def test_the_page_is_what_its_results_make_it() -> None:
     assert text.count("<!-- paper: ") == text.count("<!-- end -->") > 5
 
 
+def test_files_beside_the_page_have_its_results() -> None:
+    """Each table that the page links to is there, with the cells of the stored one."""
+    stored = read_stored(PAGE.with_suffix(".json"))
+    for name in re.findall(r"\]\(tables/(\w+)\.csv\)", PAGE.read_text("utf-8")):
+        with (PAGE.parent / "tables" / f"{name}.csv").open(encoding="utf-8") as file:
+            texts = [row["text"] for row in csv.DictReader(file)]
+        rows = [row[3] for row in stored[name]["rows"]]
+        cells = [cell for row in rows for cell in row]
+        assert texts == [c if isinstance(c, str) else c[0] for c in cells], name
+
+
 def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None:
     stored = tmp_path / "out" / "results.json"
     (tmp_path / "out" / "figures").mkdir(parents=True)
@@ -42,6 +55,8 @@ def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None
     (tmp_path / "assets").mkdir()
     store_results(stored, {"ece": ece_table(results, 15)}, ["It holds."])
     store_results(stored, {"ece_5": ece_table(results, 5)})
+    (tmp_path / "out" / "tables").mkdir()
+    (tmp_path / "out" / "tables" / "ece_5.csv").write_text("table,head\n")
     assert sorted(read_stored(stored)) == ["ece", "ece_5", "findings"]
     page = tmp_path / "page.md"
     page.write_text(TEMPLATE)
@@ -53,7 +68,8 @@ def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None
     assert "outdated" not in text
     assert "| MNIST | LeNet-5 | ours |" in text
     assert (tmp_path / "assets" / "paper_ece_bars.png").read_bytes() == b"PNG"
-    assert list(read_stored(tmp_path / "page.json")) == ["ece"]
+    assert (tmp_path / "tables" / "ece_5.csv").read_text() == "table,head\n"
+    assert list(read_stored(tmp_path / "page.json")) == ["ece", "ece_5"]
     assert update_page(page) == [page]
     assert page.read_text() == text
 
@@ -102,7 +118,7 @@ def test_results_of_other_versions_are_reused_only_if_asked_for(
 ) -> None:
     results = ran[2]
     pair = results.suite.pairs[0]
-    stored = json.dumps(results.found[pair.name, "temps"].to_dict())
+    stored = json.dumps(results.by_cell[pair.name, "temps"].to_dict())
     (tmp_path / f"{pair.name}-temps-of_another_code.json").write_text(stored)
     assert Cache(tmp_path).get(pair, "temps") is None
     found = Cache(tmp_path, reuse=True).get(pair, "temps")

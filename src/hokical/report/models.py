@@ -1,0 +1,173 @@
+"""Whole models, evaluated from their inputs: any classifier with `predict_proba`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from hokical._core import reading
+from hokical._core.arrays import AnyArray, FloatArray, IntArray
+from hokical._core.conversion import check_probability_rows
+from hokical.calibrators.stored import StoredEstimator
+from hokical.guarantees.sets import PredictionSets
+
+
+@runtime_checkable
+class ProbabilityModel(Protocol):
+    """A classifier as scikit-learn knows it; fitted, it has `classes_`."""
+
+    def fit(self, X: object, y: object) -> object: ...
+
+    def predict(self, X: object) -> object: ...
+
+    def predict_proba(self, X: object) -> object: ...
+
+
+@runtime_checkable
+class CalibratedProbabilityModel(Protocol):
+    """A classifier that also says what its probabilities were before calibration."""
+
+    def predict_proba(self, X: object, *, groups: object = None) -> object: ...
+
+    def predict(self, X: object, *, groups: object = None) -> object: ...
+
+    def predict_uncalibrated(self, X: object) -> object: ...
+
+    def predict_set(
+        self, X: object, *, groups: object = None, coverage: float
+    ) -> PredictionSets: ...
+
+    def is_of_fit(self, X: object) -> bool: ...
+
+
+#: A classifier of either kind.
+Model = ProbabilityModel | CalibratedProbabilityModel
+
+
+def is_model(value: object) -> bool:
+    """Whether it predicts from inputs, as calibrators do from scores."""
+    takes_scores = isinstance(value, (StoredEstimator, type))
+    return isinstance(value, ProbabilityModel) and not takes_scores
+
+
+def name_models(
+    models: Iterable[ProbabilityModel] | Mapping[str, ProbabilityModel],
+) -> dict[str, ProbabilityModel]:
+    """Models by name: the keys of a mapping, or the names of their classes."""
+    if isinstance(models, Mapping):
+        return {str(name): model for name, model in models.items()}
+    named: dict[str, ProbabilityModel] = {}
+    for model in models:
+        name = type(model).__name__
+        if name in named:
+            raise ValueError(
+                f"`methods` must have different names; got {name!r} twice. Name them "
+                "in a dict, such as {'first': model, ...}."
+            )
+        named[name] = model
+    return named
+
+
+def classes_of(model: Model, name: str) -> AnyArray:
+    """The classes of a fitted model, in the order of its probabilities."""
+    if not hasattr(model, "classes_"):
+        raise ValueError(
+            f"`{name}` must be fitted, with `classes_` in the order of its "
+            f"probabilities; got {model!r}. Call its `fit` first."
+        )
+    classes = np.asarray(model.classes_)
+    if classes.ndim != 1 or classes.size < 2:
+        raise ValueError(
+            f"`{name}` must have one label per row, of at least two classes; got "
+            f"`classes_` of shape {classes.shape}. Of several labels evaluate the "
+            "calibrator: `evaluate(model.calibrator_, scores, y)`."
+        )
+    return classes
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPredictions:
+    """What a model predicts: labels (n,) as columns, probabilities (n, classes)."""
+
+    labels: IntArray
+    proba: FloatArray
+
+    @classmethod
+    def of(cls, model: Model, X: object, name: str, groups: object = None) -> Self:
+        """The predictions of a fitted model for inputs."""
+        classes = classes_of(model, name)
+        if isinstance(model, CalibratedProbabilityModel):
+            proba = model.predict_proba(X, groups=groups)
+            labels = model.predict(X, groups=groups)
+        else:
+            proba = model.predict_proba(X)
+            labels = model.predict(X)
+        of_labels = f"{name}.predict(X)"
+        columns = reading.class_index(
+            reading.to_numpy(labels, of_labels), classes, of_labels
+        )
+        return cls(columns, read_proba(proba, classes.size, f"{name}.predict_proba(X)"))
+
+    @classmethod
+    def uncalibrated(cls, model: Model, X: object) -> Self | None:
+        """Those before calibration, of a model that has them."""
+        if not isinstance(model, CalibratedProbabilityModel):
+            return None
+        name = "model.predict_uncalibrated(X)"
+        proba = read_proba(model.predict_uncalibrated(X), None, name)
+        return cls(proba.argmax(axis=1), proba)
+
+    @property
+    def confidence(self) -> FloatArray:
+        """The probability (n,) of each predicted label."""
+        rows = np.arange(self.labels.size)
+        return np.asarray(self.proba[rows, self.labels])
+
+
+def read_proba(proba: object, n_classes: int | None, name: str) -> FloatArray:
+    """Checked probabilities (n, classes), float64."""
+    array = reading.to_numpy(proba, name)
+    if array.ndim != 2 or n_classes not in (None, array.shape[1]):
+        columns = "classes" if n_classes is None else n_classes
+        raise ValueError(
+            f"`{name}` must be probabilities of shape (n, {columns}); got shape "
+            f"{array.shape}."
+        )
+    values = array.astype(np.float64)
+    check_probability_rows(values, name)
+    return np.minimum(values, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledInputs:
+    """Inputs of models with the true labels (n,) and the rows' weights."""
+
+    X: object
+    y: AnyArray
+    weights: FloatArray | None = None
+    groups: object = None
+
+    @classmethod
+    def read(
+        cls,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        groups: object = None,
+    ) -> Self:
+        """Inputs with as many labels as rows."""
+        reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))
+        labels = reading.to_numpy(y, "y")
+        if labels.ndim != 1 or not labels.size:
+            raise ValueError(
+                f"`y` must be labels (n,), one of each row; got shape {labels.shape}."
+            )
+        weights = reading.as_weights(sample_weight, labels.size)
+        return cls(X, labels, weights, groups)
+
+    def truth(self, classes: AnyArray) -> IntArray:
+        """The true labels as columns of the probabilities."""
+        return reading.class_index(self.y, classes, "y")

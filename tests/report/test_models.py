@@ -1,0 +1,228 @@
+"""`evaluate` and `compare` of whole models, from their inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import hokical
+from hokical import CalibratedClassifier, TemperatureScaling
+from hokical.report.models import read_proba
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any, Any, Any]:
+    X, y = load_digits(return_X_y=True)
+    names = np.array([f"digit {k}" for k in range(10)])[y]
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order[:600]], names[order[:600]], X[order[600:]], names[order[600:]]
+
+
+@pytest.fixture(scope="module")
+def calibrated(digits: tuple[Any, ...]) -> CalibratedClassifier:
+    return CalibratedClassifier(GaussianNB(), method="temps").fit(*digits[:2])
+
+
+def test_any_classifier_is_evaluated_by_its_probabilities(
+    digits: tuple[Any, ...],
+) -> None:
+    X, y, X_new, y_new = digits
+    model = GaussianNB().fit(X, y)
+    found = hokical.evaluate(model, X_new, y_new)
+    proba = model.predict_proba(X_new)
+    labels = np.searchsorted(model.classes_, y_new)
+    truth = np.eye(10)[labels]
+    expected = ((proba - truth) ** 2).sum(axis=1).mean()
+    np.testing.assert_allclose(found.score("brier"), expected)
+    assert found.score("accuracy") == accuracy_score(y_new, model.predict(X_new))
+    assert (found.name, found.before) == ("GaussianNB", None)
+    assert found.n == len(y_new)
+    assert "digit 3" in str(found.classes.to_dict())
+
+
+def test_a_calibrated_classifier_is_evaluated_before_and_after(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier
+) -> None:
+    X, y, X_new, y_new = digits
+    found = hokical.evaluate(calibrated, X_new, y_new, data_name="digits")
+    np.testing.assert_allclose(
+        found.score("log_loss"), log_loss(y_new, calibrated.predict_proba(X_new))
+    )
+    uncalibrated = calibrated.predict_uncalibrated(X_new)
+    by_hand = np.mean([m.model.predict_proba(X_new) for m in calibrated.models_], 0)
+    np.testing.assert_allclose(uncalibrated, by_hand, atol=1e-12)
+    assert found.before.name == "uncalibrated"
+    assert found.before.score("log_loss") > found.score("log_loss")
+    with pytest.warns(UserWarning, match="fit"):
+        hokical.evaluate(calibrated, X[:300], y[:300])
+
+
+def test_labels_that_are_kept_are_those_that_are_judged() -> None:
+    X, y = load_wine(return_X_y=True)
+    model = CalibratedClassifier(
+        RandomForestClassifier(10, max_depth=1, random_state=0),
+        method="vecs",
+        keep_labels=False,
+        ensemble=False,
+    ).fit(X[::2], y[::2])
+    found = hokical.evaluate(model, X[1::2], y[1::2])
+    assert found.score("accuracy") == model.score(X[1::2], y[1::2])
+    confidence = model.predict_confidence(X[1::2]).mean()
+    assert found.score("mean_confidence") == pytest.approx(confidence)
+
+
+def test_two_classes_groups_weights_and_clusters() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    y = np.array(["malignant", "benign"])[y]
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[::2], y[::2])
+    rows = X[1::2], y[1::2]
+    site = np.arange(len(rows[1])) % 2
+    found = hokical.evaluate(model, *rows, groups=site, positive="benign")
+    assert found.binary is not None
+    assert "benign" in str(found)
+    assert found.groups is not None
+    counts = np.where(site, 2.0, 1.0)
+    weighted = hokical.evaluate(model, *rows, sample_weight=counts)
+    doubled = np.repeat(np.arange(len(site)), counts.astype(int))
+    expected = hokical.evaluate(model, rows[0][doubled], rows[1][doubled])
+    assert weighted.score("brier") == pytest.approx(expected.score("brier"))
+    clusters = np.arange(len(site)) // 5
+    clustered = hokical.evaluate(model, *rows, cluster=clusters)
+    assert clustered.data.n_clusters == clusters.max() + 1
+
+
+def test_groups_reach_a_model_that_learned_from_them() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1600, 3))
+    site = rng.integers(2, size=1600)
+    y = (X[:, 0] + 3.0 * site - 1.5 > rng.logistic(size=1600)).astype(int)
+    model = CalibratedClassifier(LogisticRegression(), ensemble=False)
+    model.fit(X[:800], y[:800], calibration_groups=site[:800])
+    assert model.calibrator_.needed_groups is not None
+    found = hokical.evaluate(model, X[800:], y[800:], groups=site[800:])
+    proba = model.predict_proba(X[800:], groups=site[800:])
+    assert found.score("log_loss") == pytest.approx(log_loss(y[800:], proba))
+
+
+def test_sets_of_a_certified_model(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier
+) -> None:
+    X, y, X_new, y_new = digits
+    model = clone(calibrated).fit(X, y).certify(X_new[:600], y_new[:600])
+    found = hokical.evaluate(model, X_new[600:], y_new[600:], coverage=0.9)
+    sets = model.predict_set(X_new[600:], coverage=0.9)
+    labels = np.searchsorted(model.classes_, y_new[600:])
+    covered = sets.members[np.arange(len(labels)), labels].mean()
+    assert found.sets.overall.coverage == pytest.approx(covered)
+    with pytest.raises(TypeError, match="certified `CalibratedClassifier`"):
+        hokical.evaluate(GaussianNB().fit(X, y), X_new, y_new, coverage=0.9)
+
+
+def test_models_are_compared_on_the_same_rows(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier
+) -> None:
+    X, y, X_new, y_new = digits
+    models = {"plain": GaussianNB().fit(X, y), "calibrated": calibrated}
+    found = hokical.compare(None, (X_new, y_new), models)
+    assert found.subject == "calibrated"
+    for name, model in models.items():
+        alone = hokical.evaluate(model, X_new, y_new)
+        assert found[name].score("brier") == alone.score("brier")
+    (difference,) = found.differences("brier")
+    expected = found["plain"].score("brier") - found["calibrated"].score("brier")
+    assert difference.value == pytest.approx(expected)
+    assert difference.low > 0.0
+    fitted = hokical.compare(
+        (X, y), (X_new, y_new), [GaussianNB(), clone(calibrated)], subject="GaussianNB"
+    )
+    assert fitted["GaussianNB"].score("brier") == found["plain"].score("brier")
+    assert fitted["CalibratedClassifier"].fit_seconds is not None
+    assert fitted.validation.n_rows == len(y)
+    assert "GaussianNB" in str(fitted)
+
+
+def test_a_comparison_is_written_as_a_report(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier, tmp_path: Any
+) -> None:
+    X, y, X_new, y_new = digits
+    models = {"plain": GaussianNB().fit(X, y), "calibrated": calibrated}
+    found = hokical.compare(None, (X_new, y_new), models)
+    found.to_html(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "plain" in text
+    assert "0 examples" not in text
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda X, y: hokical.evaluate(GaussianNB(), X, y), "must be fitted"),
+        (
+            lambda X, y: hokical.evaluate(GaussianNB().fit(X, y), X, y, folds=3),
+            "`folds` cannot be given for models",
+        ),
+        (
+            lambda X, y: hokical.evaluate(GaussianNB().fit(X, y), X, y[:, None]),
+            r"`y` must be labels \(n,\)",
+        ),
+        (
+            lambda X, y: hokical.evaluate(
+                GaussianNB().fit(X[y != "digit 3"], y[y != "digit 3"]), X, y
+            ),
+            "`y` must be names of the classes",
+        ),
+        (
+            lambda X, y: hokical.compare(
+                None, (X, y), [GaussianNB().fit(X, y), TemperatureScaling()]
+            ),
+            "all be models",
+        ),
+        (lambda X, y: hokical.compare(None, (X, y), [GaussianNB()]), "not fitted"),
+        (
+            lambda X, y: hokical.compare((X, y), (X, y), [GaussianNB(), GaussianNB()]),
+            "different names",
+        ),
+        (lambda X, y: hokical.evaluate(object(), X, y), "a classifier with `predict_"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    call: Any, words: str, digits: tuple[Any, ...]
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(*digits[:2])
+
+
+def test_probabilities_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"probabilities of shape \(n, 3\)"):
+        read_proba(np.ones((4, 2)) / 2, 3, "model.predict_proba(X)")
+    with pytest.raises(ValueError, match="sum to 1"):
+        read_proba(np.ones((4, 3)), 3, "model.predict_proba(X)")
+
+
+def test_a_comparison_is_drawn_as_intervals(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier
+) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    X, y, X_new, y_new = digits
+    models = {"plain": GaussianNB().fit(X, y), "calibrated": calibrated}
+    found = hokical.compare(None, (X_new, y_new), models)
+    ax = found.plot(metric="brier", color="black")
+    names = [text.get_text() for text in ax.get_yticklabels()]
+    assert names == ["calibrated", "plain"]
+    points, _, (bars,) = ax.containers[0]
+    scores = [found[name].score("brier") for name in names]
+    np.testing.assert_allclose(points.get_xdata(), scores)
+    low, high = np.array(bars.get_segments())[:, :, 0].T
+    np.testing.assert_allclose(low, [found[name]["brier"].low for name in names])
+    np.testing.assert_allclose(high, [found[name]["brier"].high for name in names])
+    assert ax.get_yticklabels()[0].get_fontweight() == "bold"
