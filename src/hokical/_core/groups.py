@@ -226,7 +226,7 @@ def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
     return {name: column[rows] for name, column in groups.items()}
 
 
-def _as_array(column: Any) -> AnyArray:
+def _as_array(column: object) -> AnyArray:
     if isinstance(column, (list, tuple)):
         return np.asarray(column, object)
     return to_numpy(column, "groups")
