@@ -42,7 +42,7 @@ from hokical.calibrators.stored import (
 )
 from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.control import RiskControl, RiskOptions, control_risk
 from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
 from hokical.guarantees.fingerprints import Reused, RowSketch, row_hashes
 from hokical.guarantees.repeats import (
@@ -712,10 +712,7 @@ class Calibrator(StoredEstimator):
         return control_risk(
             proba,
             rows.labels,
-            loss=loss,
-            risk=risk,
-            delta=delta,
-            thresholds=thresholds,
+            RiskOptions(loss, risk, delta, thresholds),
             weights=rows.weights,
             by="group" if by == "class" else by,
             groups=cells,
