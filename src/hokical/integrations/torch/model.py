@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast
@@ -147,7 +148,7 @@ class CalibratedModel(nn.Module):
             model.training
         )  # of this module alone: the network keeps its modes
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, *args: object, **kwargs: object) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, labels and confidence of what the network makes of its arguments.
 
         A `CalibratedOutput`, or with `as_tuple` a plain tuple.
@@ -180,11 +181,11 @@ class CalibratedModel(nn.Module):
         return outputs_as_logits(rows, self.outputs, several)
 
     @torch.no_grad()
-    def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
+    def predict_proba(self, *args: object, **kwargs: object) -> Tensor:
         """Calibrated probabilities, of the shape of the logits."""
         return self.proba(*args, **kwargs)
 
-    def proba(self, *args: Any, **kwargs: Any) -> Tensor:
+    def proba(self, *args: object, **kwargs: object) -> Tensor:
         """The same with gradients."""
         rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
         proba: Tensor = self.calibrator.proba(rows)
@@ -193,11 +194,11 @@ class CalibratedModel(nn.Module):
     def certify(
         self,
         data: Any,
-        labels: Any = None,
+        labels: object = None,
         *,
         device: torch.device | str | None = None,
         progress: bool | None = None,
-        cluster: Any = None,
+        cluster: object = None,
         reused: Reused = "refuse",
     ) -> Self:
         """Note examples that nothing was fitted on, for `predict_or_abstain` and
@@ -208,16 +209,8 @@ class CalibratedModel(nn.Module):
         keep what was counted.
         """
         loader = data if labels is None else (data, torch.as_tensor(labels))
-        scores, truth, _, rank = _collect(
-            self.model,
-            loader,
-            device,
-            progress,
-            self.get_logits,
-            self.class_axis,
-            None,
-            self.outputs,
-        )
+        reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
+        scores, truth, _, rank = _collect(self.model, loader, reading, device, progress)
         if truth.ndim == 1:
             _refuse_maps(rank)
         self.fitted.certify(scores, truth, cluster=cluster, reused=reused)
@@ -225,7 +218,7 @@ class CalibratedModel(nn.Module):
 
     @torch.no_grad()
     def predict_or_abstain(
-        self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
+        self, *args: object, risk: float = 0.05, delta: float = 0.1, **kwargs: object
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong.
 
@@ -238,7 +231,7 @@ class CalibratedModel(nn.Module):
     @torch.no_grad()
     def predict_set(
         self,
-        *args: Any,
+        *args: object,
         coverage: float = 0.9,
         delta: float | None = None,
         by: Literal["all", "class"] = "all",
@@ -247,7 +240,7 @@ class CalibratedModel(nn.Module):
         penalty: float = 0.0,
         free_ranks: int = 0,
         allow_empty: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> PredictionSets:
         """The classes that each example may have, with a `coverage` that is
         guaranteed.
@@ -340,7 +333,7 @@ class CalibratedModel(nn.Module):
             setattr(twin, name, _refuse_to_save)
         return twin
 
-    def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
+    def _with_log_proba(self, model: nn.Module, args: Any, output: object) -> Any:
         found = self.get_logits(output)
         rows = self._rows(found)
         proba = self.calibrator.proba(rows)
@@ -493,7 +486,9 @@ class CalibratedModel(nn.Module):
             f"method={self.fitted.name!r}, {chosen}class_axis={self.class_axis}{kind}"
         )
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, *args: object
+    ) -> None:
         """Numbers of a network within `DataParallel` load into the bare one, and the
         reverse.
         """
@@ -523,14 +518,14 @@ class ProbabilityNetwork(nn.Module):
         self.calibrated = calibrated
         self.training = calibrated.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
         """The calibrated probabilities of what the network makes of its arguments."""
         return self.calibrated.proba(*args, **kwargs)
 
 
 def collect_logits(
     model: nn.Module,
-    loader: Any,
+    loader: object,
     *,
     device: torch.device | str | None = None,
     progress: bool | None = None,
@@ -568,19 +563,26 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
-    reading = (get_logits, class_axis, ignore_label, outputs)
-    return _collect(model, loader, device, progress, *reading)[:2]
+    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
+    return _collect(model, loader, reading, device, progress)[:2]
+
+
+@dataclass(frozen=True)
+class OutputReading:
+    """How a network's outputs become rows of logits; see `collect_logits`."""
+
+    get_logits: GetLogits | None = None
+    class_axis: int = -1
+    ignore_label: int | None = None
+    outputs: MaybeOutputs = "auto"
 
 
 def _collect(
     model: nn.Module,
     loader: Any,
-    device: Any,
+    reading: OutputReading,
+    device: torch.device | str | None,
     progress: bool | None,
-    get_logits: GetLogits | None,
-    class_axis: int,
-    ignore_label: int | None,
-    outputs: MaybeOutputs,
 ) -> tuple[Tensor, Tensor, Outputs, int]:
     """What `collect_logits` returns, what the network's outputs are, and most axes
     of them.
@@ -588,7 +590,7 @@ def _collect(
     _check_network(
         model, "Logits that you have are for `hokical.auto(logits, labels)`."
     )
-    check_choice("outputs", outputs, MaybeOutputs)
+    check_choice("outputs", reading.outputs, MaybeOutputs)
     place = _device_of(model) if device is None else torch.device(device)
     away = (
         place.type == "cuda"
@@ -622,9 +624,10 @@ def _collect(
                     Tensor, lambda x: x.to(place, non_blocking=away), data
                 )
                 args, kwargs, labels = split_batch(data, takes_one)
-                found = (get_logits or find_logits)(model(*args, **kwargs))
+                found = (reading.get_logits or find_logits)(model(*args, **kwargs))
                 rank = max(rank, found.ndim)
-                parts.append(_as_rows(found, labels, class_axis, ignore_label))
+                rows = _as_rows(found, labels, reading.class_axis, reading.ignore_label)
+                parts.append(rows)
                 advance()
     finally:
         for module, training in modes:
@@ -633,17 +636,17 @@ def _collect(
         raise ValueError(
             "`loader` must give at least one batch with a label that counts."
         )
-    rows, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
     several = labels.ndim == 2
-    form = outputs
+    form = reading.outputs
     if (
         form == "auto"
     ):  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
-        within = ((rows >= 0.0) & (rows <= 1.0)).all()
-        if within and not several and rows.shape[1] > 1:
-            within = ((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
+        within = ((logits >= 0.0) & (logits <= 1.0)).all()
+        if within and not several and logits.shape[1] > 1:
+            within = ((logits.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
         form = "probabilities" if within else "logits"
-    return outputs_as_logits(rows, form, several), labels, form, rank
+    return outputs_as_logits(logits, form, several), labels, form, rank
 
 
 def calibrate(
@@ -698,8 +701,8 @@ def calibrate(
         copy.deepcopy(method) if several else new_calibrator(method, **options)
     )
     given = data if labels is None else (data, torch.as_tensor(labels))
-    reading = (get_logits, class_axis, ignore_label, outputs)
-    logits, truth, form, rank = _collect(model, given, device, progress, *reading)
+    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
+    logits, truth, form, rank = _collect(model, given, reading, device, progress)
     estimator.fit(logits, truth)
     if rank > 2 and not several:  # positions of one item are not independent
         estimator.forget_examples()
@@ -709,7 +712,7 @@ def calibrate(
 
 
 def split_batch(
-    batch: Any, takes_one: bool = False
+    batch: object, takes_one: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Positional arguments, keyword arguments and labels of a batch.
 
@@ -752,7 +755,7 @@ def split_batch(
     raise TypeError(f"{rule}; got {found}. {remedy}")
 
 
-def find_logits(output: Any) -> Tensor:
+def find_logits(output: object) -> Tensor:
     """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a
     tuple.
 
@@ -837,7 +840,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def _as_rows(
-    found: Tensor, labels: Any, class_axis: int, ignore_label: int | None
+    found: Tensor, labels: object, class_axis: int, ignore_label: int | None
 ) -> tuple[Tensor, Tensor]:
     """Outputs (rows, classes) and labels (rows,), without positions that do not count.
 
