@@ -795,35 +795,35 @@ class Layout:
         sums_to_one = bool(np.all(np.abs(sums - 1.0) <= SUM_SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
-    def _as_scores(self, given: Any, kind: ScoreKind) -> tuple[Any, int]:
+    def _as_scores(self, values: Any, kind: ScoreKind) -> tuple[Any, int]:
         """Logits (n, classes), or confidences (n,); and how many classes."""
-        if place := reading.first_true(~_has_values(given, len(given))):
-            column = int(np.argmax(np.isnan(np.atleast_1d(given[place]).ravel())))
+        if index := reading.first_true(~_has_values(values, len(values))):
+            column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))
             name = (
                 self.scores[column]
                 if len(self.scores) > 1
                 else self.scores[0] or column
             )
             raise ValueError(
-                f"expected a number in row {place[0]}, column `{name}`; found none "
+                f"expected a number in row {index[0]}, column `{name}`; found none "
                 "(empty, NA or NaN). Fill it in, or leave out such rows: --missing "
                 "drop."
             )
         name = self.scores[0] if len(self.scores) == 1 and self.scores[0] else kind
         if kind == "confidence":
             if len(self.scores) == 1:
-                reading.check_length(given, len(given), name)
-            return np.asarray(given, np.float64), 2
+                reading.check_length(values, len(values), name)
+            return np.asarray(values, np.float64), 2
         if kind == "probabilities":
-            given = from_probabilities(given, zeros=self.wanted.zeros, name=name)
-        elif given.ndim == 1:
-            given = from_binary_scores(given, name=name)
+            values = from_probabilities(values, zeros=self.wanted.zeros, name=name)
+        elif values.ndim == 1:
+            values = from_binary_scores(values, name=name)
         fitted = self.wanted.fitted_by
         if fitted is None:
-            logits = as_logits(given, name=name)
+            logits = as_logits(values, name=name)
         else:
             logits = as_logits(
-                given,
+                values,
                 name=name,
                 n_classes=fitted.n_classes_,
                 owner=type(fitted).__name__,
@@ -863,30 +863,38 @@ def encode_labels(
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
     words = [str(label).strip() for label in labels.tolist()]
-    known = {name: place for place, name in enumerate(classes)}
-    if known.keys().isdisjoint(words):
+    codes: dict[str, int] = {name: code for code, name in enumerate(classes)}
+    if codes.keys().isdisjoint(words):
         numbers = to_numbers(np.array(words))
         if numbers.dtype.kind == "f":
             return reading.whole_numbers(numbers)
-        said = {*map(str.lower, words)} - {*MISSING, "-1"}
-        known = _TRUTH if right or said <= {"true", "false"} else known
-    known = dict.fromkeys((*MISSING, "-1"), -1) | known
-    found = [known.get(word, known.get(word.lower())) for word in words]
-    if None in found:
-        rule = "labels must be column indices if the classes have no names"
-        remedy = "Name the classes, class 0 first: --classes cat,dog,..."
-        if right:
-            rule = "labels of confidences must be 0 or 1, true or false"
-            remedy = "Correct or drop it, or name another column: --label-column NAME."
-        elif classes:
-            listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
-            rule = f"labels must be names of classes ({listed})"
-            remedy = "Correct or drop the row."
-        unknown = [row for row, code in enumerate(found) if code is None]
+        values = {*map(str.lower, words)} - {*MISSING, "-1"}
+        codes = _TRUTH if right or values <= {"true", "false"} else codes
+    codes = dict.fromkeys((*MISSING, "-1"), -1) | codes
+    encoded = [codes.get(word, codes.get(word.lower())) for word in words]
+    unknown = [row for row, code in enumerate(encoded) if code is None]
+    if unknown:
         no_number = (row for row in unknown if tables.parse_number(words[row]) is None)
         row = next(no_number, unknown[0])
-        raise ValueError(f"{rule}; got {words[row]!r} in row {row}. {remedy}")
-    return np.array(found, np.int64)
+        message, remedy = _label_rule(classes, right=right)
+        raise ValueError(f"{message}; got {words[row]!r} in row {row}. {remedy}")
+    return np.array(encoded, np.int64)
+
+
+def _label_rule(classes: Sequence[str], *, right: bool) -> tuple[str, str]:
+    """What labels must be, and what to do about others."""
+    if right:
+        return (
+            "labels of confidences must be 0 or 1, true or false",
+            "Correct or drop it, or name another column: --label-column NAME.",
+        )
+    if classes:
+        listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
+        return f"labels must be names of classes ({listed})", "Correct or drop the row."
+    return (
+        "labels must be column indices if the classes have no names",
+        "Name the classes, class 0 first: --classes cat,dog,...",
+    )
 
 
 def to_numbers(column: AnyArray) -> AnyArray:
@@ -905,37 +913,42 @@ def to_numbers(column: AnyArray) -> AnyArray:
 
 
 def join_labels(
-    table: Table, other: Table, labels: AnyArray, *, all_known: bool
+    table: Table, label_table: Table, labels: AnyArray, *, all_known: bool
 ) -> AnyArray:
     """Labels (n,) of another file in the order of a table: by id where both have
     such a column.
     """
     shared = [
-        name for name in table.names if is_id(name) and other.first(name) is not None
+        name
+        for name in table.names
+        if is_id(name) and label_table.first(name) is not None
     ]
-    own = min(shared, key=len, default=None)
-    if own is None:
+    id_column = min(shared, key=len, default=None)
+    if id_column is None:
         return labels
-    ids = [str(each).strip() for each in table.read_column(own).tolist()]
-    known = [
-        str(each).strip()
-        for each in other.read_column(other.require(own, "id")).tolist()
-    ]
-    for file, names in ((other, known), (table, ids)):
-        twice, times = Counter(names).most_common(1)[0]
-        if times > 1:
-            raise file.error(
-                f"expected each `{own}` once; found {twice!r} twice.", "Drop one."
-            )
-    place = np.array(look_up(ids, known))
-    lost = np.flatnonzero(place == len(known))
-    if lost.size and all_known:
-        found = f"none for {ids[lost[0]]!r}, and {lost.size - 1:,} others"
-        problem = (
-            f"expected a label for each `{own}` of {table.path.name}; found {found}."
+    ids = _read_ids(table, id_column)
+    label_ids = _read_ids(label_table, label_table.require(id_column, "id"))
+    index = np.array(look_up(ids, label_ids))
+    missing = np.flatnonzero(index == len(label_ids))
+    if missing.size and all_known:
+        raise label_table.error(
+            f"expected a label for each `{id_column}` of {table.path.name}; found none "
+            f"for {ids[missing[0]]!r}, and {missing.size - 1:,} others.",
+            "Add them, or drop these rows.",
         )
-        raise other.error(problem, "Add them, or drop these rows.")
-    return np.asarray(np.append(labels, -1)[place])
+    return np.asarray(np.append(labels, -1)[index])
+
+
+def _read_ids(table: Table, column: str) -> list[str]:
+    """The ids of a column, each of which must occur once."""
+    ids = [str(value).strip() for value in table.read_column(column).tolist()]
+    for duplicate, count in Counter(ids).most_common(1):
+        if count > 1:
+            raise table.error(
+                f"expected each `{column}` once; found {duplicate!r} twice.",
+                "Drop one.",
+            )
+    return ids
 
 
 def _are_codes(values: AnyArray) -> bool:
