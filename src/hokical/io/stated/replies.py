@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,8 @@ class Strength(IntEnum):
     FIELD = 5  # Confidence: 85
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """What a reply states: `value` on a `scale`, None if it names none; or a `doubt`.
 
     `bare` numbers are all that the reply consists of.
@@ -174,9 +175,9 @@ class Reply:
         if reading is None:
             return None
         if quantity.doubt:
-            return reading._replace(doubt=quantity.doubt, value=np.nan)
+            return replace(reading, doubt=quantity.doubt, value=np.nan)
         if self._is_negated(quantity.start):
-            return reading._replace(doubt=_NEGATED, value=np.nan)
+            return replace(reading, doubt=_NEGATED, value=np.nan)
         return _checked(reading)
 
     def _strength_of(self, quantity: Quantity) -> Reading | None:
@@ -188,7 +189,7 @@ class Reply:
             is_percentage=quantity.is_percentage,
         )
         if self._is_all(quantity):
-            return reading._replace(strength=Strength.FIELD, bare=True)
+            return replace(reading, strength=Strength.FIELD, bare=True)
         label = self._label_before(quantity)
         if label is not None:
             return self._labelled(reading, quantity, label)
@@ -198,7 +199,7 @@ class Reply:
         if self._is_answer(quantity):
             return None
         if self._on_named_scale(quantity):
-            return reading._replace(strength=Strength.NAMED)
+            return replace(reading, strength=Strength.NAMED)
         return self._unnamed(quantity, reading)
 
     def _is_all(self, quantity: Quantity) -> bool:
@@ -236,7 +237,7 @@ class Reply:
         separated = any(text in _SEPARATORS or text == "\n" for text in between)
         is_field = separated or self.tokens.is_scale(quantity.start - 1)
         strength = Strength.FIELD if is_field else Strength.NAMED
-        return _turned(reading._replace(strength=strength), between)
+        return _turned(replace(reading, strength=strength), between)
 
     def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
         """A quantity before "sure", "chance" and the like, in the same clause."""
@@ -244,14 +245,14 @@ class Reply:
             return None
         clause = self._clause_after(quantity.stop)
         near = [text for text in clause if text not in _HEDGES][:2]
-        named = reading._replace(strength=Strength.NAMED)
+        named = replace(reading, strength=Strength.NAMED)
         if any(text in _UNSURE for text in near):
-            return named._replace(value=(named.scale or 1.0) - named.value)
+            return replace(named, value=(named.scale or 1.0) - named.value)
         if any(text in _PROBABLE for text in near):
             return _turned(named, clause)
         if any(text in _SURE for text in near):
             wrong = _says_wrong(clause, _WRONG | _NOT_TRUE)
-            return named._replace(doubt=_WHOSE_ERROR) if wrong else named
+            return replace(named, doubt=_WHOSE_ERROR) if wrong else named
         return None
 
     def _on_named_scale(self, quantity: Quantity) -> bool:
@@ -269,14 +270,14 @@ class Reply:
             is_fraction = quantity.has_point and 0.0 <= quantity.value <= 1.0
             if not is_fraction:
                 return None
-            reading = reading._replace(scale=1.0)
+            reading = replace(reading, scale=1.0)
         strength = Strength.PERCENTAGE if quantity.is_percentage else Strength.NUMBER
-        reading = reading._replace(strength=strength)
+        reading = replace(reading, strength=strength)
         if after == "of":
             of_what = self.tokens.texts(quantity.stop + 1, quantity.stop + 3)
             return reading if of_what == ["the", "time"] else None
         if self.tokens.is_word(quantity.stop) and after not in _FOLLOWERS:
-            return reading._replace(doubt=_PART_OF_ANSWER)
+            return replace(reading, doubt=_PART_OF_ANSWER)
         return reading
 
     def _is_answer(self, quantity: Quantity) -> bool:
@@ -324,10 +325,10 @@ class Reply:
             strength = Strength.WORD_OF_SPEAKER
         reading = Reading(value, 1.0, strength, start)
         if self._is_negated(start):
-            return reading._replace(value=np.nan, doubt=_NEGATED)
+            return replace(reading, value=np.nan, doubt=_NEGATED)
         second = start + size + (after in ("-", "to", "/", "or"))
         if labelled and self.table.match(self.tokens, second, level=True)[0]:
-            return reading._replace(value=np.nan, doubt=_SEVERAL)
+            return replace(reading, value=np.nan, doubt=_SEVERAL)
         return reading
 
     def _follows_label(self, start: int) -> bool:
@@ -351,10 +352,10 @@ class Reply:
             i += 1
         if self.tokens.text(i) not in _FILLERS:
             return 0
-        end = self.tokens.skip(i + 1, "thing")
-        is_apart = self.tokens.text(end) in ("!", ",", ".", ":", "-", "\n")
-        has_more = any(token.kind != "sign" for token in self.tokens[end:])
-        return end if is_apart and has_more else 0
+        stop = self.tokens.skip(i + 1, "thing")
+        is_apart = self.tokens.text(stop) in ("!", ",", ".", ":", "-", "\n")
+        has_more = any(token.kind != "sign" for token in self.tokens[stop:])
+        return stop if is_apart and has_more else 0
 
     # Surroundings
 
@@ -386,8 +387,8 @@ class Reply:
 
     def _is_told(self, start: int) -> bool:
         """Whether the sentence is no question."""
-        ends = (token.text for token in self.tokens[start:])
-        return next((text for text in ends if text in SENTENCE_ENDS), "") != "?"
+        texts = (token.text for token in self.tokens[start:])
+        return next((text for text in texts if text in SENTENCE_ENDS), "") != "?"
 
     def _is_revision(self, start: int) -> bool:
         """Whether the sentence says so before `start`: "now I am", "final"."""
@@ -405,19 +406,19 @@ def _strongest_doubt(doubts: Sequence[Reading]) -> Reading:
     strongest = max(doubts, key=lambda doubt: doubt.strength)
     alike = [doubt for doubt in doubts if doubt.doubt == _PART_OF_ANSWER]
     several = strongest in alike and len(alike) > 1
-    return strongest._replace(doubt=_SEVERAL) if several else strongest
+    return replace(strongest, doubt=_SEVERAL) if several else strongest
 
 
 def _turned(reading: Reading, texts: Sequence[str]) -> Reading:
     """The confidence of being right, where the probability of being wrong is stated."""
     if _says_wrong(texts, _NOT_TRUE):
-        return reading._replace(doubt=_WHOSE_ERROR)
+        return replace(reading, doubt=_WHOSE_ERROR)
     if not _says_wrong(texts, _WRONG):
         return reading
     scale = reading.scale
     if scale is None:
         scale = 1.0 if reading.value <= 1.0 else 100.0
-    return reading._replace(value=scale - reading.value, scale=scale)
+    return replace(reading, value=scale - reading.value, scale=scale)
 
 
 def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
@@ -431,12 +432,12 @@ def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
 def _checked(reading: Reading) -> Reading:
     """A reading on [0, 1], or one that names no scale; a doubt outside of it."""
     if reading.doubt:
-        return reading._replace(value=np.nan)
+        return replace(reading, value=np.nan)
     if reading.value < 0.0 or (reading.scale or np.inf) < reading.value:
-        return reading._replace(value=np.nan, doubt=BEYOND)
+        return replace(reading, value=np.nan, doubt=BEYOND)
     if reading.scale is None:
         return reading
     unclear = reading.has_point and 0.0 < reading.value < 1.0 and reading.scale >= 5.0
     if unclear and not reading.is_percentage:  # 0.85 on a scale to 100
-        return reading._replace(value=np.nan, doubt=_OTHER_SCALE)
-    return reading._replace(value=reading.value / reading.scale, scale=1.0)
+        return replace(reading, value=np.nan, doubt=_OTHER_SCALE)
+    return replace(reading, value=reading.value / reading.scale, scale=1.0)

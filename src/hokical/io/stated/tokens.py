@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -96,7 +97,8 @@ _SCALE_WORDS = words_of(
 )
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True)
+class Token:
     """A word, a sign, a number or a scale (whose `value` is its largest number)."""
 
     kind: Literal["word", "sign", "number", "scale"]
@@ -182,16 +184,16 @@ def _join_spelled(tokens: Sequence[Token]) -> list[Token]:
         last = joined[-1] if joined else None
         if token.spelled and last is not None and last.spelled:
             if last.value >= 20.0 and last.value < 100.0 and token.value < 10.0:
-                joined[-1] = last._replace(value=last.value + token.value)
+                joined[-1] = replace(last, value=last.value + token.value)
                 continue
             if last.value == 1.0 and token.value == 100.0:
                 joined[-1] = token
                 continue
         if token.spelled and len(joined) > 1 and last is not None:
-            whole = joined[-2]
-            if last.text == "point" and whole.spelled and token.value < 100.0:
-                decimals = f"{whole.value:g}.{token.value:g}"
-                joined[-2:] = [whole._replace(value=float(decimals))]
+            units = joined[-2]
+            if last.text == "point" and units.spelled and token.value < 100.0:
+                decimals = f"{units.value:g}.{token.value:g}"
+                joined[-2:] = [replace(units, value=float(decimals))]
                 continue
         joined.append(token)
     return joined
