@@ -112,6 +112,16 @@ def check_plain_logits(name: str, kind: type[Logits], argument: str) -> None:
         )
 
 
+def refuse_members(schema: InputSchema) -> None:
+    """Raise if a calibrator needs an ensemble, where there is one row of logits."""
+    if schema.members is not None:
+        raise ValueError(
+            "`calibrator` must take one row of logits for each example here; got one "
+            f"of an ensemble, {schema.members.describe()}. Call its `predict` with a "
+            "`hokical.Ensemble`."
+        )
+
+
 def refuse_groups(schema: InputSchema) -> None:
     """Raise if a calibrator needs groups, where nobody can pass them."""
     if schema.groups is not None:
@@ -253,6 +263,11 @@ class StoredEstimator(Estimator, ABC):
             **self._stored_data(),
         }
         write_document(path, body)
+
+    @property
+    def library_version(self) -> str:
+        """The version of hokical that wrote the file, or this one."""
+        return self._library_version
 
     def _storable_parameters(self) -> dict[str, Any]:
         """The parameters, without what is code: the state of a generator."""

@@ -503,33 +503,74 @@ class RiskControl:
 
 
 def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupNames:
-    """The groups of `certify`, which `by` goes by; to be counted, where it is for a
-    new one.
+    """The groups of `certify`, which `by` goes by.
+
+    For a new one they must be known of every row, and rows must count `alike`.
     """
     if names is None:
-        rule = "has no groups to go by. Call `certify(..., groups=groups)` first."
-        raise ValueError(f'`by="{by}"` {rule}')
+        raise ValueError(
+            f'`by="{by}"` has no groups to go by. Call `certify(..., groups=groups)` '
+            "first."
+        )
     if by == "new group" and not alike:
-        rule = (
-            "needs examples that count alike: certify without `sample_weight`, or with"
+        raise ValueError(
+            '`by="new group"` needs examples that count alike: certify without '
+            "`sample_weight`, or with `counts=True`."
         )
-        raise ValueError(f'`by="new group"` {rule} `counts=True`.')
     if by == "new group" and any(None in name for name in names.names):
-        rule = (
-            "needs the group of every row; some rows of `certify` have none: drop them."
+        raise ValueError(
+            '`by="new group"` needs the group of every row; some rows of `certify` '
+            "have none: drop them."
         )
-        raise ValueError(f'`by="new group"` {rule}')
     return names
+
+
+@dataclass(frozen=True, eq=False)
+class RiskOptions:
+    """What is asked of `control_risk`; see `Calibrator.control_risk`."""
+
+    loss: Loss | Mapping[str, Loss]
+    risk: float | Mapping[str, float]
+    delta: float | None = None
+    thresholds: Any = None
+
+    @property
+    def losses(self) -> Mapping[str, Loss]:
+        """The losses by name."""
+        return self.loss if isinstance(self.loss, Mapping) else {"loss": self.loss}
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The risk of each loss, checked."""
+        names = self.losses
+        limits = self.risk
+        if not isinstance(limits, Mapping):
+            limits = dict.fromkeys(names, limits)
+        if {*names} != {*limits}:
+            raise ValueError(
+                f"`risk` must have a number for each loss, {[*names]}; got {[*limits]}."
+            )
+        for limit in limits.values():
+            check_guarantee(limit, self.delta)
+        return limits
+
+    def read_thresholds(self) -> FloatArray:
+        """The thresholds (m,), in the order in which they are tested."""
+        if self.thresholds is None:
+            return np.linspace(0.0, 1.0, 101)
+        thresholds = np.asarray(self.thresholds, np.float64)
+        if thresholds.ndim != 1 or not thresholds.size:
+            raise ValueError(
+                f"`thresholds` must be (m,) numbers; got shape {thresholds.shape}."
+            )
+        return thresholds
 
 
 def control_risk(
     proba: Any,
     labels: Any,
+    options: RiskOptions,
     *,
-    loss: Loss | Mapping[str, Loss],
-    risk: float | Mapping[str, float],
-    delta: float | None = None,
-    thresholds: Any = None,
     by: str = "all",
     groups: Any = None,
     weights: FloatArray | None = None,
@@ -538,82 +579,119 @@ def control_risk(
     """See `Calibrator.control_risk`; `kinds` are those of `by` that go without
     groups.
     """
-    unseen = by == "new group"
     grouped = by in ("group", "new group")
     if (by != "all" and not grouped) or grouped != (groups is not None):
         raise ValueError(
             f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
             f"{'without' if groups is None else 'with'} them."
         )
-    tried = (
-        np.linspace(0.0, 1.0, 101)
-        if thresholds is None
-        else np.asarray(thresholds, np.float64)
-    )
-    if tried.ndim != 1 or not tried.size:
-        raise ValueError(f"`thresholds` must be (m,) numbers; got shape {tried.shape}.")
-    wanted = loss if isinstance(loss, Mapping) else {"loss": loss}
-    limits = risk if isinstance(risk, Mapping) else dict.fromkeys(wanted, risk)
-    if {*wanted} != {*limits}:
+    thresholds = options.read_thresholds()
+    limits = options.limits
+    if weights is not None and (by == "new group" or options.delta is not None):
+        argument = '`by="new group"`' if options.delta is None else "`delta`"
         raise ValueError(
-            f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}."
-        )
-    for limit in limits.values():
-        check_guarantee(limit, delta)
-    if weights is not None and (unseen or delta is not None):
-        beside = "`delta`" if delta is not None else '`by="new group"`'
-        raise ValueError(
-            f"`sample_weight` cannot be given with {beside}; leave one of them out."
+            f"`sample_weight` cannot be given with {argument}; leave one of them out."
         )
     tables = {
-        name: _losses(each, proba, labels, tried) for name, each in wanted.items()
+        name: _losses(loss, proba, labels, thresholds)
+        for name, loss in options.losses.items()
     }
-    for name, table in tables.items() if delta is None else ():
+    if options.delta is None:
+        _check_rising(tables)
+    examples = _LossExamples(tables, limits, options.delta, thresholds, weights)
+    if not grouped:
+        return examples.control(slice(None))
+    names, index = GroupNames.from_rows(groups, len(labels))
+    if by == "new group":
+        return examples.control_new_group(index)
+    titles = [name[0] if len(name) == 1 else name for name in names.names]
+    by_group = {title: examples.control(index == k) for k, title in enumerate(titles)}
+    return replace(examples.control(slice(None)), by_group=by_group)
+
+
+def _check_rising(tables: Mapping[str, FloatArray]) -> None:
+    """Raise for losses (n, thresholds) that cannot be bounded on average."""
+    for name, table in tables.items():
         if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
             raise ValueError(
                 f"`delta` must be given for the loss {name!r}: on average only losses "
                 "that never fall along the `thresholds`, and count every example, can "
-                "be loss. Pass `delta=0.1`, or order the thresholds from the "
+                "be bounded. Pass `delta=0.1`, or order the thresholds from the "
                 "safest on."
             )
-    counts = np.ones(len(labels)) if weights is None else weights
-    names = []
-    whom = "of new examples"
-    if grouped:
-        known, place = GroupNames.from_rows(groups, len(labels))
-        names = [name[0] if len(name) == 1 else name for name in known.names]
-    if unseen:
-        whom = f"in a new group, drawn like the {len(names):,} given,"
 
-    def prove(rows: Any = slice(None)) -> RiskControl:
-        own = counts[rows]
-        found = {
-            k: Losses.of(table[rows], own, limits[k]) for k, table in tables.items()
+
+@dataclass(frozen=True, eq=False)
+class _LossExamples:
+    """Losses of examples, from which thresholds are proven.
+
+    Attributes
+    ----------
+    tables : losses (n, thresholds) by name
+    limits : the risk of each
+    delta : as of `control_risk`
+    thresholds : what was tried (m,)
+    weights : how much each example counts, (n,), or None for 1
+    """
+
+    tables: Mapping[str, FloatArray]
+    limits: Mapping[str, float]
+    delta: float | None
+    thresholds: FloatArray
+    weights: FloatArray | None
+
+    def control(self, rows: BoolArray | slice) -> RiskControl:
+        """The threshold that some examples prove for others like them."""
+        return self._state(rows, self._losses_of(rows), "of new examples", "all")
+
+    def control_new_group(self, index: IntArray) -> RiskControl:
+        """The threshold for a further group, of the groups (n,) of all examples."""
+        losses = {
+            name: Losses.by_group(table, index, self.limits[name])
+            for name, table in self.tables.items()
         }
-        with np.errstate(invalid="ignore"):  # NaN where no example counts
-            n = own.size
-            means = {name: each.sums / each.counts for name, each in found.items()}
-        if unseen:
-            found = {
-                k: Losses.by_group(table, place, limits[k])
-                for k, table in tables.items()
-            }
-        last, why = _last_or_why(found, delta, n)
-        if last < 0:
-            return RiskControl(np.nan, tried, means, n, why)
-        at = float(tried[last])
-        seen = {name: mean[last] for name, mean in means.items()}
-        what = (
-            f"The mean loss {whom} is at most {_list(limits)} at the threshold {at:.6g}"
-        )
-        behind = f"observed {_list(seen)} on {n:,} held-out examples"
-        kind = by if unseen else "all"
-        weighted = weights is not None
-        words = state_guarantee(what, behind, delta=delta, by=kind, weighted=weighted)
-        return RiskControl(at, tried, means, n, words)
+        scope = f"in a new group, drawn like the {index.max() + 1:,} given,"
+        return self._state(slice(None), losses, scope, "new group")
 
-    parts = {} if unseen else {name: prove(place == k) for k, name in enumerate(names)}
-    return replace(prove(), by_group=parts)
+    def _losses_of(self, rows: BoolArray | slice) -> dict[str, Losses]:
+        n_rows = len(next(iter(self.tables.values())))
+        counts = np.ones(n_rows) if self.weights is None else self.weights
+        return {
+            name: Losses.of(table[rows], counts[rows], self.limits[name])
+            for name, table in self.tables.items()
+        }
+
+    def _state(
+        self,
+        rows: BoolArray | slice,
+        losses: Mapping[str, Losses],
+        scope: str,
+        by: str,
+    ) -> RiskControl:
+        """The last threshold that is proven by the losses, and the guarantee."""
+        n = len(next(iter(self.tables.values()))[rows])
+        with np.errstate(invalid="ignore"):  # NaN where no example counts
+            means = {
+                name: loss.sums / loss.counts
+                for name, loss in self._losses_of(rows).items()
+            }
+        last, message = _last_or_why(losses, self.delta, n)
+        if last < 0:
+            return RiskControl(np.nan, self.thresholds, means, n, message)
+        threshold = float(self.thresholds[last])
+        observed = {name: mean[last] for name, mean in means.items()}
+        claim = (
+            f"The mean loss {scope} is at most {_list(self.limits)} at the threshold "
+            f"{threshold:.6g}"
+        )
+        message = state_guarantee(
+            claim,
+            f"observed {_list(observed)} on {n:,} held-out examples",
+            delta=self.delta,
+            by=by,
+            weighted=self.weights is not None,
+        )
+        return RiskControl(threshold, self.thresholds, means, n, message)
 
 
 def _last_or_why(
@@ -624,46 +702,43 @@ def _last_or_why(
     """
     first = "No threshold is proven"
     losses = [*losses_by_name.values()]
-    what = "examples"
+    unit = "examples"
     sizes = losses[0].sizes
     if sizes is not None and delta is not None:
         last = last_for_new_group(losses, delta)
         return last, "" if last >= 0 else why_no_new_group(losses, delta, first)
     if sizes is not None:  # each group counts as one example, which has its mean loss
         n = len(sizes)
-        what = "groups"
-        means = [(loss.sums / sizes[:, None]).sum(axis=0) for loss in losses]
+        unit = "groups"
         losses = [
-            Losses(sums, np.array(n), loss.risk)
-            for sums, loss in zip(means, losses, strict=True)
+            Losses((loss.sums / sizes[:, None]).sum(axis=0), np.array(n), loss.risk)
+            for loss in losses
         ]
-    if (last := last_safe(losses, delta)) >= 0:
+    last = last_safe(losses, delta)
+    if last >= 0:
         return last, ""
 
     def would_prove(times: float) -> bool:
         return last_safe([loss.repeated(times) for loss in losses], delta) >= 0
 
-    wanted = f"a mean loss of at most {_list({k: loss.risk for k, loss in losses_by_name.items()})}"
-    fewest = max(fewest_examples(loss.risk, delta) for loss in losses)
-    share = smallest_risk(
-        lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0
-    )
-    best = _list(
-        dict(
-            zip(
-                losses_by_name,
-                (loss.risk for loss in relax(losses, share)),
-                strict=True,
-            )
-        )
-    )
-    known: Any = {
-        "best": best,
-        "fewest": fewest,
-        "would_prove": would_prove,
-        "what": what,
+    def proves(share: float) -> bool:
+        return last_safe(relax(losses, share), delta) >= 0
+
+    risks = {name: loss.risk for name, loss in losses_by_name.items()}
+    relaxed = relax(losses, smallest_risk(proves, 0.0))
+    proven = {
+        name: loss.risk for name, loss in zip(losses_by_name, relaxed, strict=True)
     }
-    return -1, why_none(first, n, wanted, delta, **known)
+    return -1, why_none(
+        first,
+        n,
+        f"a mean loss of at most {_list(risks)}",
+        delta,
+        best=_list(proven),
+        fewest=max(fewest_examples(loss.risk, delta) for loss in losses),
+        would_prove=would_prove,
+        what=unit,
+    )
 
 
 def _list(numbers: Mapping[str, float]) -> str:
