@@ -377,19 +377,22 @@ def _label_of_target(target: str, choices: list[str]) -> int:
     return "ABCDEFGHIJ".find(text) if len(text) == 1 else -1
 
 
-def _get(record: Any, *names: str) -> Any:
+def _get(record: object, *names: str) -> Any:
     """The first of these entries of a mapping, or attributes of an object, that is
     not None.
     """
     for name in names:
-        is_mapping = isinstance(record, Mapping)
-        value = record.get(name) if is_mapping else getattr(record, name, None)
+        value = (
+            record.get(name)
+            if isinstance(record, Mapping)
+            else getattr(record, name, None)
+        )
         if value is not None:
             return value
     return None
 
 
-def _positions(reply: Any) -> list[_Position]:
+def _positions(reply: object) -> list[_Position]:
     """At each position the token that was sampled, and the log-probabilities."""
     if not isinstance(reply, Mapping) and not hasattr(reply, "__dict__"):
         raise TypeError(f"got {type(reply).__name__}")
@@ -421,7 +424,7 @@ def _positions(reply: Any) -> list[_Position]:
     return _completion_positions(record)
 
 
-def _logprobs_of(reply: Any) -> Any:
+def _logprobs_of(reply: object) -> Any:
     """The record of log-probabilities of a reply, in the format of its API."""
     if outputs := _get(reply, "outputs"):  # vLLM
         return _get(outputs[0], "logprobs")
@@ -434,7 +437,7 @@ def _logprobs_of(reply: Any) -> Any:
     return _get((_get(reply, "choices") or [None])[0], "logprobs")
 
 
-def _gemini_positions(chosen: Any, record: Any) -> list[_Position]:
+def _gemini_positions(chosen: Iterable[object], record: object) -> list[_Position]:
     tops = _get(record, "topCandidates", "top_candidates")
     return [
         _position(token, _get(top, "candidates"), "logProbability", "log_probability")
@@ -442,7 +445,7 @@ def _gemini_positions(chosen: Any, record: Any) -> list[_Position]:
     ]
 
 
-def _completion_positions(record: Any) -> list[_Position]:
+def _completion_positions(record: object) -> list[_Position]:
     """Positions of completions, which have a column for each field."""
     tokens = _get(record, "tokens") or ()
     sampled = _get(record, "token_logprobs") or ()
@@ -453,7 +456,7 @@ def _completion_positions(record: Any) -> list[_Position]:
     ]
 
 
-def _position(sampled: Any, top: Iterable[Any], *names: str) -> _Position:
+def _position(sampled: object, top: Iterable[object], *names: str) -> _Position:
     """A position from records of tokens with log-probabilities under one of these
     names.
     """
@@ -465,7 +468,7 @@ def _position(sampled: Any, top: Iterable[Any], *names: str) -> _Position:
     return _Position(_get(sampled, "token"), log_probabilities)
 
 
-def _vllm_position(table: Mapping[Any, Any], sampled: Any) -> _Position:
+def _vllm_position(table: Mapping[Any, Any], sampled: object) -> _Position:
     """A position of vLLM, which has a table by the numbers of tokens.
 
     `sampled` is the number of the token that was sampled, None if it is the likeliest.

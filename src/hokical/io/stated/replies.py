@@ -67,7 +67,8 @@ class Strength(IntEnum):
     NUMBER = 2  # 0.9, 9/10
     PERCENTAGE = 3
     NAMED = 4  # 90% sure, a probability of 0.9
-    FIELD = 5  # Confidence: 85
+    WORD_OF_FIELD = 5  # Confidence: high
+    FIELD = 6  # Confidence: 85
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,12 @@ class Reply:
         """The position of the label of a quantity: "confidence is about", "P(true):"."""
         i = self._before_hedges(quantity.start)
         text = self.tokens.text(i)
-        is_linked = text in _SEPARATORS | _LINKS | LABELS or text in ("(", "-", "\n")
+        is_linked = text in _SEPARATORS | _LINKS | LABELS or text in (
+            "(",
+            "[",
+            "-",
+            "\n",
+        )
         if not is_linked and not self.tokens.is_scale(i):
             return None
         for k in range(i, max(i - _LABEL_REACH, -1), -1):
@@ -237,7 +243,11 @@ class Reply:
         separated = any(text in _SEPARATORS or text == "\n" for text in between)
         is_field = separated or self.tokens.is_scale(quantity.start - 1)
         strength = Strength.FIELD if is_field else Strength.NAMED
-        return _turned(replace(reading, strength=strength), between)
+        event = between
+        if self.tokens.text(label) in _PROBABLE:  # a chance (5%) that I am wrong
+            closed = self.tokens.skip(quantity.stop, ")")
+            event = [*between, *self._clause_after(closed)]
+        return _turned(replace(reading, strength=strength), event)
 
     def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
         """A quantity before "sure", "chance" and the like, in the same clause."""
@@ -249,7 +259,9 @@ class Reply:
         if any(text in _UNSURE for text in near):
             return replace(named, value=(named.scale or 1.0) - named.value)
         if any(text in _PROBABLE for text in near):
-            return _turned(named, clause)
+            turned = _turned(named, clause)
+            unclear = turned == named and self._is_about_error(quantity)
+            return replace(named, doubt=_WHOSE_ERROR) if unclear else turned
         if any(text in _SURE for text in near):
             wrong = _says_wrong(clause, _WRONG | _NOT_TRUE)
             return replace(named, doubt=_WHOSE_ERROR) if wrong else named
@@ -268,11 +280,15 @@ class Reply:
             return None
         if quantity.scale is None:
             is_fraction = quantity.has_point and 0.0 <= quantity.value <= 1.0
-            if not is_fraction:
+            name = self.tokens.text(self._before_hedges(quantity.start))
+            is_variable = len(name) == 1 and name.isalpha()  # p < 0.05
+            if is_variable or not is_fraction:
                 return None
             reading = replace(reading, scale=1.0)
         strength = Strength.PERCENTAGE if quantity.is_percentage else Strength.NUMBER
         reading = replace(reading, strength=strength)
+        if self._is_about_error(quantity):
+            return replace(reading, doubt=_WHOSE_ERROR)
         if after == "of":
             of_what = self.tokens.texts(quantity.stop + 1, quantity.stop + 3)
             return reading if of_what == ["the", "time"] else None
@@ -301,7 +317,7 @@ class Reply:
         readings = []
         i = self._end_of_filler()
         while i < len(self.tokens):
-            labelled = self._follows_label(i)
+            labelled = self._follows_label(i) or self._is_level_alone(i)
             size, value = self.table.match(self.tokens, i, level=labelled)
             if size and numbers.isdisjoint(range(i - 1, i + 1)) and self._is_told(i):
                 reading = self._word_at(i, size, value, labelled=labelled)
@@ -316,15 +332,16 @@ class Reply:
         after = self.tokens.text(start + size)
         if before in _COMPARED:
             return None
-        if after == "to" and before in ("is", "be"):  # possible to, be sure to
+        is_verb = after == "to" and before in ("is", "be")
+        if is_verb and not labelled:  # possible to, be sure to
             return None
         strength = Strength.WORD
         if labelled:
-            strength = Strength.FIELD
+            strength = Strength.WORD_OF_FIELD
         elif {"i", "am", "feel"} & {*self.tokens.texts(max(start - 3, 0), start)}:
             strength = Strength.WORD_OF_SPEAKER
         reading = Reading(value, 1.0, strength, start)
-        if self._is_negated(start):
+        if self._is_negated(start) or after == "not":  # probably not
             return replace(reading, value=np.nan, doubt=_NEGATED)
         second = start + size + (after in ("-", "to", "/", "or"))
         if labelled and self.table.match(self.tokens, second, level=True)[0]:
@@ -342,6 +359,12 @@ class Reply:
             if self.tokens.text(k) in (".", "!", "?", ";", ","):
                 return False
         return False
+
+    def _is_level_alone(self, start: int) -> bool:
+        """Whether the reply is a level from here on, and nothing else: "Very high."."""
+        size, _ = self.table.match(self.tokens, start, level=True)
+        others = self.tokens[:start] + self.tokens[start + size :]
+        return size > 0 and all(token.kind == "sign" for token in others)
 
     def _end_of_filler(self) -> int:
         """Where a reply begins behind "Sure!" or "Yes, certainly."; 0 if it has no
@@ -374,6 +397,13 @@ class Reply:
                 break
             clause.append(token.text)
         return clause
+
+    def _is_about_error(self, quantity: Quantity) -> bool:
+        """Whether the sentence speaks of an error before: "I could be wrong (20%)"."""
+        start = quantity.start
+        while start > 0 and self.tokens.text(start - 1) not in SENTENCE_ENDS:
+            start -= 1
+        return _says_wrong(self.tokens.texts(start, quantity.start), _WRONG)
 
     def _is_negated(self, start: int) -> bool:
         """Whether "not" or "if" comes shortly before, in the same clause."""
