@@ -90,12 +90,12 @@ def builders() -> dict[str, Callable[[Results], Table]]:
     """The function that builds each table, by name.
 
     >>> list(builders())[:4]
-    ['wins', 'table_2', 'ece', 'bins']
+    ['wins', 'ece', 'table_2', 'bins']
     """
     return {
         "wins": wins_table,
-        "table_2": main_table,
         "ece": lambda results: ece_table(results, 15),
+        "table_2": main_table,
         "bins": bins_table,
         "noise": noise_table,
         "time": time_table,
