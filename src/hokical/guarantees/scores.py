@@ -301,7 +301,7 @@ class ScoreTable:
         table = np.zeros((2, math.prod(shape)), np.int64)
         table[:, level] = count, wrong
         counts, wrongs = table.reshape(2, *shape)
-        return cls(counts, wrongs, groups, bool(stored.get("clustered", False)))
+        return cls(counts, wrongs, groups, stored.get("clustered", False))
 
     def intervals(
         self, levels: IntArray, values: FloatArray, delta: float

@@ -14,7 +14,13 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import ArrayOf, check_choice, check_count
+from hokical._core.checks import (
+    LARGEST_COEFFICIENT,
+    ArrayOf,
+    Within,
+    check_choice,
+    check_count,
+)
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
 from hokical._core.memo import Memo, remembered
@@ -68,6 +74,10 @@ def _unpack(value: Any) -> Any:
     return value
 
 
+#: How much a new example may count, in stored records.
+Unit = Annotated[float, Within(1e-300, LARGEST_COEFFICIENT)]
+
+
 @storable("conformity")
 @dataclass(frozen=True, eq=False)
 class Conformity(_Examples):
@@ -88,7 +98,7 @@ class Conformity(_Examples):
     above: Annotated[FloatArray, ArrayOf(("n",), 0.0, 1e300)]
     rank: Annotated[IntArray, ArrayOf(("n",), 1, 1 << 31, np.int64)]
     weights: FloatArray | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     group: IntArray | None = None
     group_names: GroupNames | None = None
     run: FloatArray | None = None
@@ -538,7 +548,7 @@ class HeldOutLabels(_Examples):
     group: IntArray | None = None
     names: GroupNames | None = None
     weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     clustered: bool = False
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
@@ -553,6 +563,14 @@ class HeldOutLabels(_Examples):
         is_valid &= all(
             index.dtype.kind == "i" and (index >= 0).all() for index in counterparts[:2]
         )
+        is_valid &= all(
+            (weights >= 0.0).all() and np.isfinite(weights).all()
+            for weights in self.weights or ()
+        )
+        is_valid &= (self.group is None) == (self.names is None)
+        if self.group is not None and self.names is not None:
+            in_range = (self.group >= 0) & (self.group < len(self.names.names))
+            is_valid &= self.group.dtype.kind == "i" and bool(in_range.all())
         table = zip(values, counterparts, self.weights or counterparts, strict=True)
         if not is_valid or any(
             len({column.shape for column in columns}) > 1 for columns in table
