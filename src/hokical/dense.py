@@ -187,7 +187,7 @@ class Maps:
                 weights = weights[indices if weights.ndim == keep.ndim else indices[0]]
             yield Rows(chosen, labels, weights, ids=indices[0] + first)
 
-    def output(self, predictor: Predictor, what: Output, fill: Any) -> Array:
+    def output(self, predictor: Predictor, what: Output, fill: float) -> Array:
         """What is predicted at each position."""
         return self.predict(
             lambda rows: {what: predictor.predict(what, rows)}, {what: fill}
@@ -276,7 +276,7 @@ def _weigh_items(rows: Rows) -> FloatArray:
     return np.asarray(items / items[items > 0.0].mean())
 
 
-def _groups_of_items(groups: Any, items: IntArray, n_items: int) -> Any:
+def _groups_of_items(groups: object, items: IntArray, n_items: int) -> Any:
     """The groups of some items, given those of all."""
     if groups is None:
         return None
@@ -310,7 +310,7 @@ def _observe_items(
     calibrator: Calibrator,
     positions: Rows,
     drawn: IntArray,
-    groups: Any,
+    groups: object,
     reused: Reused,
 ) -> Evidence:
     """What one position of each item proves, those that were `drawn` (items,)."""
@@ -802,11 +802,11 @@ class Dense(Estimator):
             yield maps
             first_item += maps.positions[0]
 
-    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
+    def _predict(self, what: Output, logits: Any, mask: object, fill: float) -> Any:
         predictor = self.fitted_calibrator().predictor_
         return self._each(logits, mask, lambda maps: maps.output(predictor, what, fill))
 
-    def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
+    def _each(self, logits: Any, mask: object, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
         self.check_options()
         n_classes = self.n_classes_

@@ -466,7 +466,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], message: str) -> li
     not.
 
     Names are spellings in a mapping; a tuple has logits, labels and weights in this
-    order. `rule` says what an array alone must be.
+    order. The `message` says what an array alone must be.
     """
     if isinstance(item, Mapping):
         keys = [
