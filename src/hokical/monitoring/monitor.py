@@ -23,6 +23,7 @@ from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator
+from hokical.calibrators.predictor import input_of
 from hokical.calibrators.stored import StoredEstimator
 from hokical.guarantees.bounds import calibration_bound, check_chance
 from hokical.guarantees.fingerprints import row_hashes
@@ -407,7 +408,8 @@ class CalibrationMonitor(SavedStream):
                 table = predictor.held_out.label_scores
             if table is None:
                 rule = "`reference` must keep a histogram of its confidence"
-                why = "weights that are not whole numbers, or positions of maps"
+                why = "weights that are not whole numbers, members of an ensemble, or "
+                "positions of maps"
                 remedy = (
                     "Use `CalibrationMonitor.from_validation(calibrator, logits, "
                     "labels)`."
@@ -989,7 +991,8 @@ class OnlineSets(SavedStream):
             f"{1.0 - state.coverage:.4g} n + {beyond:,} of any n are missed."
         )
         inside, sizes = (
-            to_input_library(a, logits) for a in (members, members.sum(axis=1))
+            to_input_library(a, input_of(logits))
+            for a in (members, members.sum(axis=1))
         )
         names = self.calibrator.class_names or None
         least_of = np.array([least])
