@@ -439,7 +439,8 @@ def as_labels(
             else array
         )
     remedy = (
-        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several "
+        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
+        "classes) are for fits, metrics and `evaluate` of logits alone; several "
         "labels of a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
     )
     check_length(array, n_rows, name, "" if array.ndim == 1 else remedy)

@@ -182,7 +182,9 @@ def ece(
     (n,) whether it was: booleans, or 0 and 1. Or `proba` (n, classes) are the
     probabilities of all classes, whose rows sum to 1 (within 1e-2, for float16) and are
     not rescaled, and `labels` (n,) the true classes as column indices; then the
-    likeliest class is the predicted label. `sample_weight` (n,) says how often each
+    likeliest class is the predicted label. `labels` may be soft, (n, classes): votes of
+    several annotators or a distribution, of which the metric is the mean. Each row is
+    one example, whatever the number of its votes. `sample_weight` (n,) says how often each
     example counts; 2 is the same as passing it twice. Without weights the result does
     not depend on the order of the rows, to the bit.
 

@@ -348,6 +348,9 @@ def group_table(
     )
     if np.ndim(proba) != 2:
         return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
+    if np.ndim(labels) == 2:
+        rule = "`labels` must be one per row (n,), for tests of groups"
+        raise ValueError(f"{rule}; got votes of shape {np.shape(labels)}.")
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:

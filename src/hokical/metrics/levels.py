@@ -34,6 +34,7 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, lazy
 from hokical._core.checks import bin_index, check_choice, sum_by
 from hokical._core.conversion import check_probability_rows
 from hokical._core.logits import row_slices
+from hokical._core.votes import read_votes
 from hokical.rules import base as rules
 
 Bins = Literal["width", "mass"]
@@ -176,7 +177,10 @@ def as_examples(
 
 
 def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
-    """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
+    """Check full-vector data and drop rows of weight 0. Rows are never rescaled.
+
+    Labels may be votes (n, classes), which make weighted rows of each row.
+    """
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
         rule = (
@@ -189,6 +193,10 @@ def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predic
         check_probability_rows(
             block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
         )
+    if (votes := read_votes(labels, *table.shape)) is not None:
+        weight = votes.weigh(sample_weight, table.shape[0])
+        table = table if votes.are_hard else table[votes.rows]
+        return Predictions(table, votes.labels, weight).counted()
     weight = reading.as_weights(sample_weight, table.shape[0])
     return Predictions(table, reading.as_labels(labels, *table.shape), weight).counted()
 

@@ -24,6 +24,7 @@ from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count
 from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
+from hokical._core.votes import read_votes
 from hokical.guarantees import bounds
 from hokical.metrics import calibration
 from hokical.metrics.intervals import (
@@ -477,7 +478,8 @@ def summary(
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n,
     classes) give the Brier score and the log loss of all classes and add
     `classwise_ece`. The selective risk is that of the most confident 80 %. To evaluate
-    a calibrator see `hokical.evaluate`.
+    a calibrator see `hokical.evaluate`. With votes as labels (n, classes), a row is one
+    example, and intervals are those of as many rows as its votes are worth.
 
     `delta` is the probability that an interval or a bound fails. With weights there are
     no bounds, as the proofs do not allow them, and intervals are those of as many rows
@@ -518,15 +520,30 @@ def clustered_levels(
 
     def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
         rows = as_examples(proba, labels, sample_weight, event=event)
-        codes = None
-        if cluster is not None:
-            n = len(labels)
-            codes = as_clusters(cluster, n)
-            weight = as_weights(sample_weight, n)
-            codes = codes if weight is None else codes[weight > 0.0]
-        return count_levels(rows, n_bins=n_bins, codes=codes)
+        codes, n_rows = _cluster_codes(cluster, proba, labels, sample_weight)
+        levels = count_levels(rows, n_bins=n_bins, codes=codes)
+        return levels if n_rows is None else replace(levels, n_rows=n_rows)
 
     return cast(Levels, add_chunks(make, *columns))
+
+
+def _cluster_codes(
+    cluster: Any, proba: Any, labels: Any, sample_weight: Any
+) -> tuple[IntArray | None, int | None]:
+    """Clusters of the rows that count, and the number of rows if labels are votes.
+
+    The weighted rows that votes make of a row belong together.
+    """
+    n = len(labels)
+    codes = None if cluster is None else as_clusters(cluster, n)
+    votes = read_votes(labels, *np.shape(proba)) if np.ndim(proba) == 2 else None
+    weight = as_weights(sample_weight, n)
+    counting = np.ones(n) if weight is None else weight
+    if votes is None or votes.are_hard:
+        return (None if codes is None else codes[counting > 0.0]), None
+    rows = votes.rows[counting[votes.rows] > 0.0]
+    n_rows = int(np.unique(rows).size)
+    return (rows if codes is None else codes[rows]), n_rows
 
 
 def summarize(levels: Levels, options: SummaryOptions) -> Summary:
