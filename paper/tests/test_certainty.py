@@ -69,14 +69,14 @@ def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Division
 def test_every_division_is_run_once(
     divisions: Divisions, ran: tuple[Path, Path, Results]
 ) -> None:
-    assert len(divisions.found) == 3 * 2 * len(METHODS)
+    assert len(divisions.by_cell) == 3 * 2 * len(METHODS)
     suite = open_suite(ran[0])
     before = {path: path.stat().st_mtime_ns for path in ran[1].iterdir()}
     again = run_divisions(suite, Cache(ran[1]), n_divisions=2, jobs=1)
-    assert len(again) == len(divisions.found)
+    assert len(again) == len(divisions.by_cell)
     assert {path: path.stat().st_mtime_ns for path in ran[1].iterdir()} == before
     first, second = (
-        divisions.found["mnist_lenet5", division, "temps"].score("ece")
+        divisions.by_cell["mnist_lenet5", division, "temps"].score("ece")
         for division in (0, 1)
     )
     assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
@@ -101,7 +101,7 @@ def test_a_stopped_run_is_used_as_it_is(
     suite, store = open_suite(ran[0]), Cache(ran[1])
     before = set(ran[1].iterdir())
     found = run_divisions(suite, store, n_divisions=3, jobs=1, stored_only=True)
-    assert {(r.pair, r.division, r.method) for r in found} == set(divisions.found)
+    assert {(r.pair, r.division, r.method) for r in found} == set(divisions.by_cell)
     assert set(ran[1].iterdir()) == before
 
 
@@ -109,7 +109,7 @@ def test_a_stopped_run_is_used_as_it_is(
 def test_methods_with_fewer_divisions_are_named(divisions: Divisions) -> None:
     found = {
         key: r
-        for key, r in divisions.found.items()
+        for key, r in divisions.by_cell.items()
         if key != ("mnist_lenet5", 1, "ets")
     }
     assert "2 times; fewer times: ets (1, on 1 pair);" in divisions_note(
@@ -225,7 +225,7 @@ def test_a_correlation_over_networks_and_seeds() -> None:
 
 
 def test_lowest_of_those_that_ran(results: Results) -> None:
-    base = results.found["mnist_lenet5", EXACT]
+    base = results.by_cell["mnist_lenet5", EXACT]
     eces = {("a", 0, "temps"): 0.2, ("a", 0, EXACT): 0.1, ("a", 1, EXACT): 0.3}
     divisions = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
     question = is_lowest(EXACT, ["temps", "ets", EXACT], score_of("ece"))

@@ -52,10 +52,12 @@ def test_only_validation_logits_move(
 
 
 def test_tables_name_the_device(results: Results) -> None:
-    assert device_notes(results.found.values()) == []  # ReCal has a note of its own
+    assert device_notes(results.by_cell.values()) == []  # ReCal has a note of its own
     key = ("mnist_lenet5", "vecs")
-    there = replace(results.found[key], facts={"device": "Fast 3000"}, n_parallel=8)
-    table = builders()["time"](replace(results, found={**results.found, key: there}))
+    there = replace(results.by_cell[key], facts={"device": "Fast 3000"}, n_parallel=8)
+    table = builders()["time"](
+        replace(results, by_cell={**results.by_cell, key: there})
+    )
     assert (
         "Fitted on Fast 3000, up to 8 at a time: vecs on mnist_lenet5." in table.notes
     )

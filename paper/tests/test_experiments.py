@@ -232,7 +232,7 @@ def test_what_cannot_be_run_says_why(suite_folder: Path) -> None:
 
 
 def test_results_survive_the_cache(results: Results) -> None:
-    for result in results.found.values():
+    for result in results.by_cell.values():
         again = Result.from_dict(json.loads(json.dumps(result.to_dict())))
         assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
 
@@ -244,7 +244,7 @@ def test_a_second_run_computes_nothing(
     monkeypatch.setattr(running, "run_method", _refuse)
     again = run_quick(folder, cache)
     found, before = (
-        {str(key): r.to_dict() for key, r in each.found.items()}
+        {str(key): r.to_dict() for key, r in each.by_cell.items()}
         for each in (again, first)
     )
     assert json.dumps(found, sort_keys=True) == json.dumps(
@@ -274,7 +274,7 @@ def test_an_interrupted_run_keeps_what_it_has(
     done.clear()
     finished = run_quick(suite_folder, tmp_path / "cache", methods=["temps"])
     assert len(done) == 1
-    assert len(finished.found) == 3
+    assert len(finished.by_cell) == 3
 
 
 @pytest.mark.slow
@@ -282,16 +282,16 @@ def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
     methods = ["temps", "hoki"]
     alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
     beside = run_quick(suite_folder, tmp_path / "two", methods=methods, jobs=2)
-    for key, result in alone.found.items():
+    for key, result in alone.by_cell.items():
         # A process that has compiled kernels integrates at other nodes, to the errors
         # they state.
         for name, expected in result.scores.items():
-            found = beside.found[key].scores[name]
+            found = beside.by_cell[key].scores[name]
             both = zip(astuple(found), astuple(expected), strict=True)
             pairs = [pair for pair in both if isinstance(pair[1], float)]
             one, other = zip(*pairs, strict=True)
             assert one == pytest.approx(other, rel=1e-6, abs=1e-7, nan_ok=True)
-        assert (result.n_parallel, beside.found[key].n_parallel) == (1, 2)
+        assert (result.n_parallel, beside.by_cell[key].n_parallel) == (1, 2)
 
 
 def test_a_damaged_entry_is_computed_anew(suite_folder: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_damaged_entry_is_computed_anew(suite_folder: Path, tmp_path: Path) ->
     run_quick(suite_folder, cache, methods=["temps"])
     for path in cache.iterdir():
         path.write_text(path.read_text()[:40])
-    assert len(run_quick(suite_folder, cache, methods=["temps"]).found) == 3
+    assert len(run_quick(suite_folder, cache, methods=["temps"]).by_cell) == 3
 
 
 def test_other_data_settings_or_code_are_another_entry(

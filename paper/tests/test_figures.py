@@ -59,13 +59,15 @@ def moved(results: Results, pair: Pair, method: str, to: str | float) -> Results
     """The results with a method's variance on a pair changed, to another method's or
     a number.
     """
-    result = results.found[pair.name, method]
+    result = results.by_cell[pair.name, method]
     value = results.score(pair, to, "sharpness") if isinstance(to, str) else to
     scores = result.scores | {
         "sharpness": replace(result.scores["sharpness"], value=value)
     }
-    found = dict(results.found) | {(pair.name, method): replace(result, scores=scores)}
-    return replace(results, found=found)
+    found = dict(results.by_cell) | {
+        (pair.name, method): replace(result, scores=scores)
+    }
+    return replace(results, by_cell=found)
 
 
 @pytest.mark.parametrize("variance", [0.0001, 5.0])
@@ -129,9 +131,9 @@ def test_colours_do_not_move_when_a_method_is_missing(results: Results) -> None:
     import matplotlib.pyplot as plt
 
     pair = results.suite.pairs[0]
-    fewer = {key: value for key, value in results.found.items() if key[1] != "temps"}
+    fewer = {key: value for key, value in results.by_cell.items() if key[1] != "temps"}
     colours = []
-    for shown in (results, replace(results, found=fewer)):
+    for shown in (results, replace(results, by_cell=fewer)):
         figure = draw_variances(shown, [pair])
         colours.append(
             {line.get_label(): line.get_color() for line in figure.axes[0].lines}
@@ -147,7 +149,7 @@ def test_lines_over_bin_counts_are_means(results: Results) -> None:
     line = next(
         line for line in figure.axes[0].lines if line.get_label() == "hoki exact"
     )
-    found = results.found["mnist_lenet5", "hoki"]
+    found = results.by_cell["mnist_lenet5", "hoki"]
     assert line.get_ydata().tolist() == pytest.approx(list(found.ece_by_bins.values()))
     plt.close(figure)
 
@@ -174,9 +176,10 @@ def test_figures_are_drawn_once(
         == {"a": ("a", b"a"), "b": ("b", b"b")}
     )
     assert drawn == ["a", "b"]
-    key = next(iter(results.found))
-    changed = replace(results.found[key], ece_by_bins={5: 0.5})
+    key = next(iter(results.by_cell))
+    changed = replace(results.by_cell[key], ece_by_bins={5: 0.5})
     output.draw_all(
-        replace(results, found=dict(results.found) | {key: changed}), tmp_path / "cache"
+        replace(results, by_cell=dict(results.by_cell) | {key: changed}),
+        tmp_path / "cache",
     )
     assert drawn == ["a", "b", "a", "b"]

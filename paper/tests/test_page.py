@@ -82,10 +82,10 @@ def test_names_and_notes_are_not_markup(results: Results) -> None:
         "how": "<img src=x>",
     }
     changed = Suite(suite.folder, (Pair(suite.folder, entry), *suite.pairs[1:]))
-    noted = dict(results.found)
+    noted = dict(results.by_cell)
     key = ("mnist_lenet5", "temps")
     noted[key] = replace(noted[key], notes=("<b>did not converge</b>",))
-    html = page(replace(results, suite=changed, found=noted))
+    html = page(replace(results, suite=changed, by_cell=noted))
     assert "<script" not in html
     assert "<img src=x" not in html
     assert "&lt;b&gt;did not converge&lt;/b&gt;" in html

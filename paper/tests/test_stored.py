@@ -118,7 +118,7 @@ def test_results_of_other_versions_are_reused_only_if_asked_for(
 ) -> None:
     results = ran[2]
     pair = results.suite.pairs[0]
-    stored = json.dumps(results.found[pair.name, "temps"].to_dict())
+    stored = json.dumps(results.by_cell[pair.name, "temps"].to_dict())
     (tmp_path / f"{pair.name}-temps-of_another_code.json").write_text(stored)
     assert Cache(tmp_path).get(pair, "temps") is None
     found = Cache(tmp_path, reuse=True).get(pair, "temps")

@@ -324,11 +324,11 @@ def rescored(
     results: Results, score: str, values: dict[tuple[str, str], float]
 ) -> Results:
     """The results with some scores changed, by pair and method."""
-    found = dict(results.found)
+    found = dict(results.by_cell)
     for key, value in values.items():
         scores = found[key].scores | {score: Estimate(value, math.nan, math.nan)}
         found[key] = replace(found[key], scores=scores)
-    return replace(results, found=found)
+    return replace(results, by_cell=found)
 
 
 def every(results: Results, method: str, value: float) -> dict[tuple[str, str], float]:
@@ -419,9 +419,9 @@ def test_the_interval_of_a_change_covers() -> None:
 
 def test_every_table_and_the_findings_name_the_version(results: Results) -> None:
     found = {
-        key: replace(r, made="hokical 0.0 (abc)") for key, r in results.found.items()
+        key: replace(r, made="hokical 0.0 (abc)") for key, r in results.by_cell.items()
     }
-    old = replace(results, found=found)
+    old = replace(results, by_cell=found)
     ends = {name: table.notes[-1] for name, table in all_tables(old).items()}
     ends["findings"] = findings(old)[-1]
     assert [name for name in ends if "hokical 0.0 (abc)" not in ends[name]] == []
@@ -470,10 +470,10 @@ def renamed(results: Results, eces: dict[str, dict[int, list[float]]]) -> Result
     found = {}
     for at, name in enumerate(names):
         for method, by_bins in eces.items():
-            base = results.found[pair.name, method]
+            base = results.by_cell[pair.name, method]
             own = {bins: values[at] for bins, values in by_bins.items()}
             found[name, method] = replace(base, pair=name, ece_by_bins=own)
-    return replace(results, suite=Suite(results.suite.folder, pairs), found=found)
+    return replace(results, suite=Suite(results.suite.folder, pairs), by_cell=found)
 
 
 @pytest.mark.parametrize("rotated", ["main", "supplement"])
@@ -609,10 +609,12 @@ def test_options_are_not_broken_over_lines() -> None:
 
 def test_findings_name_what_is_infinite(results: Results) -> None:
     pair = results.suite.pairs[0]
-    temps = results.found[pair.name, "temps"]
+    temps = results.by_cell[pair.name, "temps"]
     scores = temps.scores | {"log_loss": Estimate(math.inf, math.nan, math.nan)}
-    found = dict(results.found) | {(pair.name, "temps"): replace(temps, scores=scores)}
-    boundless = replace(results, found=found)
+    found = dict(results.by_cell) | {
+        (pair.name, "temps"): replace(temps, scores=scores)
+    }
+    boundless = replace(results, by_cell=found)
     told = [text for text in findings(boundless) if "log loss is infinite" in text]
     assert len(told) == 1
     assert f"temps on {pair.name}" in told[0]

@@ -57,7 +57,7 @@ def test_bounds_hold_as_often_as_they_say_and_shrink() -> None:
 
 
 def test_bounds_are_from_examples_of_their_own(results: Results) -> None:
-    facts = results.found["mnist_lenet5", "hoki"].facts["bounds"]
+    facts = results.by_cell["mnist_lenet5", "hoki"].facts["bounds"]
     assert (facts["n"], facts["n_held"]) == (75, 120)
 
 

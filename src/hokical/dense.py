@@ -32,7 +32,13 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
 from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import Estimator, refuse_groups
-from hokical.guarantees.control import RiskControl, control_risk, percent
+from hokical.guarantees.control import (
+    Loss,
+    RiskControl,
+    RiskOptions,
+    control_risk,
+    percent,
+)
 from hokical.guarantees.evidence import Evidence, observe
 from hokical.guarantees.fingerprints import Reused, row_draws
 from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
@@ -584,9 +590,12 @@ class Dense(Estimator):
         labels: Any,
         sample_weight: Any = None,
         *,
+        loss: Loss | Mapping[str, Loss],
+        risk: float | Mapping[str, float],
+        delta: float | None = None,
+        thresholds: Any = None,
         by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
-        **guarantee: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be
         small.
@@ -604,8 +613,9 @@ class Dense(Estimator):
         for _ in self.read_positions((logits, labels, None, None)):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
+        options = RiskOptions(loss, risk, delta, thresholds)
         return control_risk(
-            proba, truth, weights=weights, by=by, groups=groups, **guarantee
+            proba, truth, options, weights=weights, by=by, groups=groups
         )
 
     def draw_positions(

@@ -1093,7 +1093,7 @@ def test_a_class_that_has_become_rare(method: str, apart: float, n_new: int) -> 
     [
         ("uncalibrated", 4.0),
         pytest.param("auto", 4.0, marks=pytest.mark.slow),
-        pytest.param("temps", 5.0, marks=pytest.mark.slow),
+        pytest.param("temps", 4.0, marks=pytest.mark.slow),
     ],
 )
 def test_few_mistakes_do_not_make_a_calibrated_model_suspect(method, apart) -> None:

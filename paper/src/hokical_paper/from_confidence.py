@@ -74,22 +74,22 @@ class Steps(Checked):
         xp = logits.xp
         confidence = start
         least = self.seen[:1]
-        given = stability
+        level = stability
         stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
         inner = logits.from_host(bin_edges(self.alpha.shape[1])[1:-1])
         for step in range(self.alpha.shape[0]):
             where = logits.backend.without_gradient(confidence)
             bins = xp.searchsorted(inner, where, side="right")
             alpha, beta = (
-                xp.take(part[step, :], bins) for part in (self.alpha, self.beta)
+                xp.take(table[step, :], bins) for table in (self.alpha, self.beta)
             )
             empty = xp.isnan(alpha)
             alpha, beta = (
-                xp.where(empty, xp.zeros_like(part), part) for part in (alpha, beta)
+                xp.where(empty, xp.zeros_like(table), table) for table in (alpha, beta)
             )
             updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
             confidence = xp.where(empty, confidence, updated)
-        return xp.where(given < least, self._lower(confidence, given, xp), confidence)
+        return xp.where(level < least, self._lower(confidence, level, xp), confidence)
 
     def _lower(self, confidence: Array, stability: Array, xp: Namespace) -> Array:
         """Confidence (n,) at less stability than seen, from that at the least:

@@ -89,15 +89,15 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
     New ones for every file, so that a pickle that writes on them changes nothing for
     the next.
     """
-    known: dict[tuple[str, str], Any] = {
+    allowed: dict[tuple[str, str], Any] = {
         ("numpy", "dtype"): lambda code, *rest: _Dtype(code),
         ("numpy", "ndarray"): None,  # only ever mentioned, never called
         ("_codecs", "encode"): lambda text, encoding: _encode(text, encoding),
     }
     for core in ("numpy.core", "numpy._core"):  # before and since NumPy 2
-        known[f"{core}.multiarray", "_reconstruct"] = lambda *ignored: _Array()
-        known[f"{core}.numeric", "_frombuffer"] = lambda *notes: _Array(*notes)
-    return known
+        allowed[f"{core}.multiarray", "_reconstruct"] = lambda *ignored: _Array()
+        allowed[f"{core}.numeric", "_frombuffer"] = lambda *notes: _Array(*notes)
+    return allowed
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -151,9 +151,9 @@ def _check_keys(opcode: bytes) -> Callable[[Any], None]:
         keys = reader.stack[-2:-1] if opcode == pickle.SETITEM else reader.stack[::2]
         for key in keys:
             if type(key) is not str:
-                found = f"a dict with {_describe(key)} for a key"
+                content = f"a dict with {_describe(key)} for a key"
                 raise DataFileError(
-                    reader.path, f"{_EXPECTED}; found {found}.", _REMEDY
+                    reader.path, f"{_EXPECTED}; found {content}.", _REMEDY
                 )
         usual(reader)
 
@@ -189,7 +189,7 @@ def _name_arrays(path: Path, content: object) -> Arrays:
     if isinstance(content, (tuple, list)) and len(content) == 2:
         if isinstance(content[0], _Array):
             return _pair(path, content, "")
-        if all(isinstance(part, (tuple, list)) and len(part) == 2 for part in content):
+        if all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in content):
             return _pair(path, content[0], "val_") | _pair(path, content[1], "test_")
     raise DataFileError(path, f"{_EXPECTED}; found {_describe(content)}.", _REMEDY)
 

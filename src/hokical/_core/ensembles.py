@@ -256,8 +256,11 @@ class MemberReader(Protocol):
     def names(self) -> tuple[str, ...]:
         """The members of the fit."""
 
-    def read(self, ensemble: Ensemble) -> Logits:
-        """The pooled logits (n, classes) of checked members."""
+    def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
+        """The pooled logits (n, classes) of checked members.
+
+        `groups` are those of the rows, for members whose calibrators need them.
+        """
 
     def describe(self) -> str:
         """The members in a few words, for errors and for the `repr`."""

@@ -370,6 +370,13 @@ class GroupNames:
     names: tuple[tuple[Any, ...], ...]
 
     def __post_init__(self) -> None:
+        values = [value for name in self.names for value in name]
+        texts = all(isinstance(column, str) for column in self.columns)
+        if not texts or any(isinstance(value, (list, dict)) for value in values):
+            raise ValueError(
+                f"`names` must be values of named columns; got {self.names} of "
+                f"{self.columns}."
+            )
         if {len(name) for name in self.names} != {len(self.columns)}:
             rule = f"`names` must have one value for each of the columns {self.columns}"
             raise ValueError(f"{rule}; got {self.names}.")

@@ -357,14 +357,7 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     if backend is NUMPY:
         array = logits if type(logits) is np.ndarray else to_numpy(logits, name)
         if array.dtype == object:
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise TypeError(
-                    f"`{name}` must be numbers; got an object array with something "
-                    f"else in it: {error}. Every entry's argument must be a string or "
-                    "a number."
-                ) from error
+            array = _objects_to_floats(array, name)
     else:
         array = backend.check(logits, name)
         host = backend.host_view(array)
@@ -398,6 +391,22 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     elif backend is NUMPY and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array, backend
+
+
+def _objects_to_floats(array: AnyArray, name: str) -> FloatArray:
+    """Objects that are numbers, or text of numbers, as float64."""
+    for index, value in np.ndenumerate(array):
+        try:
+            float(value)
+        except (TypeError, ValueError) as error:
+            where = f"row {index[0]}" if index else "it"
+            if len(index) > 1:
+                where += f", column {index[1]}"
+            raise TypeError(
+                f"`{name}` must be numbers; got {value!r} in {where}. Drop rows without "
+                "a score: every entry's argument must be a string or a number."
+            ) from error
+    return array.astype(np.float64)
 
 
 #: For arrays that are not 2-D: of one dimension, and of more.

@@ -7,6 +7,7 @@ named.
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
@@ -144,14 +145,14 @@ def pair_rows(
 def to_numpy(data: Any, name: str) -> AnyArray:
     """An array-like as a NumPy array, without a copy where possible."""
     if type(data) is np.ndarray:  # what follows would load `np.ma`
-        return data
+        return infer_numbers(data)
     if data is None:
         raise TypeError(f"`{name}` must be an array; got None.")
     if isinstance(data, np.ma.MaskedArray):
         hint = " (logits: `.filled(-np.inf)`)" if name == "logits" else ""
         raise TypeError(f"`{name}` must not be a masked array; fill it first{hint}.")
     if isinstance(data, np.ndarray):
-        return np.asarray(data) if isinstance(data, np.matrix) else data
+        return infer_numbers(np.asarray(data))
     backend = backend_of(data)
     if backend is not None:
         return backend.to_host(backend.check(data, name))
@@ -177,10 +178,26 @@ def to_numpy(data: Any, name: str) -> AnyArray:
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
-        return np.asarray(data)
+        return infer_numbers(np.asarray(data))
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         told = f"cannot be read as a NumPy array: {error}. {_STREAMS}"
         raise TypeError(f"`{name}` of type {type(data).__name__} {told}") from error
+
+
+def infer_numbers(array: AnyArray) -> AnyArray:
+    """Objects that are all numbers, or all booleans, as such; other arrays as they are.
+
+    >>> infer_numbers(np.array([1, 2], object)).dtype.kind
+    'i'
+    """
+    if array.dtype != object:
+        return array
+    try:
+        numbers = np.array(array.tolist())
+    except ValueError:  # lists of different lengths
+        return array
+    is_same = numbers.shape == array.shape and numbers.dtype.kind in "biuf"
+    return numbers if is_same else array
 
 
 def to_floats(data: Any, name: str, kinds: str = "fiu", remedy: str = "") -> FloatArray:
@@ -375,11 +392,11 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
 
     Rows are paired by place. Where one index merely counts rows, it is a warning.
     """
-    if library_of(first) != "pandas" or library_of(second) != "pandas":
+    if not (_has_index(first) and _has_index(second)):
         return
     left = first.index
     right = second.index
-    if left.equals(right) or not left.sort_values().equals(right.sort_values()):
+    if left.equals(right) or not _same_values(left, right):
         return
     message = (
         f"`{name}` must have its rows in the order of `{of}`, with which they are "
@@ -390,6 +407,19 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
         warn_user(message, FitDataWarning, cause=f"row order of {name}")
     else:
         raise ValueError(message)
+
+
+def _same_values(left: Any, right: Any) -> bool:
+    """Whether two indices of pandas hold the same values, in any order."""
+    try:
+        return bool(left.sort_values().equals(right.sort_values()))
+    except TypeError:  # of numbers and texts
+        return Counter(left.tolist()) == Counter(right.tolist())
+
+
+def _has_index(data: object) -> bool:
+    """Whether data are a frame or a series of pandas, not an array or index of it."""
+    return library_of(data) == "pandas" and hasattr(data, "iloc")
 
 
 def to_column(column: Any) -> AnyArray:
@@ -416,7 +446,7 @@ def as_labels(
     n_classes: int,
     *,
     name: str = "labels",
-    classes: Sequence[Any] = (),
+    classes: Sequence[str] = (),
     right: bool = False,
 ) -> IntArray:
     """Check class indices: 1-D integers in [0, n_classes), one per row of logits.
@@ -425,44 +455,13 @@ def as_labels(
     say whether a label was right.
     """
     array = to_numpy(labels, name)
-    if (
-        classes
-        and array.ndim == 1
-        and any(isinstance(label, str) for label in array[:1].tolist())
-    ):
-        array = class_index(array, classes, name)
-    if classes and array.dtype.kind in "iu" and array.size and array.max() >= n_classes:
-        texts = array.astype(str)  # names such as 10, 20, 30
-        array = (
-            class_index(texts, classes, name)
-            if {*texts.tolist()} <= {*classes}
-            else array
-        )
-    remedy = (
-        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
-        "classes) are for fits, metrics and `evaluate` of logits alone; several "
-        "labels of a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
-    )
-    check_length(array, n_rows, name, "" if array.ndim == 1 else remedy)
+    if array.ndim == 1 and classes:
+        array = _match_names(array, n_classes, classes, name)
+    check_length(array, n_rows, name, "" if array.ndim == 1 else _ONE_LABEL)
+    if right:
+        return _as_outcomes(array, name)
     if array.dtype.kind not in "iub":
-        values = array.tolist()
-        whole = (int, np.integer)
-        if not all(
-            isinstance(each, whole) and abs(int(each)) < 2**63 for each in values
-        ):
-            known = [
-                isinstance(v, whole) or (isinstance(v, float) and v.is_integer())
-                for v in values
-            ]
-            row = known.index(False) if False in known else 0
-            raise TypeError(
-                f"`{name}` must be integers, the index of each example's class; got "
-                f"{values[row]!r} in row {row} (dtype {array.dtype}). Encode names as "
-                "column indices, or name the columns: `hokical.auto(logits, labels, "
-                "classes=[...])`. Drop rows without a label, and cut a regression "
-                "target into classes; whole numbers become integers by `.astype(int)`."
-            )
-        array = array.astype(np.int64)
+        array = _as_integers(array, name)
     if array.dtype.kind == "b" and n_classes > 2:
         raise TypeError(
             f"`{name}` must be integers, the class of each row; got booleans for "
@@ -475,16 +474,74 @@ def as_labels(
             "Drop rows that do not count; for tokens and maps give `ignore_label={}` "
             "to `hokical.Dense` or to `calibrate`."
         )
-        if right:
-            refuse(bad, array, f"`{name}` must be True or False (1 or 0)")
         if array.min() >= 1 and array.max() == n_classes:
             remedy = f"Labels count from 0: pass `{name} - 1`."
-        rule = (
+        message = (
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the "
             "logits"
         )
-        refuse(bad, array, rule, remedy)
+        refuse(bad, array, message, remedy)
     return array.astype(np.int64)
+
+
+#: For labels that are not (n,).
+_ONE_LABEL = (
+    "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
+    "classes) are for fits, metrics and `evaluate` of logits alone; several labels of "
+    "a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
+)
+
+
+def _match_names(
+    labels: AnyArray, n_classes: int, classes: Sequence[str], name: str
+) -> AnyArray:
+    """Labels (n,) that are names of classes as their indices; others as they are."""
+    if labels.size and isinstance(labels.tolist()[0], str):
+        return class_index(labels, classes, name)
+    if labels.dtype.kind in "iu" and labels.size and labels.max() >= n_classes:
+        texts = labels.astype(str)  # names such as 10, 20, 30
+        if {*texts.tolist()} <= {*classes}:
+            return class_index(texts, classes, name)
+    return labels
+
+
+def _as_outcomes(array: AnyArray, name: str) -> IntArray:
+    """Whether each label was right (n,), of booleans or numbers, as 1 or 0."""
+    message = f"`{name}` must be True or False (1 or 0)"
+    values = array.tolist()
+    is_outcome = [isinstance(value, (int, float, np.bool_)) for value in values]
+    bad = ~np.array(is_outcome, np.bool_)
+    remedy = "Compare the labels: `predicted == labels`; drop rows without one."
+    refuse(bad, array, message, remedy)
+    outcomes = array.astype(np.float64)
+    refuse((outcomes != 0.0) & (outcomes != 1.0), array, message, remedy)
+    return outcomes.astype(np.int64)
+
+
+def _as_integers(labels: AnyArray, name: str) -> IntArray:
+    """Python's and NumPy's whole numbers (n,) of another dtype, up to 64 bits."""
+    values = labels.tolist()
+    are_whole = [isinstance(value, int) for value in values]
+    if not all(are_whole):
+        # Rather a row without a label than the first of many floats.
+        unlike = (
+            row
+            for row, value in enumerate(values)
+            if not isinstance(value, int)
+            and not (isinstance(value, float) and value.is_integer())
+        )
+        row = next(unlike, are_whole.index(False))
+        raise TypeError(
+            f"`{name}` must be integers, the index of each example's class; got "
+            f"{values[row]!r} in row {row} (dtype {labels.dtype}). Encode names as "
+            "column indices, or name the columns: `hokical.auto(logits, labels, "
+            "classes=[...])`. Drop rows without a label, and cut a regression "
+            "target into classes; whole numbers become integers by `.astype(int)`."
+        )
+    too_large = np.array([abs(value) >= 2**63 for value in values], np.bool_)
+    remedy = "Encode ids: `numpy.unique(labels, return_inverse=True)[1]`."
+    refuse(too_large, labels, f"`{name}` must be integers of 64 bits", remedy)
+    return labels.astype(np.int64)
 
 
 def as_partial_labels(

@@ -133,7 +133,9 @@ class InputSchema(ColumnSchema):
         """
         if groups is not None and self.groups is not None:
             return self._with_groups(logits, groups, self.groups)
-        scores = logits if isinstance(logits, Logits) else self._to_logits(logits)
+        scores = logits
+        if not isinstance(logits, Logits):
+            scores = self._to_logits(logits, groups)
         return as_logits(scores, n_classes=self.n_classes, owner=self.owner, late=late)
 
     def read_labelled(self, rows: Rows, *, grouped: bool = True) -> Rows:
@@ -210,10 +212,10 @@ class InputSchema(ColumnSchema):
         """The same for a rule that needs no groups."""
         return replace(self, groups=None)
 
-    def _to_logits(self, scores: Any) -> Any:
+    def _to_logits(self, scores: Any, groups: object) -> Any:
         """Scores in the order of the fit, as logits (n, classes)."""
         if isinstance(scores, Ensemble):
-            return self._pool(scores)
+            return self._pool(scores, groups)
         if self.members is not None:
             raise ValueError(
                 "`logits` must be a `hokical.Ensemble` of the members of the fit "
@@ -229,7 +231,7 @@ class InputSchema(ColumnSchema):
             scores = self.read_frame(scores)
         return as_two_columns(scores) if self.binary else scores
 
-    def _pool(self, ensemble: Ensemble) -> Logits:
+    def _pool(self, ensemble: Ensemble, groups: object) -> Logits:
         """One row of logits for each example of an ensemble."""
         if self.members is None:
             raise ValueError(
@@ -238,7 +240,7 @@ class InputSchema(ColumnSchema):
             )
         names = self.columns or self.class_names
         ordered = ensemble.order_columns(names, strict=bool(self.columns))
-        return self.members.read(ordered)
+        return self.members.read(ordered, groups)
 
     def read_frame(self, frame: Any) -> Any:
         """The logits of a frame of probabilities, if the fit was on such a table.

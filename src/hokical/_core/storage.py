@@ -298,15 +298,19 @@ def _decode(value: Any, find: Finder = None) -> Any:
         return made
     if "$array" in value:
         stored = value["$array"]
-        dtype = np.dtype(value["$array"]["dtype"])
-        if dtype.kind not in "fiub":
-            raise ValueError(f"array of dtype {dtype} is not allowed")
+        name = stored["dtype"]
+        shape = stored["shape"]
+        dtype = np.dtype(name)
+        if not isinstance(name, str) or dtype.kind not in "fiub":
+            raise ValueError(f"array of dtype {name} is not allowed")
+        if any(not isinstance(size, int) or size < 0 for size in shape):
+            raise ValueError(f"array of shape {shape} is not allowed")
         if "values" in stored:
             flat = np.array([_decode(item) for item in stored["values"]], dtype=dtype)
         else:
             raw = base64.b64decode(stored["base64"], validate=True)
             flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
-        return flat.reshape(stored["shape"])
+        return flat.reshape(shape)
     if "$tuple" in value:
         return tuple(_decode(item, find) for item in value["$tuple"])
     if "$float" in value:

@@ -533,9 +533,10 @@ def typical_spread(examples: Examples) -> float:
     if not rows.any():
         return 1.0
     weights = examples.share[rows]
-    return float(
-        np.quantile(found[rows], _BARELY_HALF, weights=weights, method="inverted_cdf")
+    median = np.quantile(
+        found[rows], _BARELY_HALF, weights=weights, method="inverted_cdf"
     )
+    return max(float(median), LEAST_TEMPERATURE)  # no temperature resolves less
 
 
 def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, float]:

@@ -31,6 +31,7 @@ from hokical._fitting.examples import (
 from hokical._fitting.pooling import fit_pool
 from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
+from hokical.calibrators.averaged import CalibratedMembers
 from hokical.calibrators.decisions import Decisions, decide
 from hokical.calibrators.predictor import Predictor, check_kind, input_of
 from hokical.calibrators.stored import (
@@ -42,7 +43,7 @@ from hokical.calibrators.stored import (
 )
 from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.control import RiskControl, RiskOptions, control_risk
 from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
 from hokical.guarantees.fingerprints import Reused, RowSketch, row_hashes
 from hokical.guarantees.repeats import (
@@ -637,9 +638,14 @@ class Calibrator(StoredEstimator):
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            return shift.estimate_shift(
-                self, predictor.rule, data, counts, delta, groups
+            model = shift.ShiftModel(
+                self,
+                self.name,
+                predictor.rule,
+                self.predictor_.fit_record,
+                self.class_names,
             )
+            return shift.estimate_shift(model, data, counts, delta, groups)
 
     def control_risk(
         self,
@@ -710,10 +716,7 @@ class Calibrator(StoredEstimator):
         return control_risk(
             proba,
             rows.labels,
-            loss=loss,
-            risk=risk,
-            delta=delta,
-            thresholds=thresholds,
+            RiskOptions(loss, risk, delta, thresholds),
             weights=rows.weights,
             by="group" if by == "class" else by,
             groups=cells,
@@ -1081,7 +1084,7 @@ class Calibrator(StoredEstimator):
     def _restore(self, document: dict[str, Any]) -> None:
         rule: Rule = check_stored(document, "rule", Rule)
         schema: InputSchema = check_stored(document, "schema", InputSchema)
-        if not isinstance(schema.members, PooledMembers | None):
+        if not isinstance(schema.members, PooledMembers | CalibratedMembers | None):
             raise CalibratorFileError(
                 "the file must say in `members` how an ensemble is pooled, or hold "
                 f"none; got a {type(schema.members).__name__}."

@@ -217,14 +217,18 @@ def suggest(name: Any) -> str:
 
     >>> suggest("vec")
     ' Did you mean vecs?'
+    >>> suggest("isotonic_ov")
+    ' Did you mean irova_ts or irm?'
     """
     import difflib
 
     if str(name) in _HINTS:
         return f" {_HINTS[name]}"
-    known = [*method_names(), *AUTOMATIC, *ALIASES]
-    alike = difflib.get_close_matches(str(name).lower(), known, 2)
-    return f" Did you mean {' or '.join(alike)}?" if alike else ""
+    names = {method: method for method in (*method_names(), *AUTOMATIC)}
+    names |= RETIRED_NAMES | ALIASES
+    alike = difflib.get_close_matches(str(name).lower(), names, 2)
+    methods = dict.fromkeys(names[spelling] for spelling in alike)
+    return f" Did you mean {' or '.join(methods)}?" if methods else ""
 
 
 def load(path: str | os.PathLike[str]) -> Any:

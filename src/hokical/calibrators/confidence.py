@@ -41,7 +41,13 @@ from hokical.guarantees.scores import (
     prove_abstention,
     score_levels,
 )
-from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
+from hokical.guarantees.sets import (
+    ByLabel,
+    HeldOutLabels,
+    LabelSetOptions,
+    LabelSets,
+    label_sets,
+)
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 
 #: Whom a risk is bounded for.
@@ -97,7 +103,9 @@ class OutcomeCalibrator(StoredEstimator):
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
         unusable = {
-            "held_out": not all(map(self._is_usable, held_out)),
+            "held_out": not all(
+                self._is_usable(evidence, rule) for evidence in held_out
+            ),
             "fit_rows": not all(isinstance(sketch, RowSketch) for sketch in sketches),
         }
         for name, refused in unusable.items():
@@ -110,10 +118,16 @@ class OutcomeCalibrator(StoredEstimator):
         self.held_out_, self.held_out_without_groups_ = held_out
         self.fit_rows_ = sketches
 
-    def _is_usable(self, held_out: Any) -> bool:
-        """Whether what a file says of `certify` can be of this kind."""
-        by_level = isinstance(held_out, ScoreTable)
-        return not by_level or held_out.count.shape[-1] == scores.LEVELS
+    def _is_usable(
+        self, held_out: ScoreTable | HeldOutLabels | None, rule: object
+    ) -> bool:
+        """Whether what a file says of `certify` can be of this rule."""
+        if isinstance(held_out, ScoreTable):
+            return bool(held_out.count.shape[-1] == scores.LEVELS)
+        if isinstance(held_out, HeldOutLabels) and isinstance(rule, MultilabelCurves):
+            labels = (held_out.label, held_out.absent_label)
+            return all((label < rule.shift.size).all() for label in labels)
+        return True
 
     @property
     def needed_groups(self) -> GroupCoding | None:
@@ -187,9 +201,13 @@ class OutcomeCalibrator(StoredEstimator):
         needless = (
             by == "all" and self.method.learns_groups
         )  # for the predictions alone
-        guarantee |= {"by": by, "groups": None if needless else rows.groups}
         return control.control_risk(
-            proba, rows.labels, weights=rows.weights, **guarantee
+            proba,
+            rows.labels,
+            control.RiskOptions(**guarantee),
+            by=by,
+            groups=None if needless else rows.groups,
+            weights=rows.weights,
         )
 
     def _noted(self, method: str) -> Any:
@@ -203,6 +221,13 @@ class OutcomeCalibrator(StoredEstimator):
                 f"`{method}` has no examples to go by. {remedy} nothing was fitted on."
             )
         return self.held_out_
+
+
+def _remedy_below_zero(values: FloatArray) -> str:
+    """What to do about confidences below 0."""
+    if (values <= 0.0).all():
+        return "They seem to be log-probabilities: pass `numpy.exp(confidence)`."
+    return "For log-odds apply a sigmoid."
 
 
 def _counting(rows: Rows) -> Rows:
@@ -538,7 +563,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             remedy = "Drop answers without a confidence, or give them one of their own."
             refuse(missing, array, message, remedy)
         refuse(values > 1.0, array, message, _TOO_LARGE)
-        refuse(values < 0.0, array, message, "For log-odds apply a sigmoid.")
+        refuse(values < 0.0, array, message, _remedy_below_zero(values))
         if values.ndim == 2:
             refuse(
                 np.asarray(missing.all(axis=1)),
@@ -878,9 +903,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        return label_sets(
-            proba, self._noted("predict_set"), coverage, delta, by, groups
-        )
+        options = LabelSetOptions(coverage, delta, by)
+        return label_sets(proba, self._noted("predict_set"), options, groups)
 
     def control_risk(
         self,
@@ -917,8 +941,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall = check_chance("recall", recall)
         delta = check_chance("delta", delta)
-        known: HeldOutLabels = self._noted("recall_thresholds")
-        return known.ends(self.n_labels_, recall, delta, "label")[0]
+        examples: HeldOutLabels = self._noted("recall_thresholds")
+        options = LabelSetOptions(recall, delta, "label")
+        return examples.low_high(self.n_labels_, options)[0]
 
 
 def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:

@@ -295,8 +295,8 @@ def choose_noise(
     ):  # from far below the smallest usual gap of the best two logits to far above
         known: dict[str, Any] = {"weights": weights[usual], "method": "inverted_cdf"}
         low, high = np.quantile(gaps[usual], [0.02, 0.98], **known).tolist()
-        low = low / 4.0
-        high = 8.0 * min(high, WIDEST)
+        low = max(low / 4.0, NARROWEST)
+        high = 8.0 * min(max(high, NARROWEST), WIDEST)
     kinds = map(family_named, families)
     grids = {
         kind: (low / kind.unit_deviation, high / kind.unit_deviation) for kind in kinds

@@ -60,22 +60,22 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
         check_chance("delta", delta) < 1e-100
     ):  # where SciPy's quantiles of a Beta lose digits
         raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
-    found, all_of = np.broadcast_arrays(
+    n_hits, n_trials = np.broadcast_arrays(
         np.asarray(hits, float), np.asarray(trials, float)
     )
-    if not ((found >= 0.0) & (found <= all_of)).all():
+    if not ((n_hits >= 0.0) & (n_hits <= n_trials)).all():
         raise ValueError(
             f"`hits` must be counts from 0 to `trials`; got {hits!r} of {trials!r}."
         )
-    counts = np.stack([found, all_of - found])
+    counts = np.stack([n_hits, n_trials - n_hits])
     # The upper end is a lower tail too, of the misses: so it is right for the smallest
     # `delta`.
-    ends = beta_quantile(
+    quantiles = beta_quantile(
         np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta
     )
-    low, missed = np.where(counts > 0.0, ends, 0.0)
+    low, missed = np.where(counts > 0.0, quantiles, 0.0)
     # SciPy 1.13 rounds its quantiles so that the share can come out outside.
-    share = found / np.where(all_of > 0.0, all_of, 1.0)
+    share = n_hits / np.where(n_trials > 0.0, n_trials, 1.0)
     return np.stack([np.minimum(low, share), np.maximum(1.0 - missed, share)], axis=-1)
 
 
@@ -106,18 +106,18 @@ def check_probabilities(name: str, values: Any, source: str) -> FloatArray:
 def beta_quantile(a: Any, b: Any, tail: float) -> FloatArray:
     """The number (...) below which Beta(a, b) has the probability `tail`."""
     special = scipy_special()
-    found = np.asarray(special.betaincinv(a, b, tail))
+    quantiles = np.asarray(special.betaincinv(a, b, tail))
     # SciPy 1.17 is wrong for Beta(1000, 1e9), among others: there, bisect what it
     # inverts.
-    wrong = ~(np.abs(special.betainc(a, b, found) / tail - 1.0) < 1e-4)
-    low = np.zeros(found.shape)
-    high = np.ones(found.shape)
+    wrong = ~(np.abs(special.betainc(a, b, quantiles) / tail - 1.0) < 1e-4)
+    low = np.zeros(quantiles.shape)
+    high = np.ones(quantiles.shape)
     for _ in range(100 if wrong.any() else 0):
         middle = 0.5 * (low + high)
         below = special.betainc(a, b, middle) < tail
         low = np.where(below, middle, low)
         high = np.where(below, high, middle)
-    return np.where(wrong, low, found)
+    return np.where(wrong, low, quantiles)
 
 
 def chi_square_tail(freedom: int, statistic: float) -> float:
@@ -138,14 +138,16 @@ def merge_cells(expected: FloatArray, least: float) -> IntArray:
     """
     group = np.zeros(expected.shape[0], dtype=np.int64)
     cell = 0
-    held = 0.0
-    for place, weight in enumerate(expected):
-        group[place] = cell
-        held = held + weight
-        if held >= least:
+    n_expected = 0.0
+    for index, weight in enumerate(expected):
+        group[index] = cell
+        n_expected = n_expected + weight
+        if n_expected >= least:
             cell = cell + 1
-            held = 0.0
-    if held < least and cell > 0:  # too few are left over: they join the last full cell
+            n_expected = 0.0
+    if (
+        n_expected < least and cell > 0
+    ):  # too few are left over: they join the last full cell
         group[group == cell] = cell - 1
     return group
 

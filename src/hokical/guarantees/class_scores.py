@@ -50,7 +50,7 @@ def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
         ]
     log_odds, second, mean = map(logits.to_host, by_blocks(label_distances, logits))
     numbers = (log_odds, second, mean, mean - second)
-    cells = [scores.score_levels(each, _PER_FEATURE_LEVEL) for each in numbers]
+    cells = [scores.score_levels(number, _PER_FEATURE_LEVEL) for number in numbers]
     return log_odds, np.stack(
         [cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1
     )
@@ -66,8 +66,10 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
     xp = block.xp
     margins = block.margins
     second = block.gaps
-    known = margins if block.all_possible else xp.where(block.possible, margins, 0.0)
-    mean = xp.sum(known, axis=1) / block.possible_counts
+    possible_margins = (
+        margins if block.all_possible else xp.where(block.possible, margins, 0.0)
+    )
+    mean = xp.sum(possible_margins, axis=1) / block.possible_counts
     return scores.block_log_odds(block), xp.where(second < xp.inf, second, 0.0), mean
 
 
@@ -92,7 +94,7 @@ class ClassScores:
         cls,
         cells: IntArray,
         truth: IntArray,
-        right: BoolArray,
+        correct: BoolArray,
         counts: FloatArray,
         n_classes: int,
     ) -> Self:
@@ -104,10 +106,10 @@ class ClassScores:
         counts = np.where(
             counts > 0.0, np.clip(counts, 1e-140, 1e140), 0.0
         )  # for their squares
-        place = (cells * n_classes + truth[:, None]).ravel()
-        table = sum_by(place, np.repeat(counts, n_features), n_cells * n_classes)
-        numbers = (counts, counts**2, counts * right)
-        count, square, hit = (sum_by(truth, each, n_classes) for each in numbers)
+        index = (cells * n_classes + truth[:, None]).ravel()
+        table = sum_by(index, np.repeat(counts, n_features), n_cells * n_classes)
+        numbers = (counts, counts**2, counts * correct)
+        count, square, hit = (sum_by(truth, amounts, n_classes) for amounts in numbers)
         return cls(count, square, hit, table.reshape(n_cells, n_classes))
 
     @property
@@ -118,9 +120,12 @@ class ClassScores:
     @property
     def effective(self) -> FloatArray:
         """The effective sample size of each class, (classes,)."""
-        held = self.square > 0.0
+        has_examples = self.square > 0.0
         return np.divide(
-            self.count**2, self.square, out=np.zeros(held.size), where=held
+            self.count**2,
+            self.square,
+            out=np.zeros(has_examples.size),
+            where=has_examples,
         )
 
     @property
@@ -204,10 +209,10 @@ class ClassScores:
         prior = max((n - spread) / (spread - 1.0), 0.5 * classes)
         return np.asarray((count + prior / classes) / (n + prior))
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         names = ("count", "square", "hit", "cells")
         return type(self)(
-            *(getattr(self, name) + getattr(other, name) for name in names)
+            *(getattr(self, name) + getattr(second, name) for name in names)
         )
 
     def reweighted(self, weights: FloatArray) -> Self:
@@ -227,10 +232,10 @@ class ClassScores:
 
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
-        place = np.flatnonzero(self.cells).astype(np.int32)
+        occupied = np.flatnonzero(self.cells).astype(np.int32)
         arrays = {
-            "place": pack_array(place),
-            "held": pack_array(self.cells.ravel()[place]),
+            "place": pack_array(occupied),
+            "held": pack_array(self.cells.ravel()[occupied]),
         }
         sums = {
             "count": self.count,
@@ -248,7 +253,7 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        found = cls(
+        class_scores = cls(
             stored["count"],
             stored["square"],
             stored["hit"],
@@ -256,15 +261,18 @@ class ClassScores:
             stored.get("implied"),
             stored.get("implied_error"),
         )
-        if not found.count.any() or found.square[found.count == 0.0].any():
+        if (
+            not class_scores.count.any()
+            or class_scores.square[class_scores.count == 0.0].any()
+        ):
             raise ValueError(
                 "`class_scores` must hold counts, and squares of nothing else."
             )
         check_array("cells", cells, cells.shape, 0.0, 1e300)
         for name in ("implied", "implied_error"):
             if stored.get(name) is not None:
-                check_array(name, stored[name], found.count.shape, 0.0, 1e300)
-        return found
+                check_array(name, stored[name], class_scores.count.shape, 0.0, 1e300)
+        return class_scores
 
 
 def _stationary(steps: FloatArray, around: FloatArray, present: IntArray) -> FloatArray:
@@ -311,7 +319,7 @@ class GroupScores:
     scores: tuple[ClassScores, ...]
 
     def __post_init__(self) -> None:
-        shapes = {each.cells.shape for each in self.scores}
+        shapes = {scores.cells.shape for scores in self.scores}
         if (
             self.codes.ndim != 2
             or len(self.codes) != len(self.scores)
@@ -326,24 +334,30 @@ class GroupScores:
         """Of examples with codes of groups, and probabilities (n, classes) on the
         host.
         """
-        codes, place = np.unique(np.asarray(logits.codes), axis=0, return_inverse=True)
-        place = place.ravel()
+        codes, group_index = np.unique(
+            np.asarray(logits.codes), axis=0, return_inverse=True
+        )
+        group_index = group_index.ravel()
         n_classes = logits.n_classes
-        sizes = np.bincount(place, weights > 0.0)
+        sizes = np.bincount(group_index, weights > 0.0)
         cells = shift_features(logits)[1]
-        right = logits.to_host(logits.labels) == labels
+        correct = logits.to_host(logits.labels) == labels
         # At most 64 groups and 2^22 counts, of groups with at least 100 examples.
-        most = min(64, (1 << 22) // (N_LEVELS * max(cells.shape[1], 1) * 2 * n_classes))
-        chosen = np.argsort(-sizes, kind="stable")[:most]
+        max_groups = min(
+            64, (1 << 22) // (N_LEVELS * max(cells.shape[1], 1) * 2 * n_classes)
+        )
+        chosen = np.argsort(-sizes, kind="stable")[:max_groups]
         chosen = np.sort(chosen[sizes[chosen] >= 100])
-        found = []
+        by_group = []
         for k in chosen:
-            own = np.flatnonzero(place == k)
-            rows = proba[own]
-            truth = labels[own]
-            counts = weights[own]
-            each = ClassScores.from_rows(
-                cells[own], truth, right[own], counts, n_classes
+            members = np.flatnonzero(group_index == k)
+            rows = proba[members]
+            truth = labels[members]
+            counts = weights[members]
+            group_scores = ClassScores.from_rows(
+                cells[members], truth, correct[members], counts, n_classes
             )
-            found.append(each.with_implied(rows, truth, counts, as_logits(rows)))
-        return cls(codes[chosen], tuple(found))
+            by_group.append(
+                group_scores.with_implied(rows, truth, counts, as_logits(rows))
+            )
+        return cls(codes[chosen], tuple(by_group))

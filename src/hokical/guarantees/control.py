@@ -71,9 +71,9 @@ def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> In
     fails = n + 1
     while (fails - passes > 1).any():
         middle = (passes + fails) // 2
-        sure = binomial_tail(middle, n, 1.0 - coverage) <= delta
-        passes = np.where(sure, middle, passes)
-        fails = np.where(sure, fails, middle)
+        is_proven = binomial_tail(middle, n, 1.0 - coverage) <= delta
+        passes = np.where(is_proven, middle, passes)
+        fails = np.where(is_proven, fails, middle)
     return np.asarray(
         np.where(n < fewest_examples(1.0 - coverage, delta), n + 1, n - passes)
     )
@@ -121,24 +121,24 @@ def find_thresholds(
     sizes = np.bincount(cells, counts, n_cells)
     pooled = (sizes < fewest * unit) & (pool and n_cells > 1)
     if pooled.any():  # one more cell has the examples of all that are small
-        few = sizes[cells] <= fewest * unit
-        scores = np.append(scores, scores[few])
-        counts = np.append(counts, counts[few])
-        cells = np.append(cells, np.full(int(few.sum()), n_cells))
+        in_small_cell = sizes[cells] <= fewest * unit
+        scores = np.append(scores, scores[in_small_cell])
+        counts = np.append(counts, counts[in_small_cell])
+        cells = np.append(cells, np.full(int(in_small_cell.sum()), n_cells))
     order = np.lexsort((scores, cells))
     reached = np.cumsum(counts[order])
-    ends = np.searchsorted(cells[order], np.arange(n_cells + 2))
-    before = np.append(0.0, reached)[ends]
+    cell_starts = np.searchsorted(cells[order], np.arange(n_cells + 2))
+    before = np.append(0.0, reached)[cell_starts]
     sums = np.diff(before)
     goal = (sums + unit) * coverage - _ROUNDING * unit
     if delta is not None:
         goal = (
             examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
         )
-    place = np.searchsorted(reached, before[:-1] + goal)
-    known = np.append(scores[order], np.inf)
-    found = np.where(place < ends[1:], known[place], np.inf)
-    return Thresholds(np.where(pooled, found[-1], found[:-1]), pooled, fewest)
+    position = np.searchsorted(reached, before[:-1] + goal)
+    sorted_scores = np.append(scores[order], np.inf)
+    values = np.where(position < cell_starts[1:], sorted_scores[position], np.inf)
+    return Thresholds(np.where(pooled, values[-1], values[:-1]), pooled, fewest)
 
 
 def new_group_threshold(
@@ -156,16 +156,20 @@ def new_group_threshold(
     delta: of what the groups' own examples ask for, the order statistic that a further
     group's does not exceed.
     """
-    place = np.unique(group, return_inverse=True)[1]
-    sizes = np.bincount(place, counts)
-    together = np.zeros(scores.size, np.int64)
+    group_index = np.unique(group, return_inverse=True)[1]
+    sizes = np.bincount(group_index, counts)
+    one_cell = np.zeros(scores.size, np.int64)
     if delta is None:
         return find_thresholds(
-            scores, together, 1, coverage, weights=counts / sizes[place]
+            scores, one_cell, 1, coverage, weights=counts / sizes[group_index]
         )
-    given = (scores, place, sizes.size, coverage)
-    own = find_thresholds(*given, weights=counts, unit=0.0, pool=False).values
-    return find_thresholds(own, np.zeros(own.size, np.int64), 1, 1.0 - delta)
+    given = (scores, group_index, sizes.size, coverage)
+    group_thresholds = find_thresholds(
+        *given, weights=counts, unit=0.0, pool=False
+    ).values
+    return find_thresholds(
+        group_thresholds, np.zeros(group_thresholds.size, np.int64), 1, 1.0 - delta
+    )
 
 
 class Losses(NamedTuple):
@@ -189,22 +193,29 @@ class Losses(NamedTuple):
         """Of losses (n, m), NaN where an example does not count; weights (n,) on any
         scale.
         """
-        known = ~np.isnan(table)
-        own = weights / weights.max()
-        binary = bool(np.isin(table[known], (0.0, 1.0)).all())
-        return cls(own @ np.where(known, table, 0.0), own @ known, risk, binary=binary)
+        counts_here = ~np.isnan(table)
+        scaled_weights = weights / weights.max()
+        binary = bool(np.isin(table[counts_here], (0.0, 1.0)).all())
+        return cls(
+            scaled_weights @ np.where(counts_here, table, 0.0),
+            scaled_weights @ counts_here,
+            risk,
+            binary=binary,
+        )
 
     @classmethod
-    def by_group(cls, table: FloatArray, place: IntArray, risk: float) -> Losses:
+    def by_group(cls, table: FloatArray, group_index: IntArray, risk: float) -> Losses:
         """The same of each group (groups, m), where examples have the places (n,) of
         theirs.
         """
-        order = np.argsort(place, kind="stable")
-        known = ~np.isnan(table)
-        starts = np.searchsorted(place[order], np.arange(place.max() + 1))
-        parts = (np.where(known, table, 0.0), known.astype(np.float64))
-        sums, counts = (np.add.reduceat(part[order], starts, axis=0) for part in parts)
-        return cls(sums, counts, risk, np.bincount(place).astype(np.float64))
+        order = np.argsort(group_index, kind="stable")
+        counts_here = ~np.isnan(table)
+        starts = np.searchsorted(group_index[order], np.arange(group_index.max() + 1))
+        tables = (np.where(counts_here, table, 0.0), counts_here.astype(np.float64))
+        sums, counts = (
+            np.add.reduceat(table_part[order], starts, axis=0) for table_part in tables
+        )
+        return cls(sums, counts, risk, np.bincount(group_index).astype(np.float64))
 
     def repeated(self, times: float) -> Losses:
         """As of so many times the examples, with half a loss more than these."""
@@ -231,9 +242,11 @@ class Losses(NamedTuple):
         rel_entr = scipy_special().rel_entr
         divergence = rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk)
         bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
-        found = np.minimum(np.exp(-counts * divergence), bentkus)
+        hoeffding_bentkus = np.minimum(np.exp(-counts * divergence), bentkus)
         return np.where(
-            (counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0
+            (counts > 0.0) & (sums < risk * counts),
+            np.minimum(hoeffding_bentkus, 1.0),
+            1.0,
         )
 
     def shown(self) -> BoolArray:
@@ -245,7 +258,7 @@ class Losses(NamedTuple):
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
     """The same with risks that are so much nearer to 1."""
     return [
-        each._replace(risk=each.risk + share * (1.0 - each.risk)) for each in losses
+        loss._replace(risk=loss.risk + share * (1.0 - loss.risk)) for loss in losses
     ]
 
 
@@ -271,14 +284,14 @@ def last_for_new_group(losses: Sequence[Losses], delta: float) -> int:
     """
     broken = np.zeros((), np.bool_)
     fits = np.ones((), np.bool_)
-    for each in losses:
-        shown = each.shown()
-        limit = each.risk * each.counts
-        above = shown & (each.sums > limit * (1.0 + _ROUNDING))
+    for loss in losses:
+        shown = loss.shown()
+        limit = loss.risk * loss.counts
+        above = shown & (loss.sums > limit * (1.0 + _ROUNDING))
         broken = broken | np.maximum.accumulate(above, axis=1)
         fits = fits & (shown.sum(axis=0) >= fewest_examples(delta))
         fits = fits & (
-            each.sums.sum(axis=0) <= each.risk * each.counts.sum(axis=0) + _ROUNDING
+            loss.sums.sum(axis=0) <= loss.risk * loss.counts.sum(axis=0) + _ROUNDING
         )
     allowed = delta * (len(broken) + 1) + _ROUNDING
     return int(
@@ -300,11 +313,11 @@ def last_safe(
     if delta is None:
         room = 1.0 + _LOSS_ROUNDING
         passed = [
-            each.sums + 1.0 <= each.risk * (each.counts + 1.0) * room for each in losses
+            loss.sums + 1.0 <= loss.risk * (loss.counts + 1.0) * room for loss in losses
         ]
         return int(np.flatnonzero(np.all(passed, axis=0)).max(initial=-1))
     # All risks at once: the worst of them.
-    worst = np.max([each.p_values() for each in losses], axis=0)
+    worst = np.max([loss.p_values() for loss in losses], axis=0)
     if (
         starts is None
     ):  # at ten thresholds, as at the first a loss may count few examples
@@ -314,10 +327,10 @@ def last_safe(
     budget = np.bincount(starts, minlength=worst.size) * (delta / starts.size)
     last = -1
     carried = 0.0
-    for k, (p_value, own) in enumerate(
+    for k, (p_value, start_share) in enumerate(
         zip(worst.tolist(), budget.tolist(), strict=True)
     ):
-        allowed = carried + own
+        allowed = carried + start_share
         passes = allowed > 0.0 and p_value <= allowed
         carried, last = (allowed, k) if passes else (0.0, last)
     return last
@@ -404,27 +417,29 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
     """
     n = len(losses[0].sizes)
     fewest = fewest_examples(delta)
-    words = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
+    message = (
+        f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
+    )
     if n < fewest:
         best = math.ceil(1e4 / (n + 1)) / 1e4
-        words += (
+        message += (
             f" It takes at least {fewest:,} groups; with these `delta` must be at "
             f"least {best}."
         )
-        return words
+        return message
     share = smallest_risk(
         lambda s: last_for_new_group(relax(losses, s), delta) >= 0, 0.0
     )
-    least = " and ".join(f"{each.risk:.3g}" for each in relax(losses, share))
-    shown = min(int(each.shown().sum(axis=0).max()) for each in losses)
+    least = " and ".join(f"{loss.risk:.3g}" for loss in relax(losses, share))
+    shown = min(int(loss.shown().sum(axis=0).max()) for loss in losses)
     if shown < fewest:
-        most = least_shown(min(each.risk for each in losses))
-        words += (
+        most = least_shown(min(loss.risk for loss in losses))
+        message += (
             f" Only {shown:,} groups have enough examples for it, {most:,} that count "
             "or half "
         )
-        words += f"of theirs; it takes {fewest:,}."
-    return f"{words} The smallest risk that they prove is {least}."
+        message += f"of theirs; it takes {fewest:,}."
+    return f"{message} The smallest risk that they prove is {least}."
 
 
 def why_none(
@@ -441,19 +456,21 @@ def why_none(
     """What n examples or groups prove instead of what is `wanted`, and how many
     would prove it.
     """
-    sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
-    end = f"More {what} will hardly help: no score has so small an error rate."
+    confidence = (
+        "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
+    )
+    remedy = f"More {what} will hardly help: no score has so small an error rate."
     if n < fewest:
-        end = f"It takes at least {fewest:,} {what}, even with zero errors."
-    elif enough := next(
+        remedy = f"It takes at least {fewest:,} {what}, even with zero errors."
+    elif factor := next(
         filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None
     ):
-        end = (
-            f"About {math.ceil(enough * n):,} {what} of this kind would prove {wanted}."
+        remedy = (
+            f"About {math.ceil(factor * n):,} {what} of this kind would prove {wanted}."
         )
     return (
-        f"{first}: {n:,} {what} do not prove {wanted} {sure}. The smallest risk that "
-        f"they prove is {best}. {end}"
+        f"{first}: {n:,} {what} do not prove {wanted} {confidence}. The smallest risk that "
+        f"they prove is {best}. {remedy}"
     )
 
 
@@ -479,38 +496,81 @@ class RiskControl:
     by_group: dict[Any, RiskControl] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        parts = [f"{name}: {found.guarantee}" for name, found in self.by_group.items()]
-        return "\n".join([self.guarantee, *parts])
+        lines = [
+            f"{name}: {control.guarantee}" for name, control in self.by_group.items()
+        ]
+        return "\n".join([self.guarantee, *lines])
 
 
 def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupNames:
-    """The groups of `certify`, which `by` goes by; to be counted, where it is for a
-    new one.
+    """The groups of `certify`, which `by` goes by.
+
+    For a new one they must be known of every row, and rows must count `alike`.
     """
     if names is None:
-        rule = "has no groups to go by. Call `certify(..., groups=groups)` first."
-        raise ValueError(f'`by="{by}"` {rule}')
+        raise ValueError(
+            f'`by="{by}"` has no groups to go by. Call `certify(..., groups=groups)` '
+            "first."
+        )
     if by == "new group" and not alike:
-        rule = (
-            "needs examples that count alike: certify without `sample_weight`, or with"
+        raise ValueError(
+            '`by="new group"` needs examples that count alike: certify without '
+            "`sample_weight`, or with `counts=True`."
         )
-        raise ValueError(f'`by="new group"` {rule} `counts=True`.')
     if by == "new group" and any(None in name for name in names.names):
-        rule = (
-            "needs the group of every row; some rows of `certify` have none: drop them."
+        raise ValueError(
+            '`by="new group"` needs the group of every row; some rows of `certify` '
+            "have none: drop them."
         )
-        raise ValueError(f'`by="new group"` {rule}')
     return names
+
+
+@dataclass(frozen=True, eq=False)
+class RiskOptions:
+    """What is asked of `control_risk`; see `Calibrator.control_risk`."""
+
+    loss: Loss | Mapping[str, Loss]
+    risk: float | Mapping[str, float]
+    delta: float | None = None
+    thresholds: Any = None
+
+    @property
+    def losses(self) -> Mapping[str, Loss]:
+        """The losses by name."""
+        return self.loss if isinstance(self.loss, Mapping) else {"loss": self.loss}
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The risk of each loss, checked."""
+        names = self.losses
+        limits = self.risk
+        if not isinstance(limits, Mapping):
+            limits = dict.fromkeys(names, limits)
+        if {*names} != {*limits}:
+            raise ValueError(
+                f"`risk` must have a number for each loss, {[*names]}; got {[*limits]}."
+            )
+        for limit in limits.values():
+            check_guarantee(limit, self.delta)
+        return limits
+
+    def read_thresholds(self) -> FloatArray:
+        """The thresholds (m,), in the order in which they are tested."""
+        if self.thresholds is None:
+            return np.linspace(0.0, 1.0, 101)
+        thresholds = np.asarray(self.thresholds, np.float64)
+        if thresholds.ndim != 1 or not thresholds.size:
+            raise ValueError(
+                f"`thresholds` must be (m,) numbers; got shape {thresholds.shape}."
+            )
+        return thresholds
 
 
 def control_risk(
     proba: Any,
     labels: Any,
+    options: RiskOptions,
     *,
-    loss: Loss | Mapping[str, Loss],
-    risk: float | Mapping[str, float],
-    delta: float | None = None,
-    thresholds: Any = None,
     by: str = "all",
     groups: Any = None,
     weights: FloatArray | None = None,
@@ -519,37 +579,39 @@ def control_risk(
     """See `Calibrator.control_risk`; `kinds` are those of `by` that go without
     groups.
     """
-    unseen = by == "new group"
     grouped = by in ("group", "new group")
     if (by != "all" and not grouped) or grouped != (groups is not None):
         raise ValueError(
             f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
             f"{'without' if groups is None else 'with'} them."
         )
-    tried = (
-        np.linspace(0.0, 1.0, 101)
-        if thresholds is None
-        else np.asarray(thresholds, np.float64)
-    )
-    if tried.ndim != 1 or not tried.size:
-        raise ValueError(f"`thresholds` must be (m,) numbers; got shape {tried.shape}.")
-    wanted = loss if isinstance(loss, Mapping) else {"loss": loss}
-    limits = risk if isinstance(risk, Mapping) else dict.fromkeys(wanted, risk)
-    if {*wanted} != {*limits}:
+    thresholds = options.read_thresholds()
+    limits = options.limits
+    if weights is not None and (by == "new group" or options.delta is not None):
+        argument = '`by="new group"`' if options.delta is None else "`delta`"
         raise ValueError(
-            f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}."
-        )
-    for limit in limits.values():
-        check_guarantee(limit, delta)
-    if weights is not None and (unseen or delta is not None):
-        beside = "`delta`" if delta is not None else '`by="new group"`'
-        raise ValueError(
-            f"`sample_weight` cannot be given with {beside}; leave one of them out."
+            f"`sample_weight` cannot be given with {argument}; leave one of them out."
         )
     tables = {
-        name: _losses(each, proba, labels, tried) for name, each in wanted.items()
+        name: _losses(loss, proba, labels, thresholds)
+        for name, loss in options.losses.items()
     }
-    for name, table in tables.items() if delta is None else ():
+    if options.delta is None:
+        _check_rising(tables)
+    examples = _LossExamples(tables, limits, options.delta, thresholds, weights)
+    if not grouped:
+        return examples.control(slice(None))
+    names, index = GroupNames.from_rows(groups, len(labels))
+    if by == "new group":
+        return examples.control_new_group(index)
+    titles = [name[0] if len(name) == 1 else name for name in names.names]
+    by_group = {title: examples.control(index == k) for k, title in enumerate(titles)}
+    return replace(examples.control(slice(None)), by_group=by_group)
+
+
+def _check_rising(tables: Mapping[str, FloatArray]) -> None:
+    """Raise for losses (n, thresholds) that cannot be bounded on average."""
+    for name, table in tables.items():
         if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
             raise ValueError(
                 f"`delta` must be given for the loss {name!r}: on average only losses "
@@ -557,90 +619,126 @@ def control_risk(
                 "be bounded. Pass `delta=0.1`, or order the thresholds from the "
                 "safest on."
             )
-    counts = np.ones(len(labels)) if weights is None else weights
-    names = []
-    whom = "of new examples"
-    if grouped:
-        known, place = GroupNames.from_rows(groups, len(labels))
-        names = [name[0] if len(name) == 1 else name for name in known.names]
-    if unseen:
-        whom = f"in a new group, drawn like the {len(names):,} given,"
 
-    def prove(rows: Any = slice(None)) -> RiskControl:
-        own = counts[rows]
-        found = {
-            k: Losses.of(table[rows], own, limits[k]) for k, table in tables.items()
+
+@dataclass(frozen=True, eq=False)
+class _LossExamples:
+    """Losses of examples, from which thresholds are proven.
+
+    Attributes
+    ----------
+    tables : losses (n, thresholds) by name
+    limits : the risk of each
+    delta : as of `control_risk`
+    thresholds : what was tried (m,)
+    weights : how much each example counts, (n,), or None for 1
+    """
+
+    tables: Mapping[str, FloatArray]
+    limits: Mapping[str, float]
+    delta: float | None
+    thresholds: FloatArray
+    weights: FloatArray | None
+
+    def control(self, rows: BoolArray | slice) -> RiskControl:
+        """The threshold that some examples prove for others like them."""
+        return self._state(rows, self._losses_of(rows), "of new examples", "all")
+
+    def control_new_group(self, index: IntArray) -> RiskControl:
+        """The threshold for a further group, of the groups (n,) of all examples."""
+        losses = {
+            name: Losses.by_group(table, index, self.limits[name])
+            for name, table in self.tables.items()
         }
-        with np.errstate(invalid="ignore"):  # NaN where no example counts
-            n = own.size
-            means = {name: each.sums / each.counts for name, each in found.items()}
-        if unseen:
-            found = {
-                k: Losses.by_group(table, place, limits[k])
-                for k, table in tables.items()
-            }
-        last, why = _last_or_why(found, delta, n)
-        if last < 0:
-            return RiskControl(np.nan, tried, means, n, why)
-        at = float(tried[last])
-        seen = {name: mean[last] for name, mean in means.items()}
-        what = (
-            f"The mean loss {whom} is at most {_list(limits)} at the threshold {at:.6g}"
-        )
-        behind = f"observed {_list(seen)} on {n:,} held-out examples"
-        kind = by if unseen else "all"
-        weighted = weights is not None
-        words = state_guarantee(what, behind, delta=delta, by=kind, weighted=weighted)
-        return RiskControl(at, tried, means, n, words)
+        scope = f"in a new group, drawn like the {index.max() + 1:,} given,"
+        return self._state(slice(None), losses, scope, "new group")
 
-    parts = {} if unseen else {name: prove(place == k) for k, name in enumerate(names)}
-    return replace(prove(), by_group=parts)
+    def _losses_of(self, rows: BoolArray | slice) -> dict[str, Losses]:
+        n_rows = len(next(iter(self.tables.values())))
+        counts = np.ones(n_rows) if self.weights is None else self.weights
+        return {
+            name: Losses.of(table[rows], counts[rows], self.limits[name])
+            for name, table in self.tables.items()
+        }
+
+    def _state(
+        self,
+        rows: BoolArray | slice,
+        losses: Mapping[str, Losses],
+        scope: str,
+        by: str,
+    ) -> RiskControl:
+        """The last threshold that is proven by the losses, and the guarantee."""
+        n = len(next(iter(self.tables.values()))[rows])
+        with np.errstate(invalid="ignore"):  # NaN where no example counts
+            means = {
+                name: loss.sums / loss.counts
+                for name, loss in self._losses_of(rows).items()
+            }
+        last, message = _last_or_why(losses, self.delta, n)
+        if last < 0:
+            return RiskControl(np.nan, self.thresholds, means, n, message)
+        threshold = float(self.thresholds[last])
+        observed = {name: mean[last] for name, mean in means.items()}
+        claim = (
+            f"The mean loss {scope} is at most {_list(self.limits)} at the threshold "
+            f"{threshold:.6g}"
+        )
+        message = state_guarantee(
+            claim,
+            f"observed {_list(observed)} on {n:,} held-out examples",
+            delta=self.delta,
+            by=by,
+            weighted=self.weights is not None,
+        )
+        return RiskControl(threshold, self.thresholds, means, n, message)
 
 
 def _last_or_why(
-    found: Mapping[str, Losses], delta: float | None, n: int
+    losses_by_name: Mapping[str, Losses], delta: float | None, n: int
 ) -> tuple[int, str]:
     """The last threshold; or -1, what can be guaranteed instead, and how many
     examples it takes.
     """
     first = "No threshold is proven"
-    losses = [*found.values()]
-    what = "examples"
+    losses = [*losses_by_name.values()]
+    unit = "examples"
     sizes = losses[0].sizes
     if sizes is not None and delta is not None:
         last = last_for_new_group(losses, delta)
         return last, "" if last >= 0 else why_no_new_group(losses, delta, first)
     if sizes is not None:  # each group counts as one example, which has its mean loss
         n = len(sizes)
-        what = "groups"
-        means = [(each.sums / sizes[:, None]).sum(axis=0) for each in losses]
+        unit = "groups"
         losses = [
-            Losses(sums, np.array(n), each.risk)
-            for sums, each in zip(means, losses, strict=True)
+            Losses((loss.sums / sizes[:, None]).sum(axis=0), np.array(n), loss.risk)
+            for loss in losses
         ]
-    if (last := last_safe(losses, delta)) >= 0:
+    last = last_safe(losses, delta)
+    if last >= 0:
         return last, ""
 
     def would_prove(times: float) -> bool:
-        return last_safe([each.repeated(times) for each in losses], delta) >= 0
+        return last_safe([loss.repeated(times) for loss in losses], delta) >= 0
 
-    wanted = (
-        f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
-    )
-    fewest = max(fewest_examples(each.risk, delta) for each in losses)
-    share = smallest_risk(
-        lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0
-    )
-    best = _list(
-        dict(zip(found, (each.risk for each in relax(losses, share)), strict=True))
-    )
-    known: Any = {
-        "best": best,
-        "fewest": fewest,
-        "would_prove": would_prove,
-        "what": what,
+    def proves(share: float) -> bool:
+        return last_safe(relax(losses, share), delta) >= 0
+
+    risks = {name: loss.risk for name, loss in losses_by_name.items()}
+    relaxed = relax(losses, smallest_risk(proves, 0.0))
+    proven = {
+        name: loss.risk for name, loss in zip(losses_by_name, relaxed, strict=True)
     }
-    return -1, why_none(first, n, wanted, delta, **known)
+    return -1, why_none(
+        first,
+        n,
+        f"a mean loss of at most {_list(risks)}",
+        delta,
+        best=_list(proven),
+        fewest=max(fewest_examples(loss.risk, delta) for loss in losses),
+        would_prove=would_prove,
+        what=unit,
+    )
 
 
 def _list(numbers: Mapping[str, float]) -> str:

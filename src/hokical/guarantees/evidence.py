@@ -220,18 +220,18 @@ def _fits_classes(examples: Conformity, n_classes: int) -> bool:
 
 
 def _join_groups(
-    parts: Sequence[dict[str, AnyArray] | None], n_rows: int
+    tables: Sequence[dict[str, AnyArray] | None], n_rows: int
 ) -> tuple[GroupNames, IntArray] | None:
     """The names of the groups of all parts, and the index (n,) of each row's; None if a
     part has none.
     """
-    columns = [part for part in parts if part is not None]
-    if len(columns) < len(parts):
+    columns = [table for table in tables if table is not None]
+    if len(columns) < len(tables):
         return None
-    if len({frozenset(part) for part in columns}) > 1:
+    if len({frozenset(table) for table in columns}) > 1:
         raise ValueError("`groups` must have the same columns in all parts.")
     joined = {
-        name: np.concatenate([part[name] for part in columns]) for name in columns[0]
+        name: np.concatenate([table[name] for table in columns]) for name in columns[0]
     }
     return GroupNames.from_rows(joined, n_rows)
 
@@ -273,7 +273,7 @@ class FitRecord:
         """For rows among which each class is `ratio` (classes,) times as frequent."""
         classes = self.class_scores
         assert classes is not None
-        seen = ratio if (ratio * classes.count).any() else np.ones_like(ratio)
+        usable_ratio = ratio if (ratio * classes.count).any() else np.ones_like(ratio)
         groups = self.group_scores
         if groups is not None:
             by_group = tuple(group.reweighted(ratio) for group in groups.scores)
@@ -281,7 +281,7 @@ class FitRecord:
         return replace(
             self.without_evidence(),
             conformity=self._reweighted_sample(ratio),
-            class_scores=classes.reweighted(seen),
+            class_scores=classes.reweighted(usable_ratio),
             group_scores=groups,
         )
 
@@ -317,16 +317,16 @@ class FitRecord:
             return "class_scores"
         return None
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the
         fits.
         """
         names = ["support", "sketch", "class_scores"]
-        if _weigh_alike(self.class_scores, other.class_scores):
+        if _weigh_alike(self.class_scores, second.class_scores):
             names += ["label_scores", "conformity"]
         joined: dict[str, Any] = {}
         for name in names:
-            pair = (getattr(self, name), getattr(other, name))
+            pair = (getattr(self, name), getattr(second, name))
             if None not in pair:
                 joined[name] = operator.add(*pair)
         sample = joined.pop("conformity", None)

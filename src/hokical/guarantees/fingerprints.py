@@ -35,9 +35,9 @@ def scatter(numbers: NDArray[np.uint64]) -> FloatArray:
     """Numbers in [0, 1) that look random, the same for equal ones (SplitMix64, 53
     bits).
     """
-    word = (numbers ^ (numbers >> np.uint64(30))) * _MIX[0]
-    word = (word ^ (word >> np.uint64(27))) * _MIX[1]
-    return ((word ^ (word >> np.uint64(31))) >> np.uint64(11)).astype(
+    bits = (numbers ^ (numbers >> np.uint64(30))) * _MIX[0]
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]
+    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(
         np.float64
     ) * 2.0**-53
 
@@ -58,11 +58,11 @@ def one_of_each(rows: Rows, cluster: Any) -> Rows:
     if rows.weights is not None:
         draws = draws + 2.0 * (rows.weights == 0.0)
     order = np.lexsort((draws, codes))
-    kept = np.sort(order[np.unique(codes[order], return_index=True)[1]])
+    chosen = np.sort(order[np.unique(codes[order], return_index=True)[1]])
     if rows.groups is not None:
         columns = read_columns(rows.groups, len(rows.labels))
-        return rows.take(kept)._replace(groups=take_rows(columns, kept))
-    return rows.take(kept)
+        return rows.take(chosen)._replace(groups=take_rows(columns, chosen))
+    return rows.take(chosen)
 
 
 def row_hashes(logits: Logits) -> FloatArray:
@@ -72,20 +72,20 @@ def row_hashes(logits: Logits) -> FloatArray:
     after a constant is added.
     """
     # Not all columns, which would move a device's logits.
-    places = np.unique(
+    columns = np.unique(
         np.linspace(0, logits.n_columns - 1, _COLUMNS + 1).astype(np.int64)
     )
     xp = logits.xp
     # Overflow: of logits farther apart than the largest number.
     with logits.backend.in_float64(), np.errstate(over="ignore"):
-        few = xp.take(logits.values, logits.from_host(places), axis=1)
-        margins = clip(logits.top[:, None] - few, None, 1e12, xp)
+        sampled = xp.take(logits.values, logits.from_host(columns), axis=1)
+        margins = clip(logits.top[:, None] - sampled, None, 1e12, xp)
         steps = (
             margins * 4096.0 + 2.0**52 - 2.0**52
         )  # as `rint`, in a fifth of the time
         table = logits.to_host(xp.astype(steps, xp.float32))
     if isinstance(logits, TopK):
-        table = np.hstack([table, logits.indices[:, places]])
+        table = np.hstack([table, logits.indices[:, columns]])
     return number_hashes(table)
 
 
@@ -131,16 +131,18 @@ class RowSketch:
     @classmethod
     def from_hashes(cls, hashes: FloatArray) -> Self:
         """From hashes (n,) in any order."""
-        own, counts = np.unique(hashes, return_counts=True)
-        return cls(own[:_KEPT], counts[:_KEPT].astype(np.int64))
+        distinct, counts = np.unique(hashes, return_counts=True)
+        return cls(distinct[:_KEPT], counts[:_KEPT].astype(np.int64))
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         """Of both lots of rows."""
-        own, place = np.unique(
-            np.append(self.hashes, other.hashes), return_inverse=True
+        distinct, index = np.unique(
+            np.append(self.hashes, second.hashes), return_inverse=True
         )
-        counts = np.bincount(place, np.append(self.counts, other.counts), own.size)
-        return type(self)(own[:_KEPT], counts[:_KEPT].astype(np.int64))
+        counts = np.bincount(
+            index, np.append(self.counts, second.counts), distinct.size
+        )
+        return type(self)(distinct[:_KEPT], counts[:_KEPT].astype(np.int64))
 
     def to_stored(self) -> dict[str, Any]:
         return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
@@ -171,12 +173,14 @@ class RowSketch:
             hashes = hashes[hashes <= self.hashes[-1]]
         if not hashes.size or not self.hashes.size:
             return False
-        found = np.isin(hashes, self.hashes).mean()
+        share_found = np.isin(hashes, self.hashes).mean()
         twins = self.share_of_twins
-        once, twice = ((self.counts == k).sum() for k in (1, 2))
+        n_once, n_twice = ((self.counts == k).sum() for k in (1, 2))
         n = float(self.counts.sum())
-        spread = (once * (1.0 - once / n) + 2.0 * twice) / n**2 + 0.25 / hashes.size
-        return bool(found > twins + 0.05 + 4.0 * np.sqrt(spread))
+        spread = (
+            n_once * (1.0 - n_once / n) + 2.0 * n_twice
+        ) / n**2 + 0.25 / hashes.size
+        return bool(share_found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
 
 def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:

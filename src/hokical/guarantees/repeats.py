@@ -71,12 +71,12 @@ class RowMarks:
         return marks if weights is None else marks.take(weights > 0.0)
 
     @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
+    def join(cls, blocks: Sequence[Self]) -> Self:
         """Those of all parts, one after the other."""
         return cls(
-            np.concatenate([part.hashes for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-            np.concatenate([part.wrong for part in parts]),
+            np.concatenate([marks.hashes for marks in blocks]),
+            np.concatenate([marks.labels for marks in blocks]),
+            np.concatenate([marks.wrong for marks in blocks]),
         )
 
     def take(self, rows: BoolArray) -> Self:
@@ -235,14 +235,14 @@ def _are_near(logits: Logits, labels: IntArray, index: IntArray) -> bool:
     first = index[chosen, 0]
     second_column = 1 + (draws[chosen] * (n_per_example - 1)).astype(np.int64)
     second = index[chosen, second_column]
-    other = _next_of_label(labels[first])
-    paired = other >= 0
+    row_of_label = _next_of_label(labels[first])
+    paired = row_of_label >= 0
     if paired.sum() < _MIN_EXAMPLES // 2:
         return False
     start = _host_margins(logits, first)
     stop = _host_margins(logits, second)
     within = np.abs(start - stop).sum(axis=1)[paired]
-    across = np.abs(start[paired] - stop[other[paired]]).sum(axis=1)
+    across = np.abs(start[paired] - stop[row_of_label[paired]]).sum(axis=1)
     # Of independent rows half are nearer, and as many farther.
     nearer = np.sign(across - within)
     return bool(nearer.mean() > _MIN_ERRORS / np.sqrt(nearer.size))
@@ -260,6 +260,6 @@ def _next_of_label(labels: IntArray) -> IntArray:
 
 def _host_margins(logits: Logits, rows: IntArray) -> FloatArray:
     """How far logits (k, classes) of some rows lie below the best one."""
-    few = logits.take(rows)
-    margins = few.to_host(few.margins).astype(np.float64)
+    chosen = logits.take(rows)
+    margins = chosen.to_host(chosen.margins).astype(np.float64)
     return np.minimum(margins, _MAX_MARGIN)

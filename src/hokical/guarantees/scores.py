@@ -56,17 +56,17 @@ def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
 
     Or of so many times fewer levels, each of which is `coarse` of these: a power of 2.
     """
-    place = np.asarray(np.arcsinh(np.asarray(log_odds, np.float64)))
-    place *= _PER_UNIT / coarse
-    np.floor(place, out=place)
-    place -= _LOWEST / coarse
-    return np.clip(place, 0, LEVELS // coarse - 1, out=place).astype(np.int64)
+    level = np.asarray(np.arcsinh(np.asarray(log_odds, np.float64)))
+    level *= _PER_UNIT / coarse
+    np.floor(level, out=level)
+    level -= _LOWEST / coarse
+    return np.clip(level, 0, LEVELS // coarse - 1, out=level).astype(np.int64)
 
 
 def middle_log_odds(n_levels: int) -> FloatArray:
     """The log-odds in the middle of each level (n_levels,), where there are so many."""
-    place = LEVELS * (np.arange(n_levels) + 0.5) / n_levels + _LOWEST
-    return np.asarray(np.sinh(place / _PER_UNIT))
+    level = LEVELS * (np.arange(n_levels) + 0.5) / n_levels + _LOWEST
+    return np.asarray(np.sinh(level / _PER_UNIT))
 
 
 def conservative_levels(
@@ -93,9 +93,9 @@ def level_log_odds(level: Any) -> FloatArray:
     """The smallest log-odds (...) on levels, -inf on the lowest, inf beyond the
     highest.
     """
-    found = np.sinh((np.asarray(level) + _LOWEST) / _PER_UNIT)
+    log_odds = np.sinh((np.asarray(level) + _LOWEST) / _PER_UNIT)
     return np.select(
-        [np.equal(level, 0), np.equal(level, LEVELS)], [-np.inf, np.inf], found
+        [np.equal(level, 0), np.equal(level, LEVELS)], [-np.inf, np.inf], log_odds
     )
 
 
@@ -121,13 +121,13 @@ def block_log_odds(block: Logits) -> Array:
     xp = block.xp
     fused = None if block.is_numpy else block.backend.kernels.label_distances(block)
     if fused is not None:
-        rest = fused[0]
+        odds_against = fused[0]
     else:
         terms = exponential(-block.margins, xp)
-        rest = xp.sum(block.put_at_label(terms, 0.0 * terms[:, :1]), axis=1)
+        odds_against = xp.sum(block.put_at_label(terms, 0.0 * terms[:, :1]), axis=1)
     if block.tail is not None:
-        rest = rest + block.tail.count * xp.exp(-block.tail.margin)
-    return -safe_log(rest, xp)
+        odds_against = odds_against + block.tail.count * xp.exp(-block.tail.margin)
+    return -safe_log(odds_against, xp)
 
 
 @storable("support")
@@ -157,9 +157,9 @@ class Support:
         """Of rows with these log-odds and top logits, (n,) each."""
         return cls(*(np.array([x.min(), x.max()], np.float64) for x in (log_odds, top)))
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         return self.from_rows(
-            *map(np.append, vars(self).values(), vars(other).values())
+            *map(np.append, vars(self).values(), vars(second).values())
         )
 
     @property
@@ -167,14 +167,16 @@ class Support:
         """The ends of both ranges, (4,), moved outwards: rows served in float32 stay
         inside.
         """
-        ends = np.append(self.log_odds, self.top)
+        bounds = np.append(self.log_odds, self.top)
         size = (
             1.0
             + np.abs(self.top).max()
-            + np.where(np.isfinite(ends), np.abs(ends), 0.0)
+            + np.where(np.isfinite(bounds), np.abs(bounds), 0.0)
         )
-        found: list[float] = (ends + 2.0**-18 * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
-        return found
+        moved: list[float] = (
+            bounds + 2.0**-18 * size * [-1.0, 1.0, -1.0, 1.0]
+        ).tolist()
+        return moved
 
 
 def is_within(logits: Logits, edges: Any) -> Array:
@@ -183,8 +185,8 @@ def is_within(logits: Logits, edges: Any) -> Array:
     """
     score = label_log_odds(logits)
     top = logits.top
-    sure = (score >= edges[0]) & (score <= edges[1])
-    return sure & (top >= edges[2]) & (top <= edges[3])
+    score_within = (score >= edges[0]) & (score <= edges[1])
+    return score_within & (top >= edges[2]) & (top <= edges[3])
 
 
 @storable("scores")
@@ -219,14 +221,15 @@ class ScoreTable:
         """
         names = None
         if groups is not None:
-            names, place = groups
+            names, group_index = groups
             shape = (len(names.names), LEVELS)
-            level = place * LEVELS + level
+            level = group_index * LEVELS + level
         weights = np.ones(level.size) if weights is None else weights
-        parts = [
-            sum_by(level, each, math.prod(shape)) for each in (weights, weights * wrong)
+        tables = [
+            sum_by(level, amounts, math.prod(shape))
+            for amounts in (weights, weights * wrong)
         ]
-        count, wrongs = (part.astype(np.int64).reshape(shape) for part in parts)
+        count, wrongs = (sums.astype(np.int64).reshape(shape) for sums in tables)
         return cls(count, wrongs, names)
 
     @classmethod
@@ -259,8 +262,8 @@ class ScoreTable:
     def total(self) -> int:
         return int(self.count.sum())
 
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.count + other.count, self.wrong + other.wrong)
+    def __add__(self, second: Self) -> Self:
+        return type(self)(self.count + second.count, self.wrong + second.wrong)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_stored, (self.to_stored(),)
@@ -268,10 +271,12 @@ class ScoreTable:
     def to_stored(self) -> dict[str, Any]:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)
-        held = {name: getattr(self, name).ravel()[level] for name in ("count", "wrong")}
+        occupied = {
+            name: getattr(self, name).ravel()[level] for name in ("count", "wrong")
+        }
         shape = list(self.count.shape)
         names = {"groups": self.groups, "clustered": self.clustered}
-        return {"level": level, "shape": shape, **held, **names}
+        return {"level": level, "shape": shape, **occupied, **names}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -281,25 +286,25 @@ class ScoreTable:
         level, count, wrong = (
             np.asarray(stored[name]) for name in ("level", "count", "wrong")
         )
-        right = {(a.dtype.kind, a.shape) for a in (level, count, wrong)} == {
+        is_valid = {(a.dtype.kind, a.shape) for a in (level, count, wrong)} == {
             ("i", level.shape)
         }
-        right &= bool((np.diff(level, prepend=-1) > 0).all())
-        right &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
+        is_valid &= bool((np.diff(level, prepend=-1) > 0).all())
+        is_valid &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
         shape = tuple(stored.get("shape", (LEVELS,)))
         groups = stored.get("groups")
         cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
-        if not right or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
+        if not is_valid or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
             raise ValueError(
                 "a table must hold counts at rising levels, of which a part is wrong"
             )
-        whole = np.zeros((2, math.prod(shape)), np.int64)
-        whole[:, level] = count, wrong
-        counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, groups, bool(stored.get("clustered", False)))
+        table = np.zeros((2, math.prod(shape)), np.int64)
+        table[:, level] = count, wrong
+        counts, wrongs = table.reshape(2, *shape)
+        return cls(counts, wrongs, groups, stored.get("clustered", False))
 
     def intervals(
-        self, wanted: IntArray, values: FloatArray, delta: float
+        self, levels: IntArray, values: FloatArray, delta: float
     ) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of
         a part.
@@ -308,9 +313,10 @@ class ScoreTable:
         to it: rounding may move an example by a level, and some are counted one level
         away on purpose. Intervals are extended to the `values` (n,).
         """
-        part, found = self._by_part(delta)
+        bin_of_level, bin_intervals = self._by_part(delta)
         below, above = (
-            found[part[np.clip(wanted + k, 0, part.size - 1)]].T for k in (-1, 1)
+            bin_intervals[bin_of_level[np.clip(levels + k, 0, bin_of_level.size - 1)]].T
+            for k in (-1, 1)
         )
         low = np.minimum(below[0], above[0])
         high = np.maximum(below[1], above[1])
@@ -333,15 +339,18 @@ class ScoreTable:
             done = int(reached[last_levels[-1]])
         if last_levels and self.total - done < size:
             last_levels.pop()
-        part = np.searchsorted(
+        bin_of_level = np.searchsorted(
             np.array(last_levels, np.int64), np.arange(self.count.size)
         )
         counts = (
             (self.count - self.wrong).astype(np.float64),
             self.count.astype(np.float64),
         )
-        sums = [sum_by(part, each, int(part[-1]) + 1) for each in counts]
-        return part, clopper_pearson(*sums, delta=delta)
+        sums = [
+            sum_by(bin_of_level, amounts, int(bin_of_level[-1]) + 1)
+            for amounts in counts
+        ]
+        return bin_of_level, clopper_pearson(*sums, delta=delta)
 
 
 def class_levels(proba: FloatArray) -> IntArray:
@@ -416,8 +425,8 @@ class AbstentionThresholds:
     @property
     def log_odds(self) -> Any:
         """The smallest accepted log-odds: a number, or one for each group."""
-        ends = level_log_odds(self.levels)
-        return ends if self.options.by == "group" else float(ends[0])
+        least_odds = level_log_odds(self.levels)
+        return least_odds if self.options.by == "group" else float(least_odds[0])
 
     def accepts(self, level: IntArray, cells: IntArray | None = None) -> BoolArray:
         """Which rows (n,) are accepted, by their levels and the cells of their groups.
@@ -596,8 +605,8 @@ def _state_abstention(
 def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Source) -> str:
     """What can be guaranteed instead, and how many examples the risk needs."""
     share = delta / starting_levels(risk, source).size
-    held = np.flatnonzero(table.count)
-    losses = _from_top(table.count[held], table.wrong[held], risk)
+    occupied = np.flatnonzero(table.count)
+    losses = _from_top(table.count[occupied], table.wrong[occupied], risk)
 
     def proves(tried_risk: float) -> bool:
         # Where tests start depends on the risk, so a smaller one than the best of these

@@ -14,7 +14,13 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import ArrayOf, check_choice, check_count
+from hokical._core.checks import (
+    LARGEST_COEFFICIENT,
+    ArrayOf,
+    Within,
+    check_choice,
+    check_count,
+)
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
 from hokical._core.memo import Memo, remembered
@@ -68,6 +74,10 @@ def _unpack(value: Any) -> Any:
     return value
 
 
+#: How much a new example may count, in stored records.
+Unit = Annotated[float, Within(1e-300, LARGEST_COEFFICIENT)]
+
+
 @storable("conformity")
 @dataclass(frozen=True, eq=False)
 class Conformity(_Examples):
@@ -88,7 +98,7 @@ class Conformity(_Examples):
     above: Annotated[FloatArray, ArrayOf(("n",), 0.0, 1e300)]
     rank: Annotated[IntArray, ArrayOf(("n",), 1, 1 << 31, np.int64)]
     weights: FloatArray | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     group: IntArray | None = None
     group_names: GroupNames | None = None
     run: FloatArray | None = None
@@ -101,11 +111,11 @@ class Conformity(_Examples):
         """Of labelled rows in one or more `forms` of the same numbers, the worst of
         each.
         """
-        here = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
+        local_rule = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
 
         def stand(rows: slice, block: Logits) -> AnyArray:
             """Probability, sum above, rank and run of the true class, (4, n)."""
-            proba = probabilities(here, block, hidden="most")
+            proba = probabilities(local_rule, block, hidden="most")
             truth = Standing.of_truth(proba, labels[rows], block)
             numbers = [truth.proba, truth.above, truth.rank, truth.run]
             return block.to_host(block.xp.stack(numbers))
@@ -149,7 +159,7 @@ class Conformity(_Examples):
     def take(self, rows: AnyArray | slice) -> Self:
         """Some of the examples."""
         taken: dict[str, Any] = {
-            name: array[rows] for name, array in self._arrays().items()
+            name: array[rows] for name, array in self.arrays().items()
         }
         return replace(self, **taken)
 
@@ -164,18 +174,19 @@ class Conformity(_Examples):
         equal = bool((self.weights == self.unit).all())
         return replace(self, weights=None, unit=1.0) if equal else self
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, second: Self) -> Self:
         """Both lots of examples, without their groups."""
         joined: dict[str, Any] = {
-            name: np.concatenate([array, getattr(other, name)])
-            for name, array in self._arrays().items()
-            if name not in ("weights", "group") and getattr(other, name) is not None
+            name: np.concatenate([array, getattr(second, name)])
+            for name, array in self.arrays().items()
+            if name not in ("weights", "group") and getattr(second, name) is not None
         }
-        if self.weights is not None or other.weights is not None:
-            joined["weights"] = np.concatenate([self.counts, other.counts])
-        return type(self)(**joined, unit=max(self.unit, other.unit))
+        if self.weights is not None or second.weights is not None:
+            joined["weights"] = np.concatenate([self.counts, second.counts])
+        return type(self)(**joined, unit=max(self.unit, second.unit))
 
-    def _arrays(self) -> dict[str, AnyArray]:
+    def arrays(self) -> dict[str, AnyArray]:
+        """Those of its fields that are arrays, by name."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {
             k: value for k, value in values.items() if isinstance(value, np.ndarray)
@@ -191,7 +202,7 @@ class Conformity(_Examples):
         if examples.group is not None and examples.group_names is not None:
             indices = np.arange(len(examples.group_names.names))
             sound &= bool(np.isin(examples.group, indices).all())
-        shapes = {array.shape for array in examples._arrays().values()}
+        shapes = {array.shape for array in examples.arrays().values()}
         if not sound or shapes != {(examples.n,)}:
             raise ValueError(
                 "`conformity` must hold a weight and a group for each label."
@@ -300,8 +311,8 @@ class CertifiedSets:
         """
         options = self.options
         new_group = options.by == "new group"
-        together = options.by == "all" or options.pooled
-        scope = "" if together else f" of each {options.by}"
+        of_all_rows = options.by == "all" or options.pooled
+        scope = "" if of_all_rows else f" of each {options.by}"
         if new_group:
             n_groups = count_groups(self.examples.group)
             scope = f" in a new group, drawn like the {n_groups:,} of `certify`"
@@ -471,13 +482,13 @@ class PredictionSets:
         inside = np.flatnonzero(arrays.to_host(self.members[row]))
         if self.seen is not None:
             inside = inside[np.isin(inside, self.seen[row])]
-        found = [
+        names = [
             k if self.classes is None else self.classes[k] for k in inside.tolist()
         ]
         return (
-            [*found, "or another"]
+            [*names, "or another"]
             if self.other is not None and self.other[row]
-            else found
+            else names
         )
 
     def __str__(self) -> str:
@@ -503,6 +514,19 @@ class Detections:
         )
 
 
+@dataclass(frozen=True)
+class LabelSetOptions:
+    """What is asked of sets of labels; see `MultilabelCalibrator.predict_set`."""
+
+    coverage: float
+    delta: float | None = None
+    by: ByLabel = "row"
+
+    def __post_init__(self) -> None:
+        control.check_guarantee(self.coverage, self.delta, "coverage")
+        check_choice("by", self.by, ByLabel)
+
+
 @storable("positives")
 @dataclass(frozen=True, eq=False)
 class HeldOutLabels(_Examples):
@@ -524,21 +548,33 @@ class HeldOutLabels(_Examples):
     group: IntArray | None = None
     names: GroupNames | None = None
     weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
-    unit: float = 1.0
+    unit: Unit = 1.0
     clustered: bool = False
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         values = (self.proba, self.absent, self.worst)
-        beside = (
+        counterparts = (
             self.label,
             self.absent_label,
             self.worst if self.group is None else self.group,
         )
-        right = all(((each >= 0.0) & (each <= 1.0)).all() for each in values)
-        right &= all(own.dtype.kind == "i" and (own >= 0).all() for own in beside[:2])
-        lots = zip(values, beside, self.weights or beside, strict=True)
-        if not right or any(len({each.shape for each in lot}) > 1 for lot in lots):
+        is_valid = all(((column >= 0.0) & (column <= 1.0)).all() for column in values)
+        is_valid &= all(
+            index.dtype.kind == "i" and (index >= 0).all() for index in counterparts[:2]
+        )
+        is_valid &= all(
+            (weights >= 0.0).all() and np.isfinite(weights).all()
+            for weights in self.weights or ()
+        )
+        is_valid &= (self.group is None) == (self.names is None)
+        if self.group is not None and self.names is not None:
+            in_range = (self.group >= 0) & (self.group < len(self.names.names))
+            is_valid &= self.group.dtype.kind == "i" and bool(in_range.all())
+        table = zip(values, counterparts, self.weights or counterparts, strict=True)
+        if not is_valid or any(
+            len({column.shape for column in columns}) > 1 for columns in table
+        ):
             raise ValueError(
                 "`positives` must hold probabilities, each with label, weight, group."
             )
@@ -566,23 +602,32 @@ class HeldOutLabels(_Examples):
             if np.ptp(weights) == 0.0:  # all count alike
                 weights = None
                 unit = 1.0
-        there, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
-        whole = ~np.isnan(labels).any(axis=1)
+        present, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
+        complete = ~np.isnan(labels).any(axis=1)
         names = None
-        place = None
+        group_index = None
         shares = None
         if weights is not None:
-            shares = weights[there[0]], weights[absent[0]], weights[whole]
+            shares = weights[present[0]], weights[absent[0]], weights[complete]
         if columns is not None:
-            names, place = GroupNames.from_rows(columns, len(proba))
-            place = place[whole]
-        worst = np.where(labels == 1.0, 1.0 - proba, proba)[whole].max(axis=1)
-        found = (proba[there], there[1], proba[absent], absent[1], worst)
-        return cls(*found, place, names, shares, unit)
+            names, group_index = GroupNames.from_rows(columns, len(proba))
+            group_index = group_index[complete]
+        worst = np.where(labels == 1.0, 1.0 - proba, proba)[complete].max(axis=1)
+        return cls(
+            proba=proba[present],
+            label=present[1],
+            absent=proba[absent],
+            absent_label=absent[1],
+            worst=worst,
+            group=group_index,
+            names=names,
+            weights=shares,
+            unit=unit,
+        )
 
     @remembered
-    def ends(
-        self, n_labels: int, coverage: float, delta: float | None, by: str
+    def low_high(
+        self, n_labels: int, options: LabelSetOptions
     ) -> tuple[FloatArray, FloatArray]:
         """Probabilities below which a label is out, and above which it is in, maybe not
         in order.
@@ -591,44 +636,51 @@ class HeldOutLabels(_Examples):
         or all rows; or two for each, (labels,). The first of a label is the probability
         that the share `coverage` of its positives reaches.
         """
+        values = self._thresholds(n_labels, options)
+        if options.by == "label":
+            low = -values[:n_labels]
+            high = np.minimum(values[n_labels:], 1.0)
+        else:
+            of_rows = np.broadcast_to(values[:, None], (values.size, n_labels))
+            low = 1.0 - of_rows
+            high = np.minimum(of_rows, 1.0)
+        # Outwards by what rounding may change: relative, and near 1.
+        high = np.minimum(high + 1e-5 * (1.0 - high) + 1.2e-7, 1.0)
+        return np.maximum(low, 0.0) * (1.0 - 1e-5), high
+
+    def _thresholds(self, n_labels: int, options: LabelSetOptions) -> FloatArray:
+        """The threshold of each cell: all rows, a group, or a label that is there or
+        not.
+        """
+        if options.by == "new group" and self.group is not None:
+            alike = np.ones(self.worst.size)
+            return control.new_group_threshold(
+                self.worst, self.group, options.coverage, options.delta, alike
+            ).values
         scores = self.worst
         cells = np.zeros(self.worst.size, np.int64)
         n_cells = 1
         weights = None if self.weights is None else self.weights[2]
-        if by == "label":
+        if options.by == "label":
             scores = np.append(-self.proba, self.absent)
             n_cells = 2 * n_labels
             cells = np.append(self.label, n_labels + self.absent_label)
             weights = None if self.weights is None else np.append(*self.weights[:2])
-        elif by == "group" and self.group is not None and self.names is not None:
+        elif (
+            options.by == "group" and self.names is not None and self.group is not None
+        ):
             cells = self.group
             n_cells = len(self.names.names)
-        if by == "new group" and self.group is not None:
-            alike = np.ones(scores.size)
-            found = control.new_group_threshold(
-                scores, self.group, coverage, delta, alike
-            ).values
-        else:
-            found = control.find_thresholds(
-                scores,
-                cells,
-                n_cells,
-                coverage,
-                delta,
-                weights=weights,
-                unit=self.unit,
-                pool=False,
-            ).values
-        if by == "label":
-            low = -found[:n_labels]
-            high = np.minimum(found[n_labels:], 1.0)
-        else:
-            far = np.broadcast_to(found[:, None], (found.size, n_labels))
-            low = 1.0 - far
-            high = np.minimum(far, 1.0)
-        # Outwards by what rounding may change: relative, and near 1.
-        high = np.minimum(high + 1e-5 * (1.0 - high) + 1.2e-7, 1.0)
-        return np.maximum(low, 0.0) * (1.0 - 1e-5), high
+        return control.find_thresholds(
+            scores,
+            cells,
+            n_cells,
+            options.coverage,
+            options.delta,
+            weights=weights,
+            unit=self.unit,
+            pool=False,
+        ).values
 
 
 @dataclass(frozen=True, eq=False)
@@ -659,86 +711,102 @@ class LabelSets:
 
 def label_sets(
     proba: Array,
-    known: HeldOutLabels,
-    coverage: float,
-    delta: float | None,
-    by: str,
+    examples: HeldOutLabels,
+    options: LabelSetOptions,
     groups: Any,
 ) -> LabelSets:
     """Sets for calibrated probabilities (n, labels); see
     `MultilabelCalibrator.predict_set`.
     """
-    coverage, delta = control.check_guarantee(coverage, delta, "coverage")
-    check_choice("by", by, ByLabel)
+    by = options.by
+    _check_label_sets(examples, options, groups)
+    n_rows, n_labels = map(int, proba.shape)
+    low, high = examples.low_high(n_labels, options)
+    # Where they cross, the point between them that is nearest to 1/2.
+    middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
+    sides = [np.where(low > high, middle, side) for side in (low, high)]
+    by_cell = np.stack(sides, axis=-2).reshape(-1, 2, n_labels)
+    message = _state_label_sets(examples, options)
+    if by == "group" and examples.names is not None:
+        index, _ = examples.names.match(groups, n_rows, "have all labels open")
+        open_cell = np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))
+        limits = np.concatenate([by_cell, open_cell])[index].swapaxes(0, 1)
+        thresholds = by_cell
+    else:
+        limits = by_cell[0]
+        thresholds = limits.T
+        message += _state_open_labels(limits, by)
+    backend = arrays.backend_of(proba) or NUMPY
+    below, above = (backend.from_host(limit, proba) for limit in limits)
+    return LabelSets(proba > above, proba >= below, thresholds, message)
+
+
+def _check_label_sets(
+    examples: HeldOutLabels, options: LabelSetOptions, groups: Any
+) -> None:
+    """Raise unless these examples can prove what is asked for."""
+    by = options.by
     if by in ("group", "new group"):
-        control.known_groups(known.names, by, alike=True)
-    if known.weights is not None and (delta is not None or by == "new group"):
-        asked = '`by="new group"`' if delta is None else "`delta`"
-        rule = (
-            f"{asked} needs examples that all count alike; those of `certify` have "
-            "weights"
+        control.known_groups(examples.names, by, alike=True)
+    if examples.weights is not None and (
+        options.delta is not None or by == "new group"
+    ):
+        argument = '`by="new group"`' if options.delta is None else "`delta`"
+        raise ValueError(
+            f"{argument} needs examples that all count alike; those of `certify` have "
+            "weights. Certify without `sample_weight`, or leave it out."
         )
-        raise ValueError(f"{rule}. Certify without `sample_weight`, or leave it out.")
     if (by == "group") != (groups is not None):
         raise ValueError(
             '`groups` must be given with `by="group"`, and with nothing else.'
         )
-    n_rows, n_labels = map(int, proba.shape)
-    low, high = known.ends(n_labels, coverage, delta, by)
-    # Where they cross, the point between them that is nearest to 1/2.
-    middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
-    sides = [np.where(low > high, middle, side) for side in (low, high)]
-    found = np.stack(sides, axis=-2).reshape(-1, 2, n_labels)
-    at_least = control.percent(coverage)
-    at_most = control.percent(1.0 - coverage)
-    kind = ""
-    behind = f"{known.worst.size:,} held-out examples"
-    if by == "new group":
-        kind = (
-            f" of a new group, drawn like the {count_groups(known.group):,} of "
-            "`certify`,"
-        )
-    what = (
-        f"At least {at_least} of new examples{kind} have all labels that are included "
-        "and none "
-    )
-    what += "that are excluded"
+
+
+def _state_label_sets(examples: HeldOutLabels, options: LabelSetOptions) -> str:
+    """The guarantee in words."""
+    by = options.by
+    at_least = control.percent(options.coverage)
+    at_most = control.percent(1.0 - options.coverage)
     if by == "label":
-        what = (
+        claim = (
             f"At most {at_most} of new examples with a label have it excluded, and at "
-            "most "
+            f"most {at_most} of those without have it included, for each label"
         )
-        what += f"{at_most} of those without have it included, for each label"
-        behind = (
-            f"{known.proba.size:,} held-out positives and {known.absent.size:,} "
+        evidence = (
+            f"{examples.proba.size:,} held-out positives and {examples.absent.size:,} "
             "negatives"
         )
-    words = control.state_guarantee(
-        what,
-        f"certified on {behind}{control.ONE_OF_EACH * known.clustered}",
-        delta=delta,
+    else:
+        scope = ""
+        if by == "new group":
+            n_groups = count_groups(examples.group)
+            scope = f" of a new group, drawn like the {n_groups:,} of `certify`,"
+        claim = (
+            f"At least {at_least} of new examples{scope} have all labels that are "
+            "included and none that are excluded"
+        )
+        evidence = f"{examples.worst.size:,} held-out examples"
+    message = control.state_guarantee(
+        claim,
+        f"certified on {evidence}{control.ONE_OF_EACH * examples.clustered}",
+        delta=options.delta,
         by=by if "group" in by else "all",
-        weighted=known.weights is not None,
+        weighted=examples.weights is not None,
     )
     if by == "group":
-        words = f"For each group: {words[0].lower()}{words[1:]}"
-    low, high = found[0]
-    ends = found[0]
-    if by == "group" and known.names is not None:
-        place, _ = known.names.match(groups, n_rows, "have all labels open")
-        every = np.concatenate(
-            [found, np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))]
-        )
-        ends = every[place].swapaxes(0, 1)
-    elif never := [
-        f"{int((side == end).sum()):,} are never {place}"
-        for side, end, place in ((low, 0.0, "out"), (high, 1.0, "in"))
-        if (side == end).any()
-    ]:
-        lack = "groups" if by == "new group" else "examples"
-        words += f" For lack of {lack}, of {n_labels:,} labels {' and '.join(never)}."
-    below, above = (
-        (arrays.backend_of(proba) or NUMPY).from_host(end, proba) for end in ends
-    )
-    thresholds = found if by == "group" else np.stack([low, high], axis=1)
-    return LabelSets(proba > above, proba >= below, thresholds, words)
+        return f"For each group: {message[0].lower()}{message[1:]}"
+    return message
+
+
+def _state_open_labels(limits: FloatArray, by: ByLabel) -> str:
+    """How many labels can never be out or in, of limits (2, labels); "" if none."""
+    low, high = limits
+    never = []
+    if (low == 0.0).any():
+        never.append(f"{int((low == 0.0).sum()):,} are never out")
+    if (high == 1.0).any():
+        never.append(f"{int((high == 1.0).sum()):,} are never in")
+    if not never:
+        return ""
+    unit = "groups" if by == "new group" else "examples"
+    return f" For lack of {unit}, of {low.size:,} labels {' and '.join(never)}."

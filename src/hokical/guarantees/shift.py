@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,9 +37,11 @@ from hokical.guarantees.class_scores import (
     MISFIT,
     N_LEVELS,
     ClassScores,
+    GroupScores,
     shift_features,
 )
-from hokical.guarantees.fingerprints import row_draws, row_hashes
+from hokical.guarantees.evidence import FitRecord
+from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
 from hokical.guarantees.scores import middle_log_odds
 from hokical.rules.base import BalancedRule, Rule, predict_on_host
 
@@ -62,6 +64,12 @@ _REMEDIES = {
 }
 #: Classes that are shown.
 _SHOWN = 5
+#: Groups that are shown.
+_SHOWN_GROUPS = 20
+#: Intervals of this width say nothing about a frequency.
+_UNDETERMINED_WIDTH = 0.9
+#: Smaller p-values are not told apart in words.
+_LEAST_P_VALUE = 1e-6
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
 MOST_NUMBERS = 1 << 24
 #: The sample size is capped here, so that negligible differences are not flagged.
@@ -95,21 +103,20 @@ class ClassFrequencies:
         data: Logits,
         weights: FloatArray,
         n_rows: int,
-        known: ClassScores,
-        around: FloatArray | None,
+        comparison: _Comparison,
     ) -> None:
-        """Pseudo-counts are in proportion to the frequencies `around`, or to those
-        of the fit.
-        """
         self.proba = predict_on_host(rule, "proba", data).astype(np.float64)
         self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
-        own = None if isinstance(rule, BalancedRule) else data.to_host(data.labels)
-        self.own_labels = own
+        self.own_labels = None
+        if not isinstance(rule, BalancedRule):
+            self.own_labels = data.to_host(data.labels)
         self.cells = shift_features(data)[1]
         self.weights = weights
         self.n_rows = n_rows
-        self.known = known
-        self.old = known.assumed_frequencies
+        scores = comparison.scores
+        around = comparison.around
+        self.scores = scores
+        self.old = scores.assumed_frequencies
         self.n = effective_size(weights)
         # Of each class 0.1 on average (chosen from .01 to 1 on CIFAR's networks).
         self.prior = 0.1 * self.old.size * (self.old if around is None else around)
@@ -117,11 +124,11 @@ class ClassFrequencies:
         self.share = self._maximize(odds)
         mixed = odds @ self.share
         self.log_ratio = float(
-            weights @ np.log(mixed / (odds @ known.smoothed_frequencies))
+            weights @ np.log(mixed / (odds @ scores.smoothed_frequencies))
         )
         self.score = odds / mixed[:, None]
         self.posterior = self.score * self.share
-        self.noise = self.share**2 / (known.effective + 1.0)
+        self.noise = self.share**2 / (scores.effective + 1.0)
         # Rows for matrices of classes by classes, of at most 5e8 products; they come in
         # no order.
         self.few = slice(0, max(500, int(5e8 / self.old.size**2)))
@@ -164,16 +171,16 @@ class ClassFrequencies:
         """
         weights = self.weights[self.few]
         score = self.score[self.few]
-        own = score * np.sqrt(weights / weights.sum())[:, None]
+        scaled_score = score * np.sqrt(weights / weights.sum())[:, None]
         prior = self.prior / (self.n * prior_share**2)
         if self.share.size > _MOST_SOLVED:
-            along = 1.0 / ((own**2).sum(axis=0) + prior)
-            found = (score - 1.0) * along
+            along = 1.0 / ((scaled_score**2).sum(axis=0) + prior)
+            pull = (score - 1.0) * along
         else:
-            inverse = np.linalg.inv(own.T @ own + np.diag(prior))
+            inverse = np.linalg.inv(scaled_score.T @ scaled_score + np.diag(prior))
             along = inverse.sum(axis=1)
-            found = (score - 1.0) @ inverse
-        return np.asarray(found - np.outer((score - 1.0) @ along, along) / along.sum())
+            pull = (score - 1.0) @ inverse
+        return np.asarray(pull - np.outer((score - 1.0) @ along, along) / along.sum())
 
     def covariance(
         self,
@@ -189,10 +196,10 @@ class ClassFrequencies:
         are each `common` (few,) times as frequent as they came. Or the `diagonal` (m,)
         alone.
         """
-        given = self.weights[self.few]
+        row_weights = self.weights[self.few]
         posterior = self.posterior[self.few]
-        weights = given * common
-        square = given**2 * common
+        weights = row_weights * common
+        square = row_weights**2 * common
         weights = weights / weights.sum()
         square = square / square.sum()
         share = weights @ posterior
@@ -208,16 +215,16 @@ class ClassFrequencies:
         misfit = np.sqrt((MISFIT * self.share) ** 2 + self.noise)
         tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
         sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
-        parts = [
+        terms = [
             sampling,
             moved * spread[:, None],
             means * np.sqrt(self.noise)[:, None],
             tilt.T,
         ]
-        rows, examples, both, model = (
-            (part**2).sum(axis=0) if diagonal else part.T @ part for part in parts
+        rows, examples, shared, model = (
+            (term**2).sum(axis=0) if diagonal else term.T @ term for term in terms
         )
-        return np.asarray(rows + examples - both + model)
+        return np.asarray(rows + examples - shared + model)
 
     @cached_property
     def variance(self) -> FloatArray:
@@ -230,15 +237,42 @@ class ClassFrequencies:
         """
         everything = np.eye(self.share.size)
         free_pull = self._pull(np.maximum(self.share, self.prior / self.prior.sum()))
-        found = self.covariance(free_pull, everything, diagonal=True) + self.n**-2.0
+        variance = self.covariance(free_pull, everything, diagonal=True) + self.n**-2.0
         if self.share.size <= 64:
             values, vectors = np.linalg.eigh(self.covariance(self.pull, everything))
             labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.n
             # A standard error of 0.1, and four times the variance that labels would
             # leave.
             free = (values > 0.1**2) & (values > 4.0 * labelled)
-            found += (vectors[:, free] ** 2).sum(axis=1)
-        return np.asarray(found)
+            variance += (vectors[:, free] ** 2).sum(axis=1)
+        return np.asarray(variance)
+
+    def intervals(self, reach: float) -> FloatArray:
+        """Intervals (classes, 2) of the frequencies, of so many standard errors.
+
+        As of Poisson counts, whose upper end is further away; from 0 to 1 for classes
+        without an example in the fit.
+        """
+        shares = _interval(self.share, self.variance, reach, 1.0 / self.n)
+        poisson = min(reach, 9.0) ** 2 / (2.0 * self.n)
+        shares[:, 1] = np.minimum(shares[:, 1] + poisson, 1.0)
+        shares[self.scores.count == 0.0] = 0.0, 1.0
+        return shares
+
+    def confusion(self) -> FloatArray:
+        """The expected share of rows of each true class and label, (classes,
+        classes).
+        """
+        by_class = (self.posterior * self.weights[:, None]).T
+        n_classes = self.old.size
+        return np.array([sum_by(self.labels, row, n_classes) for row in by_class])
+
+    def expected_scores(self) -> tuple[float, float]:
+        """The log loss and the Brier score to expect of the probabilities."""
+        logs = np.log(np.maximum(self.proba, 1e-300))
+        squares = (self.proba * (self.proba - 2.0 * self.posterior)).sum(axis=1)
+        log_loss = -self.weights @ (self.posterior * logs).sum(axis=1)
+        return float(log_loss), float(1.0 + self.weights @ squares)
 
     def accuracy(self, lost: float, reach: float) -> tuple[float, FloatArray]:
         """The accuracy, from the new frequencies and from the confidences, and an
@@ -249,50 +283,60 @@ class ClassFrequencies:
         labels = self.labels
         weights = self.weights
         few = self.few
-        own = at(labels, self.posterior)
-        hit = sum_by(labels, weights * own, self.share.size)
-        recall = np.clip(hit / self.share, 0.0, 1.0)
-        noise = weights**2 @ (own * (1.0 - own)) + self.noise @ (
+        label_proba = at(labels, self.posterior)
+        hits = sum_by(labels, weights * label_proba, self.share.size)
+        recall = np.clip(hits / self.share, 0.0, 1.0)
+        noise = weights**2 @ (label_proba * (1.0 - label_proba)) + self.noise @ (
             recall * (1.0 - recall)
         )
-        given = weights[few]
+        few_weights = weights[few]
         score = self.score[few]
-        slopes = (hit / self.share - (own[few] * given) @ score / given.sum())[None]
+        slopes = (
+            hits / self.share
+            - (label_proba[few] * few_weights) @ score / few_weights.sum()
+        )[None]
         spread = self.covariance(self.pull @ slopes.T, slopes, diagonal=True)[0]
         # By how much each row's part in the frequencies raises the probability of its
         # own label.
         pull = at(labels[few], self.pull / self.share) - (score * self.pull).sum(axis=1)
-        gain = float(given**2 @ (own[few] * pull) / (given @ given) / self.n)
-        value = float(hit.sum()) - gain
-        variance = float(noise + spread + gain**2)
-        if (
-            self.own_labels is not None
-        ):  # at fit time these were counted, and not those predicted
-            theirs = value + float(
-                weights @ (at(self.own_labels, self.posterior) - own)
-            )
-            recall = self.known.hit / np.maximum(self.known.count, 1e-300)
-            # Which should agree.
-            variance = max(variance, (theirs - float(self.share @ recall)) ** 2)
-        # If confidences are as reliable as in the fit, whatever the rows are like.
-        sure = at(labels, self.proba)
-        plain = float(weights @ sure)
-        error = (
-            float(weights**2 @ (sure * (1.0 - sure))) + (MISFIT * (1.0 - plain)) ** 2
+        gain = float(
+            few_weights**2
+            @ (label_proba[few] * pull)
+            / (few_weights @ few_weights)
+            / self.n
         )
-        error += plain * (1.0 - plain) / self.known.effective.sum()
-        values = np.array([value, plain])
+        value = float(hits.sum()) - gain
+        variance = float(noise + spread + gain**2)
+        # At fit time the classifier's labels were counted, and not those predicted.
+        if self.own_labels is not None:
+            own_accuracy = value + float(
+                weights @ (at(self.own_labels, self.posterior) - label_proba)
+            )
+            recall = self.scores.hit / np.maximum(self.scores.count, 1e-300)
+            # Which should agree.
+            variance = max(variance, (own_accuracy - float(self.share @ recall)) ** 2)
+        # If confidences are as reliable as in the fit, whatever the rows are like.
+        confidence = at(labels, self.proba)
+        mean_confidence = float(weights @ confidence)
+        error = (
+            float(weights**2 @ (confidence * (1.0 - confidence)))
+            + (MISFIT * (1.0 - mean_confidence)) ** 2
+        )
+        error += mean_confidence * (1.0 - mean_confidence) / self.scores.effective.sum()
+        values = np.array([value, mean_confidence])
         variances = np.array([variance, error])
         # One row more or less, which few rows that are nearly certain would not allow
         # for.
-        ends, others = _interval(values, variances, reach, 1.0 / self.n)
-        low = max(min(ends[0] - lost, others[0]), 0.0)
+        by_frequencies, by_confidences = _interval(
+            values, variances, reach, 1.0 / self.n
+        )
+        low = max(min(by_frequencies[0] - lost, by_confidences[0]), 0.0)
         # How much of the change is more than sampling error, from 0 to 1 (James and
         # Stein).
         statistic = 2.0 * self.n * self.log_ratio
         evidence = max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
-        return plain + evidence * (value - plain), np.array(
-            [low, max(ends[1], others[1])]
+        return mean_confidence + evidence * (value - mean_confidence), np.array(
+            [low, max(by_frequencies[1], by_confidences[1])]
         )
 
     def change_p_value(self) -> float:
@@ -303,22 +347,22 @@ class ClassFrequencies:
         frequency.
         """
         n = self.n
-        known = self.known
+        scores = self.scores
         noise = (
             float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
         )
-        given = self.weights[self.few]
-        trace = float((given / given.sum()) @ (self.pull**2).sum(axis=1))
+        row_weights = self.weights[self.few]
+        trace = float((row_weights / row_weights.sum()) @ (self.pull**2).sum(axis=1))
         misfit = float(MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
         freedom = self.old.size - 1
         ratio = 2.0 * n * self.log_ratio
         by_rows = chi_square_tail(freedom, ratio / (1.0 + n * noise))
         by_all = chi_square_tail(freedom, ratio / (1.0 + n * (noise + misfit)))
-        old = known.frequencies
-        held = known.effective.sum()
-        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
-        far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
-        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
+        old = scores.frequencies
+        n_examples = scores.effective.sum()
+        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / n_examples
+        z = float((gap / np.sqrt(self.variance + old * (1.0 - old) / n_examples)).max())
+        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-z)
         # Rows that hardly determine the frequencies have estimates at the end, and no
         # variance.
         return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
@@ -330,10 +374,10 @@ class ClassFrequencies:
         examples with each class as frequent as it is now; the smallest of the features,
         times their number.
         """
-        found = [
+        p_values = [
             self._feature_p_value(*self._feature(k)) for k in range(self.cells.shape[1])
         ]
-        return float(min(1.0, len(found) * min(found)))
+        return float(min(1.0, len(p_values) * min(p_values)))
 
     def uncertain_labels(self) -> tuple[float, float]:
         """The probability of such uncertain labels if only the frequencies changed; and
@@ -344,13 +388,13 @@ class ClassFrequencies:
         explain the log-odds: as uncertain as rows that are expected to get wrong
         labels, and all counted as right.
         """
-        shares, place = self._feature(0)
+        shares, cells = self._feature(0)
         score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
         score -= score[
-            place[0]
+            cells[0]
         ]  # rows of one level have no log-odds to compare: exactly 0
         slopes = (score @ shares)[None]
-        unsure = score[place]
+        unsure = score[cells]
         weights = self.weights
         spread = self.covariance(unsure[self.few, None] - self.pull @ slopes.T, slopes)
         gap = float(weights @ unsure - slopes[0] @ self.share)
@@ -369,42 +413,44 @@ class ClassFrequencies:
         cells of rows.
         """
         span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
-        cells = self.known.cells[k * span : (k + 1) * span]
-        held = self.known.count
+        cells = self.scores.cells[k * span : (k + 1) * span]
+        counts = self.scores.count
         pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
         # A pseudo-count counts for as much as an example.
         unit = np.divide(
-            self.known.square, held, out=np.ones_like(held), where=held > 0.0
+            self.scores.square, counts, out=np.ones_like(counts), where=counts > 0.0
         )
-        return (cells + unit * pooled) / (held + unit), self.cells[:, k] - k * span
+        return (cells + unit * pooled) / (counts + unit), self.cells[:, k] - k * span
 
-    def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
+    def _feature_p_value(self, shares: FloatArray, row_cells: IntArray) -> float:
         expected = shares @ self.share
-        seen = sum_by(place, self.weights, len(shares))
+        observed = sum_by(row_cells, self.weights, len(shares))
         # By the shares of rows and examples together, as in Pearson's test: by those of
         # the rows alone, cells with too few of them would seem more certain than they
         # are.
         n = self.n
         examples = 1.0 / self.noise.sum()
-        both = (n * seen + examples * expected) / (n + examples)
+        joint = (n * observed + examples * expected) / (n + examples)
         n = min(n, examples)
-        group = merge_cells(both * n, max(5.0, min(20.0, n / 10.0)))
+        group = merge_cells(joint * n, max(5.0, min(20.0, n / 10.0)))
         if not group[-1]:
             return 1.0
         joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
-        gap = joined @ (seen - expected)
+        gap = joined @ (observed - expected)
         slopes = joined @ shares
-        seen = joined @ seen
-        both = joined @ both
-        moved = joined.T[place[self.few]] - self.pull @ slopes.T
-        common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
-        spread = self.covariance(moved, slopes, common[group[place[self.few]]])
+        observed = joined @ observed
+        joint = joined @ joint
+        moved = joined.T[row_cells[self.few]] - self.pull @ slopes.T
+        common = np.divide(
+            joint, observed, out=np.ones_like(observed), where=observed > 0.0
+        )
+        spread = self.covariance(moved, slopes, common[group[row_cells[self.few]]])
         values, vectors = np.linalg.eigh(spread)
         # Without directions that the frequencies have used up, and those within a row's
         # share.
-        kept = values > np.maximum(1e-3 * values[-1], self.n**-2.0)
-        statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
-        return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
+        usable = values > np.maximum(1e-3 * values[-1], self.n**-2.0)
+        statistic = float(((gap @ vectors)[usable] ** 2 / values[usable]).sum())
+        return chi_square_tail(int(usable.sum()), statistic) if usable.any() else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,11 +524,11 @@ class ShiftEstimate:
         `reweight_classes`.
         """
         if not self.holds:
-            words = (
+            message = (
                 "The probabilities would be those of wrong class frequencies: "
                 f"{self.verdict}."
             )
-            warn_user(words)
+            warn_user(message)
         return self._calibrator.reweighted(self.weights)
 
     @property
@@ -503,281 +549,337 @@ class ShiftEstimate:
     @property
     def guarantee(self) -> str:
         """What the numbers rest on, in words."""
-        words = (
+        if not self.holds:
+            return (
+                "Without labels these rows do not determine the accuracy, the class "
+                "frequencies, or whether guarantees of probabilities, sets and "
+                "abstention still hold."
+            )
+        message = (
             "Valid if rows of each class are distributed as in the calibration data; "
             "the interval of the accuracy also if scores are as reliable as there. A "
             "few out-of-distribution rows can go unnoticed; accuracy is then closer to "
             "the lower bound."
         )
-        if not self.holds:
-            words = (
-                "Without labels these rows do not determine the accuracy, the class "
-            )
-            words += (
-                "frequencies, or whether guarantees of probabilities, sets and "
-                "abstention "
-            )
-            words += "still hold."
-        elif self.verdict == MOVED:
-            words += (
+        if self.verdict == MOVED:
+            message += (
                 " Corrupted inputs can mimic label shift; check that the estimated "
-                "class "
+                "class frequencies are plausible."
             )
-            words += "frequencies are plausible."
-        return words
+        return message
 
     def __str__(self) -> str:
-        def name(k: int, before: str = "class ") -> str:
-            return self.class_names[k] if self.class_names else f"{before}{k}"
-
-        low, high = self.accuracy_interval
         p = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
-        lines = [
-            f"{self.n:,} rows: {self.verdict} (p "
-            f"{f'= {p:.2g}' if p > 1e-6 else '< 1e-6'})."
-        ]
+        p_value = f"= {p:.2g}" if p > _LEAST_P_VALUE else "< 1e-6"
+        lines = [f"{self.n:,} rows: {self.verdict} (p {p_value})."]
         if self.holds:
-            new = self.class_frequencies
-            old = self.old_class_frequencies
-            order = np.argsort(-np.abs(new - old), kind="stable")
-            known = (
-                np.ptp(self.class_frequencies_interval, axis=1) < 0.9
-            )  # others are left out
-            order = order[known[order]][:_SHOWN]
-            parts = [f"{name(k)} {new[k]:.1%} (was {old[k]:.1%})" for k in order]
-            others = " and others" if old.size > len(parts) else ""
-            shown = (
-                f"{', '.join(parts)}{others}"
-                if parts
-                else "not determined by these rows"
-            )
+            low, high = self.accuracy_interval
             lines += [
                 f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); "
                 "after adapting to the new class frequencies "
                 f"{self.adapted_accuracy:.1%}.",
-                f"Class frequencies: {shown}.",
+                f"Class frequencies: {self._describe_changes()}.",
             ]
-        lines += (
-            [self.guarantee]
-            if self.holds
-            else [self.guarantee, _REMEDIES[self.verdict]]
-        )
-        for title, found in list(self.by_group.items())[:20]:
-            low, high = found.accuracy_interval
-            accuracy = (
-                f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), "
-                * found.holds
-            )
-            lines += [f"{title}, {found.n:,} rows: {accuracy}{found.verdict}."]
+        lines.append(self.guarantee)
+        if not self.holds:
+            lines.append(_REMEDIES[self.verdict])
+        for title, estimate in list(self.by_group.items())[:_SHOWN_GROUPS]:
+            low, high = estimate.accuracy_interval
+            accuracy = ""
+            if estimate.holds:
+                accuracy = (
+                    f"accuracy {estimate.accuracy:.1%} ({low:.1%} to {high:.1%}), "
+                )
+            lines += [f"{title}, {estimate.n:,} rows: {accuracy}{estimate.verdict}."]
         if self.unseen.size:
-            names = ", ".join(name(k, "") for k in self.unseen[:_SHOWN])
+            names = ", ".join(self._class_name(k, "") for k in self.unseen[:_SHOWN])
             more = " and more" if self.unseen.size > _SHOWN else ""
             lines += [
                 f"Not in the fit, so they cannot be found: classes {names}{more}."
             ]
         return "\n".join(lines)
 
+    def _describe_changes(self) -> str:
+        """The class frequencies that changed most, of those that are determined."""
+        new = self.class_frequencies
+        old = self.old_class_frequencies
+        order = np.argsort(-np.abs(new - old), kind="stable")
+        widths = np.ptp(self.class_frequencies_interval, axis=1)
+        shown = order[widths[order] < _UNDETERMINED_WIDTH][:_SHOWN]
+        if not shown.size:
+            return "not determined by these rows"
+        changes = [
+            f"{self._class_name(k)} {new[k]:.1%} (was {old[k]:.1%})" for k in shown
+        ]
+        return ", ".join(changes) + " and others" * (old.size > len(changes))
+
+    def _class_name(self, label: int, before: str = "class ") -> str:
+        return self.class_names[label] if self.class_names else f"{before}{label}"
+
+
+class Reweightable(Protocol):
+    """What can be adapted to other class frequencies: a calibrator, or a classifier."""
+
+    def reweighted(self, ratio: FloatArray, /) -> Any:
+        """A copy for rows among which each class is `ratio` times as frequent."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftModel:
+    """A fitted calibrator, as far as label shift concerns it.
+
+    Attributes
+    ----------
+    calibrator : what is adapted to new class frequencies
+    method : its name in the registry
+    rule : how rows are predicted, maybe without groups
+    fit_record : statistics of the examples of the fit
+    class_names : names of the classes, if they are known
+    """
+
+    calibrator: Reweightable
+    method: str
+    rule: Rule
+    fit_record: FitRecord
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def class_scores(self) -> ClassScores:
+        """The features of the examples of the fit, by class."""
+        assert self.fit_record.class_scores is not None
+        return self.fit_record.class_scores
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """What the rows of one estimate are compared with.
+
+    Attributes
+    ----------
+    scores : the examples of each class, of the fit or of one group of it
+    around : frequencies that pseudo-counts follow; None for those of the fit
+    n_tests : how many such estimates there are
+    is_unknown : whether the fit has too few examples of the group of the rows
+    """
+
+    scores: ClassScores
+    around: FloatArray | None = None
+    n_tests: int = 1
+    is_unknown: bool = False
+
 
 def estimate_shift(
-    calibrator: Any,
-    rule: Rule,
-    data: Logits,
-    counts: FloatArray,
-    delta: float,
-    groups: Any,
+    model: ShiftModel, data: Logits, counts: FloatArray, delta: float, groups: Any
 ) -> ShiftEstimate:
     """Class frequencies and accuracy of checked rows, of all and of each of the
     `groups` if given.
 
-    `rule` is that of the calibrator, or without groups. If it needs groups, rows of a
-    group are compared with the examples of that group in the fit.
+    If the rule of the model needs groups, rows of a group are compared with the
+    examples of that group in the fit.
     """
-    every = calibrator.predictor_.fit_record.class_scores
-    if (k := every.farthest_off) is not None:
-        warn_user(
-            "`estimate_shift` needs probabilities that are calibrated for each class: "
-            f"those of {calibrator.name} assume {every.assumed_frequencies[k]:.1%} of "
-            f"class {k}, where {every.frequencies[k]:.1%} of the labels of the fit "
-            "are. Alarms may be false, and frequencies and intervals wrong. Fit "
-            "`hokical.auto`."
-        )
-    coding = rule.needed_groups
+    _warn_of_assumed_frequencies(model)
+    coding = model.rule.needed_groups
     codes = data.codes
-    known = None if coding is None else calibrator.predictor_.fit_record.group_scores
+    group_scores = None if coding is None else model.fit_record.group_scores
     if coding is None and groups is not None:
         coding, codes = GroupCoding.read(groups, data.n_rows)
-    whole = _estimate(calibrator, rule, data, counts, delta, every)
+    of_all = _estimate(model, data, counts, delta, _Comparison(model.class_scores))
     by_group = {}
     if coding is None:
-        return whole
-    cells, place = np.unique(codes, axis=0, return_inverse=True)
+        return of_all
+    cells, cell_index = np.unique(codes, axis=0, return_inverse=True)
     names = [coding.full_names(k) for k in range(len(coding.columns))]
-    for i, cell in enumerate(cells):
-        own = np.flatnonzero(place.ravel() == i)
-        if not counts[own].any():
+    for number, cell in enumerate(cells):
+        rows = np.flatnonzero(cell_index.ravel() == number)
+        if not counts[rows].any():
             continue
-        options: dict[str, Any] = {
-            "n_tests": len(cells),
-            "around": whole.class_frequencies,
-        }
-        scores = every
-        if known is not None:  # of the group, if it had enough examples
-            same = np.flatnonzero((known.codes == cell).all(axis=1))
-            scores = known.scores[same[0]] if same.size else scores
-            options |= {"around": None} if same.size else {"unknown": True}
-        title = ", ".join(each[code] for each, code in zip(names, cell, strict=True))
-        part = (data.take(own), counts[own], delta, scores)
-        by_group[title] = _estimate(calibrator, rule, *part, **options)
-    return replace(whole, by_group=by_group)
+        comparison = _Comparison(
+            model.class_scores, of_all.class_frequencies, len(cells)
+        )
+        if group_scores is not None:
+            comparison = _compare_with_group(comparison, group_scores, cell)
+        title = ", ".join(
+            column[code] for column, code in zip(names, cell, strict=True)
+        )
+        by_group[title] = _estimate(
+            model, data.take(rows), counts[rows], delta, comparison
+        )
+    return replace(of_all, by_group=by_group)
 
 
-def _estimate(
-    calibrator: Any,
-    rule: Rule,
-    data: Logits,
-    counts: FloatArray,
-    delta: float,
-    known: ClassScores,
-    *,
-    around: FloatArray | None = None,
-    n_tests: int = 1,
-    unknown: bool = False,
-) -> ShiftEstimate:
-    """The estimate of some rows, and whether only the class frequencies changed.
+def _warn_of_assumed_frequencies(model: ShiftModel) -> None:
+    """Warn if probabilities are not calibrated for each class."""
+    scores = model.class_scores
+    label = scores.farthest_off
+    if label is not None:
+        warn_user(
+            "`estimate_shift` needs probabilities that are calibrated for each class: "
+            f"those of {model.method} assume {scores.assumed_frequencies[label]:.1%} "
+            f"of class {label}, where {scores.frequencies[label]:.1%} of the labels of "
+            "the fit are. Alarms may be false, and frequencies and intervals wrong. "
+            "Fit `hokical.auto`."
+        )
 
-    `around` are the frequencies of more rows, `n_tests` is how many such estimates
-    there are. If the fit has too few examples of the group of the rows, it is `unknown`
-    what its classes are like.
+
+def _compare_with_group(
+    comparison: _Comparison, group_scores: GroupScores, cell: IntArray
+) -> _Comparison:
+    """With the examples of the group of these codes, if it had enough of them."""
+    matching = np.flatnonzero((group_scores.codes == cell).all(axis=1))
+    if not matching.size:
+        return replace(comparison, is_unknown=True)
+    return replace(comparison, scores=group_scores.scores[matching[0]], around=None)
+
+
+def _merge_equal_rows(
+    sketch: RowSketch | None, data: Logits, counts: FloatArray
+) -> tuple[Logits, FloatArray]:
+    """One row of each kind, and how often it came: repetitions are no news.
+
+    Unless rows of the fit came again by themselves.
     """
-    sketch = calibrator.predictor_.fit_record.sketch
     hashes = row_hashes(data)
     if sketch is not None and sketch.has_twins:
         order = np.argsort(hashes, kind="stable")
-        total = counts[order]
-    else:  # one row of each hash, if the rows of the fit differed too; in no order
-        _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
-        total = np.bincount(place, counts).astype(np.float64)
-    rows = data.take(order[total > 0.0])
-    total = total[total > 0.0]
-    given = (total / total.sum(), int(np.count_nonzero(counts)), known, around)
-    found = ClassFrequencies(rule, rows, *given)
-    unsure, lost = found.uncertain_labels()
+        totals = counts[order]
+    else:  # in the order of the hashes, which is none
+        _, order, index = np.unique(hashes, return_index=True, return_inverse=True)
+        totals = np.bincount(index, counts).astype(np.float64)
+    return data.take(order[totals > 0.0]), totals[totals > 0.0]
+
+
+def _estimate(
+    model: ShiftModel,
+    data: Logits,
+    counts: FloatArray,
+    delta: float,
+    comparison: _Comparison,
+) -> ShiftEstimate:
+    """The estimate of some rows, and whether only the class frequencies changed."""
+    rows, totals = _merge_equal_rows(model.fit_record.sketch, data, counts)
+    n_rows = int(np.count_nonzero(counts))
+    estimated = ClassFrequencies(
+        model.rule, rows, totals / totals.sum(), n_rows, comparison
+    )
+    unsure, lost = estimated.uncertain_labels()
     # Three tests, by Bonferroni: labels that are surer than they should be have a
     # ninth.
-    fits = min(
-        1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure))
-    )
-    change = min(1.0, n_tests * found.change_p_value())
-    verdict = TOO_FEW if unknown else _judge(found, fits, change, calibrator)
+    n_tests = comparison.n_tests
+    p_values = (estimated.fit_p_value(), unsure, 4.0 * (1.0 - unsure))
+    fits = min(1.0, n_tests * 2.25 * min(p_values))
+    change = min(1.0, n_tests * estimated.change_p_value())
+    verdict = TOO_FEW
+    if not comparison.is_unknown:
+        verdict = _judge(estimated, fits, change, model.method)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
-    accuracy, accuracy_interval = found.accuracy(lost, reach)
-    parts = (found.posterior * found.weights[:, None]).T
-    confusion = np.array([sum_by(found.labels, part, found.old.size) for part in parts])
-    logs = np.log(np.maximum(found.proba, 1e-300))
-    squares = (found.proba * (found.proba - 2.0 * found.posterior)).sum(axis=1)
-    unseen = np.flatnonzero(known.count == 0.0)
-    shares = _interval(found.share, found.variance, reach, 1.0 / found.n)
-    # As of Poisson counts, whose upper end is further away.
-    shares[:, 1] = np.minimum(
-        shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * found.n), 1.0
-    )
-    shares[unseen] = 0.0, 1.0
+    accuracy, accuracy_interval = estimated.accuracy(lost, reach)
+    scores = comparison.scores
+    shares = estimated.intervals(reach)
     if verdict == SAME:  # the old frequencies are among those that explain the rows
-        shares[:, 0] = np.minimum(shares[:, 0], known.frequencies)
-        shares[:, 1] = np.maximum(shares[:, 1], known.frequencies)
+        shares[:, 0] = np.minimum(shares[:, 0], scores.frequencies)
+        shares[:, 1] = np.maximum(shares[:, 1], scores.frequencies)
     # By the evidence: those of the fit unless they are ruled out, the estimates if they
     # are so far.
     evidence = max(0.0, 1.0 - change / _TEST_LEVEL)
+    log_loss, brier = estimated.expected_scores()
     return ShiftEstimate(
-        n=found.n_rows,
-        class_frequencies=found.share,
+        n=n_rows,
+        class_frequencies=estimated.share,
         class_frequencies_interval=shares,
-        old_class_frequencies=known.frequencies,
-        weights=1.0 + evidence * (found.share / found.old - 1.0),
+        old_class_frequencies=scores.frequencies,
+        weights=1.0 + evidence * (estimated.share / estimated.old - 1.0),
         accuracy=accuracy,
         accuracy_interval=accuracy_interval,
-        adapted_accuracy=float(found.weights @ found.posterior.max(axis=1)),
-        confusion=confusion,
-        log_loss=float(-found.weights @ (found.posterior * logs).sum(axis=1)),
-        brier=float(1.0 + found.weights @ squares),
+        adapted_accuracy=float(estimated.weights @ estimated.posterior.max(axis=1)),
+        confusion=estimated.confusion(),
+        log_loss=log_loss,
+        brier=brier,
         p_value=fits,
         change_p_value=change,
-        unseen=unseen,
+        unseen=np.flatnonzero(scores.count == 0.0),
         holds=holds,
         verdict=verdict,
-        class_names=getattr(calibrator, "class_names", ()),
-        _calibrator=calibrator,
+        class_names=model.class_names,
+        _calibrator=model.calibrator,
     )
 
 
 def _interval(
-    middle: FloatArray, variance: FloatArray, reach: float, step: float
+    estimates: FloatArray, variance: FloatArray, reach: float, step: float
 ) -> FloatArray:
     """Intervals (k, 2) in [0, 1] of so many standard errors and a step."""
-    far = reach * np.sqrt(np.maximum(variance, 1e-300)) + step
-    return np.asarray(np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0))
+    half_widths = reach * np.sqrt(np.maximum(variance, 1e-300)) + step
+    return np.asarray(
+        np.clip(
+            np.stack([estimates - half_widths, estimates + half_widths], axis=1),
+            0.0,
+            1.0,
+        )
+    )
 
 
-def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any) -> str:
+def _judge(estimated: ClassFrequencies, fits: float, change: float, method: str) -> str:
     """The verdict; first whether there is any, as tests on other ground are not at
     their level.
     """
-    known = found.known
-    examples = 1.0 / found.noise.sum()
+    scores = estimated.scores
+    examples = 1.0 / estimated.noise.sum()
     if min(fits, change) >= _TEST_LEVEL:
         return SAME
-    unknown = known.implied is None and getattr(calibrator, "name", "") == "hoki"
-    if unknown or known.farthest_off is not None:
+    is_unknown = scores.implied is None and method == "hoki"
+    if is_unknown or scores.farthest_off is not None:
         return OFF
     # Examples after reweighting are too few below 50, or half of those before; and of
     # the class that decides how uncertain the new frequencies are below 8.
-    before = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
-    few = (
+    before = 1.0 / (estimated.old**2 / (scores.effective + 1.0)).sum()
+    too_few = (
         examples < min(50.0, 0.5 * before)
-        or known.effective[found.noise.argmax()] < 8.0
+        or scores.effective[estimated.noise.argmax()] < 8.0
     )
-    if change < _TEST_LEVEL and few:
+    if change < _TEST_LEVEL and too_few:
         return TOO_FEW
     if fits >= _TEST_LEVEL:
         return MOVED
-    return OFF if known.implied is None else BROKEN
+    return OFF if scores.implied is None else BROKEN
 
 
 def class_weights(
-    rule: Rule, known: ClassScores, frequencies: Any, names: Any
+    rule: Rule, scores: ClassScores, frequencies: Any, names: Any
 ) -> FloatArray:
     """New frequencies of the classes divided by those of the fit, (classes,)."""
-    n_classes = known.count.size
+    n_classes = scores.count.size
     if isinstance(frequencies, Mapping):
         frequencies = in_order(frequencies, names or range(n_classes))
-    asked = to_numpy(frequencies, "frequencies")
-    right = (
-        asked.shape == (n_classes,)
-        and asked.dtype.kind in "iuf"
-        and (asked >= 0.0).all()
+    wanted = to_numpy(frequencies, "frequencies")
+    is_valid = (
+        wanted.shape == (n_classes,)
+        and wanted.dtype.kind in "iuf"
+        and (wanted >= 0.0).all()
     )
-    if not right or not abs(asked.sum() - 1.0) <= 1e-3:
+    if not is_valid or not abs(wanted.sum() - 1.0) <= 1e-3:
         raise ValueError(
             f"`frequencies` must have one number for each class, ({n_classes},), at "
-            f"least 0, and sum to 1; got shape {asked.shape}: {asked}. Divide counts "
-            "by their sum."
+            f"least 0, and sum to 1; got shape {wanted.shape}: {wanted}. Divide "
+            "counts by their sum."
         )
-    asked = asked.astype(np.float64)
-    gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
-    if np.any(gone):
+    wanted = wanted.astype(np.float64)
+    impossible = isinstance(rule, BalancedRule) and (wanted > 0.0) & (
+        rule.weights == 0.0
+    )
+    if np.any(impossible):
         raise ValueError(
             "`frequencies` must be 0 for classes that had the frequency 0 before: "
-            f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
+            f"{np.flatnonzero(impossible).tolist()}. Start from the calibrator of the fit."
         )
-    old = np.where(known.count > 0.0, known.frequencies, known.smoothed_frequencies)
-    weights: FloatArray = asked / asked.sum() / old
-    guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
+    old = np.where(scores.count > 0.0, scores.frequencies, scores.smoothed_frequencies)
+    weights: FloatArray = wanted / wanted.sum() / old
+    guessed = np.flatnonzero((scores.count == 0.0) & (weights > 1.0))
     if guessed.size:
-        some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
+        shown = [str(names[k] if names else k) for k in guessed[:5].tolist()]
         warn_user(
-            f"`frequencies` give {asked[guessed].sum():.1%} to classes without an "
-            f"example in the fit, such as {', '.join(some)}: their frequency in the "
+            f"`frequencies` give {wanted[guessed].sum():.1%} to classes without an "
+            f"example in the fit, such as {', '.join(shown)}: their frequency in the "
             "fit is a guess, and so are all probabilities that follow. Fit with "
             "examples of them, or give them frequency 0."
         )
@@ -790,10 +892,10 @@ def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
     """
     if set(frequencies) != set(names):
         lacking = [name for name in names if name not in frequencies][:5]
-        other = [name for name in frequencies if name not in names][:5]
+        unknown = [name for name in frequencies if name not in names][:5]
         raise ValueError(
             "`frequencies` must have a value for each class and for nothing else; "
-            f"none for {lacking}, not classes: {other}. A class that does not occur "
+            f"none for {lacking}, not classes: {unknown}. A class that does not occur "
             "has the frequency 0."
         )
     return [frequencies[name] for name in names]

@@ -11,6 +11,7 @@ that the calibrator was fitted on.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
@@ -52,12 +53,14 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from hokical._core import conversion, reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._core.runtime import WarningLog, warn_user
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
+from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
@@ -135,9 +138,9 @@ class CalibratedClassifier(
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
         of several labels, their column numbers
     models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
-    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an
-        ensemble, one that takes the logarithms of the mean probabilities, for
-        guarantees
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
+        can be used alone, on what `predict_scores` gives: logits, or of an ensemble a
+        `hokical.Ensemble` of the logits of its models
     reason_ : what the default chose, and why
     estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
         next
@@ -346,6 +349,16 @@ class CalibratedClassifier(
             )
         )
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `calibrator_` to a JSON file; `hokical.load` reads it.
+
+        It predicts without this model and its estimator from what `predict_scores`
+        gives: `load(path).predict_proba(model.predict_scores(X))`. The estimator is not
+        in the file: `joblib.dump` keeps all.
+        """
+        validation.check_is_fitted(self, "models_")
+        self.calibrator_.save(path)
+
     def certify(
         self,
         X: object,
@@ -371,10 +384,10 @@ class CalibratedClassifier(
         }
         options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
-        logits = self._logits(X, groups)
+        scores = self.predict_scores(X)
         fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
-        self.calibrator_.certify(logits, truth, sample_weight, **options)
+        self.calibrator_.certify(scores, truth, sample_weight, **options)
         return self
 
     def predict_set(self, X: object, *, groups: object = None, **options: Any) -> Any:
@@ -447,11 +460,11 @@ class CalibratedClassifier(
         self, name: str, X: object, *more: Any, groups: object, **options: Any
     ) -> Any:
         """What the calibrator's method of this name gives for rows of the estimator."""
-        logits = self._logits(X, groups)
+        scores = self.predict_scores(X)
         self._check_has(name)
         given = options if groups is None else options | {"groups": groups}
         try:
-            return getattr(self.calibrator_, name)(logits, *more, **given)
+            return getattr(self.calibrator_, name)(scores, *more, **given)
         except ValueError as error:  # in the words of this class
             text = str(error).replace("certify(logits, labels", "certify(X, y")
             raise ValueError(text) from error
@@ -506,7 +519,7 @@ class CalibratedClassifier(
         """
         self._check_has("estimate_shift")
         learned = self.calibrator_.schema_.saw_groups
-        logits = self._logits(X, groups if learned else None, of_one=True)
+        logits = self._logits_of_one(X, groups if learned else None)
         judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
         found = judge.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
@@ -547,32 +560,38 @@ class CalibratedClassifier(
             twin._single_calibrator = change(self._single_calibrator)
         return twin
 
-    def _logits(
-        self, X: object, groups: object = None, *, of_one: bool = False
-    ) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest; or those of the
-        mean.
-
-        Or, of each row, those of one model of an ensemble, the same for copies of a
-        row.
+    def predict_scores(self, X: object) -> FloatArray | Ensemble:
+        """The scores that `calibrator_` takes: logits (n, classes), of several labels
+        log-odds (n, labels), or the logits of all models of an ensemble.
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
             if hasattr(self, "estimator_"):
                 return self.models_[0].logits(X)
-            found = [
-                pair.spread(pair.logits(X), self.classes_, groups)
-                for pair in self.models_
+            return Ensemble(
+                [fold.all_logits(X, self.classes_) for fold in self.models_]
+            )
+
+    def _logits_of_one(self, X: object, groups: object = None) -> FloatArray:
+        """Of each row the log-probabilities of one model of an ensemble, the same for
+        copies of a row; without an ensemble the logits.
+        """
+        scores = self.predict_scores(X)
+        if not isinstance(scores, Ensemble):
+            return scores
+        proba = np.stack(
+            [
+                fold.spread(fold.logits(X), self.classes_, groups)
+                for fold in self.models_
             ]
-        if of_one:
-            n = len(found[0])
-            twins = self._fit_rows.has_twins
-            draws = fingerprints.row_draws(0, n) if twins else example_hashes(X)
-            found = [
-                np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]
-            ]
-        return log_of_mean(found)
+        )
+        n_models, n_rows, _ = proba.shape
+        draws = example_hashes(X)
+        if self._fit_rows.has_twins:
+            draws = fingerprints.row_draws(0, n_rows)
+        chosen = (draws * n_models).astype(np.int64)
+        return log_of_mean([proba[chosen, np.arange(n_rows)]])
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
@@ -715,25 +734,36 @@ class CalibratedClassifier(
 
     def _calibrate_mean(
         self, parts: list[HeldOutScores], data: ClassifierExamples
-    ) -> Any:
-        """A calibrator that keeps probabilities as they are, of which guarantees can be
-        made.
+    ) -> Calibrator:
+        """A calibrator of the scores of all models, which predicts their mean.
 
         Another one, for `estimate_shift`, is of the probabilities of single models.
         """
-        found = []
-        for part, pair in zip(parts, self.models_, strict=True):
+        held_out = []
+        for part, fold in zip(parts, self.models_, strict=True):
             _, _, groups = data.of_parts([part])
-            found.append(pair.spread(part.scores, self.classes_, groups))
+            held_out.append(fold.spread(part.scores, self.classes_, groups))
         truth, weights, _ = data.of_parts(parts)
-        logits = log_of_mean([np.vstack(found)])
+        logits = log_of_mean([np.vstack(held_out)])
         labels = class_index(truth, self.classes_, "y")
-        fitted: Any = make("uncalibrated").fit(logits, labels, weights)
-        fitted.forget_examples()
+        names = tuple(map(str, self.classes_.tolist()))
+        calibrator = make("uncalibrated").fit(logits, labels, weights, classes=names)
+        calibrator.forget_examples()
         self._single_calibrator = make("temps").fit(logits, labels, weights)
         if data.groups is not None:
-            fitted.note_groups()  # its models may have used them
-        return fitted
+            calibrator.note_groups()  # its models may have used them
+        return calibrator.with_predictor(
+            replace(
+                calibrator.fitted,
+                schema=replace(
+                    calibrator.schema_,
+                    members=CalibratedMembers(
+                        tuple(fold.member(self.classes_) for fold in self.models_),
+                        self.classes_.size,
+                    ),
+                ),
+            )
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -853,6 +883,20 @@ class CalibratedFold:
         """The classifier's logits (n, classes), or log-odds (n, labels)."""
         several = isinstance(self.calibrator, MultilabelCalibrator)
         return read_scores(self.model, X, several)
+
+    def all_logits(self, X: object, classes: AnyArray) -> FloatArray:
+        """Logits (n, classes): -inf for classes that the model lacks."""
+        logits = self.logits(X)
+        columns = class_index(classes_of(self.model), classes, "y")
+        spread = np.full((len(logits), classes.size), -np.inf)
+        spread[:, columns] = logits
+        return spread
+
+    def member(self, classes: AnyArray) -> CalibratedMember:
+        """Its calibrator, as that of a member of an ensemble."""
+        columns = class_index(classes_of(self.model), classes, "y")
+        predictor = self.calibrator.fitted
+        return CalibratedMember(predictor.schema, predictor.rule, columns)
 
     def uncalibrated(self, X: object, classes: AnyArray) -> FloatArray:
         """Probabilities (n, classes) before calibration, or (n, labels)."""

@@ -788,7 +788,9 @@ def encode_labels(
             listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
             rule = f"labels must be names of classes ({listed})"
             remedy = "Correct or drop the row."
-        row = found.index(None)
+        unknown = [row for row, code in enumerate(found) if code is None]
+        no_number = (row for row in unknown if tables.parse_number(words[row]) is None)
+        row = next(no_number, unknown[0])
         raise ValueError(f"{rule}; got {words[row]!r} in row {row}. {remedy}")
     return np.array(found, np.int64)
 
@@ -799,14 +801,13 @@ def to_numbers(column: AnyArray) -> AnyArray:
     """
     if column.dtype.kind not in "UTO":
         return column
-    cells = [
-        "nan" if str(cell).strip().lower() in MISSING else cell
-        for cell in column.tolist()
-    ]
-    try:
-        return np.array(cells).astype(np.float64)
-    except ValueError:
-        return column
+    numbers = np.empty(len(column))
+    for row, cell in enumerate(map(str, column.tolist())):
+        number = tables.parse_number(cell)
+        if number is None and cell.strip().lower() not in MISSING:
+            return column
+        numbers[row] = np.nan if number is None else number
+    return numbers
 
 
 def join_labels(
@@ -826,11 +827,12 @@ def join_labels(
         str(each).strip()
         for each in other.read_column(other.require(own, "id")).tolist()
     ]
-    twice, times = Counter(known).most_common(1)[0]
-    if times > 1:
-        raise other.error(
-            f"expected each `{own}` once; found {twice!r} twice.", "Drop one."
-        )
+    for file, names in ((other, known), (table, ids)):
+        twice, times = Counter(names).most_common(1)[0]
+        if times > 1:
+            raise file.error(
+                f"expected each `{own}` once; found {twice!r} twice.", "Drop one."
+            )
     place = np.array(look_up(ids, known))
     lost = np.flatnonzero(place == len(known))
     if lost.size and all_known:

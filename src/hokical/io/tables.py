@@ -18,7 +18,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from itertools import islice
@@ -63,7 +63,13 @@ TABLE = Path("table")
 _WILD = frozenset("*?[")
 #: What a spreadsheet runs: begins with a sign of formulas and is no number.
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
-_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+#: Numbers, and what Python and R write for those that are not finite.
+_CELL = re.compile(
+    rf"({_NUMBER.pattern}|[-+]?(inf|infinity|nan))", re.ASCII | re.IGNORECASE
+)
+#: Columns of logits, by their names; those have no percentages.
+_LOGIT_COLUMN = re.compile(r"\s*logit", re.IGNORECASE)
 
 
 class DataFileError(ValueError):
@@ -169,10 +175,23 @@ def read_text(path: Path) -> str:
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(_GZIP) else data
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         warn_user(f"{path.name} is not UTF-8 and is read as Windows-1252.")
-        return data.decode("cp1252", errors="replace")
+        text = data.decode("cp1252", errors="replace")
+    # Old programs for Macintosh end lines with CR alone.
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def parse_number(cell: str) -> float | None:
+    """A cell as a number; None if it is something else, as `1_0` and other digits are
+    for Python.
+
+    >>> parse_number(" -1.5e3 "), parse_number("1_0")
+    (-1500.0, None)
+    """
+    text = cell.strip()
+    return float(text) if _CELL.fullmatch(text) else None
 
 
 class Table:
@@ -326,7 +345,7 @@ class TextTable(Table):
         if len(names) < 2 and not names[0].isidentifier():
             found = "other text"
             remedy = "Name another file."
-        elif all(re.fullmatch(_NUMBER, name) for name in names) and not numbered:
+        elif all(map(_NUMBER.fullmatch, names)) and not numbered:
             found = "numbers in line 1"
             remedy = "Name the columns there."
         elif len(head) < 2:
@@ -351,19 +370,29 @@ class TextTable(Table):
         try:
             table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
         except ValueError:  # percentages, decimal commas, missing values, and errors
-            rows = list[tuple[Any, ...]]()
-            for line, row in self._checked_rows():
-                each = zip(self.names, row, strict=True)
-                rows.append(
-                    tuple(
-                        self._number(c, line, n) if n in scores else c for n, c in each
-                    )
-                )
-            table = np.array(rows, cells)
+            table = np.array(self._parse_rows({*scores}), cells)
         found = {name: table[str(self.names.index(name))] for name in kinds}
         return found | {
             name: found[name].astype(np.str_) for name in kinds if name not in scores
         }
+
+    def _parse_rows(self, scores: set[str]) -> list[tuple[Any, ...]]:
+        """The cells of each row, those of scores as numbers."""
+        rows = list[tuple[Any, ...]]()
+        units = dict[str, float]()
+        for line, row in self._checked_rows():
+            cells: list[str | float] = [*row]
+            for k, name in enumerate(self.names):
+                if name in scores:
+                    cells[k], unit = self._number(row[k], line, name)
+                    if unit and units.setdefault(name, unit) != unit:
+                        raise self.error(
+                            f"expected a sign % in all cells of `{name}` or in none; "
+                            f"found {row[k]!r} in line {line}.",
+                            "Write all of them in the same way.",
+                        )
+            rows.append(tuple(cells))
+        return rows
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""
@@ -373,6 +402,8 @@ class TextTable(Table):
         """Each row that is not blank, after the number of its first line in the
         file.
         """
+        # A cell may be as long as the text; the limit of the module can only rise.
+        csv.field_size_limit(max(csv.field_size_limit(), len(self._text)))
         reader = csv.reader(
             io.StringIO(self._text, newline=""), delimiter=self._delimiter
         )
@@ -395,19 +426,21 @@ class TextTable(Table):
                 raise self.error(f"{rule}; found {len(row)} in line {line}.", remedy)
             yield line, row
 
-    def _number(self, cell: str, line: int, name: str) -> float:
-        """A cell as a number; a percentage as a fraction, NaN if it says that none
-        is known.
+    def _number(self, cell: str, line: int, name: str) -> tuple[float, float]:
+        """A cell as a number and its unit; a percentage as a fraction.
+
+        NaN and 0 if the cell says that no number is known.
         """
         text = cell.strip()
         if text.lower() in MISSING:
-            return np.nan
+            return np.nan, 0.0
         unit = 100.0 if text.endswith("%") else 1.0
         text = text.removesuffix("%").rstrip()
         if self._delimiter != "," and "." not in text:
             text = text.replace(",", ".")
-        with suppress(ValueError):
-            return float(text) / unit
+        number = parse_number(text)
+        if number is not None and (unit == 1.0 or not _LOGIT_COLUMN.match(name)):
+            return number / unit, unit
         remedy = "Write a number there, or drop the row or column."
         if re.match(r"\s*[-+]?\d+,\d+", cell):
             remedy = "Write a decimal point, or put semicolons between the columns."

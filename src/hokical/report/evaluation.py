@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 
 from hokical._core import reading
 from hokical._core.arrays import IntArray, to_host
-from hokical._core.checks import bin_index, check_count, sum_by
+from hokical._core.checks import bin_index, sum_by
 from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
@@ -41,6 +41,16 @@ from hokical.metrics import summaries
 from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
+from hokical.report.confidences import (
+    ConfidenceEntrant,
+    LabelledConfidences,
+    Methods,
+    are_confidences,
+    assign_folds,
+    choose_entrants,
+    cross_fit,
+    read_answer_pairs,
+)
 from hokical.report.models import (
     CalibratedProbabilityModel,
     LabelledInputs,
@@ -57,7 +67,6 @@ from hokical.streams import checked_blocks, open_source
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
-Methods = Iterable[Any] | Mapping[str, Any] | None
 #: What groups and sets cannot be tested with.
 _VOTES = "votes, as tests and sets need one label per row,"
 #: Metrics with intervals by item: means over positions, in the order of the sums.
@@ -252,11 +261,13 @@ def evaluate(
         Also measures the prediction sets of `cal` with this coverage; those of a
         `CalibratedClassifier` after its `certify`.
     folds : int, optional
-        Of logits (n, classes) without other examples to test on: `cal` is a method, a
-        name or an unfitted calibrator. Each of so many folds, stratified by class, is
-        predicted by a fit on the others. Intervals are conditional: they are about the
-        mean of these fits on new examples, and treat the fits as given; bounds are left
-        out. `Evaluation.calibrator` is fitted on all examples.
+        Without other examples to test on, of logits (n, classes): `cal` is a method, a
+        name or an unfitted calibrator; of confidences and signals: a
+        `ConfidenceCalibrator`. Each of so many folds, stratified by class, is predicted
+        by a fit on the others; rows of one `cluster` are in one fold. Intervals are
+        conditional: they are about the mean of these fits on new examples, and treat
+        the fits as given; bounds are left out. `Evaluation.calibrator` is fitted on all
+        examples.
     mask : array, optional
         Of `Dense`: which positions count.
     class_names : sequence of str
@@ -310,7 +321,9 @@ def evaluate(
         )
         with progress_bar("Evaluating", None):
             return _evaluate_model(cal, inputs, setting, positive, coverage)
-    method = None if folds is None else new_calibrator(cal, argument="cal")
+    of_confidences = isinstance(cal, confidence.ConfidenceCalibrator)
+    cross_fitted = folds is not None and not of_confidences
+    method = new_calibrator(cal, argument="cal") if cross_fitted else None
     if method is not None:
         cal = None
     names = getattr(cal, "class_names", ())
@@ -353,9 +366,10 @@ def evaluate(
     if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
         return _evaluate_labels(cal, x, y, setting)
-    if isinstance(cal, confidence.ConfidenceCalibrator) or (
-        cal is None and np.ndim(x) == 1
-    ):
+    if of_confidences and folds is not None:
+        refuse("confidences", "sample_weight", "groups", "cluster", "folds")
+        return _evaluate_confidence_folds(cal, rows, setting, folds)
+    if of_confidences or (cal is None and np.ndim(x) == 1 and folds is None):
         refuse("confidences", "sample_weight", "groups", "cluster")
         if cal is None:
             _refuse_probabilities(x, y)
@@ -503,33 +517,13 @@ def measure_sets(
     return summaries.summarize_sets(members, labels[new], goal=coverage, source=source)
 
 
-def _draw_folds(labels: IntArray, folds: int, cluster: IntArray | None) -> IntArray:
-    """The fold (n,) of each row, those of each class in turn, in an order drawn once.
-
-    Rows of a cluster are in one fold, which counts as one of the class of its first.
-    """
-    if cluster is None:
-        units = np.arange(labels.size)
-        classes = labels
-    else:
-        _, first, units = np.unique(cluster, return_index=True, return_inverse=True)
-        classes = labels[first]
-    drawn = np.random.default_rng(0).permutation(classes.size)
-    fold = np.empty(classes.size, np.int64)
-    order = drawn[np.argsort(classes[drawn], kind="stable")]
-    fold[order] = np.arange(classes.size) % folds
-    return fold[units.ravel()]
-
-
 def _evaluate_folds(
     method: Any, test: Rows, setting: Setting, folds: int
 ) -> Evaluation:
     """Each fold predicted by a fit on the others."""
     labels = test.labels
-    remedy = "There cannot be more folds than examples."
-    check_count("folds", folds, least=2, most=labels.size, remedy=remedy)
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
-    place = _draw_folds(labels, folds, setting.cluster)
+    place = assign_folds(labels, folds, setting.cluster)
 
     def fit(rows: IntArray) -> Any:
         some = test.take(rows)
@@ -752,17 +746,47 @@ def _evaluate_confidence(
     cal: Any, x: Any, right: Any, weight: Any, setting: Setting
 ) -> Evaluation:
     stated = reading.to_numpy(x, "confidence") if cal is None else cal.uncalibrated(x)
-    rows = as_examples(stated, right)
-    data = DataFacts(
-        n_rows=rows.n_rows, n_classes=1, name=setting.data_name, kind="confidences"
-    )
-    own = Predicted(rows.confidence, rows.correct, weight)
-    before = judge("uncalibrated", None, own, setting, data)
+    outcomes = as_examples(stated, right)
+    data = _confidence_facts(outcomes.n_rows, setting)
+    rows = Predicted(outcomes.confidence, outcomes.correct, weight)
+    before = judge("uncalibrated", None, rows, setting, data)
     if cal is None or not cal.is_fitted:
         return before
     warn_of_rows_of_fit(cal.is_of_fit(cal.read_labelled(x, right)), setting.data_name)
-    own = replace(own, confidence=to_host(cal.predict(x, groups=setting.groups)))
-    return replace(judge(cal.name, cal, own, setting, data), before=before)
+    rows = replace(rows, confidence=to_host(cal.predict(x, groups=setting.groups)))
+    return replace(judge(cal.name, cal, rows, setting, data), before=before)
+
+
+def _confidence_facts(n_rows: int, setting: Setting) -> DataFacts:
+    return DataFacts(
+        n_rows=n_rows, n_classes=1, name=setting.data_name, kind="confidences"
+    )
+
+
+def _evaluate_confidence_folds(
+    method: confidence.ConfidenceCalibrator,
+    examples: Rows,
+    setting: Setting,
+    folds: int,
+) -> Evaluation:
+    """Answers of each fold predicted by a fit on the others; and a fit on all."""
+    whole = clone(method).fit(
+        examples.scores, examples.labels, examples.weights, groups=setting.groups
+    )
+    rows = whole.read_labelled(
+        examples.scores, examples.labels, examples.weights, setting.groups
+    )
+    right = rows.labels.astype(np.int64)
+    fold = assign_folds(right, folds, setting.cluster)
+    proba = cross_fit(method, rows, setting.groups, fold)
+    stated = Predicted(whole.uncalibrated(examples.scores), rows.labels, rows.weights)
+    data = _confidence_facts(right.size, setting)
+    before = judge("uncalibrated", None, stated, setting, data)
+    predicted = replace(stated, confidence=proba)
+    after = judge(whole.name, whole, predicted, setting, data)
+    # Bounds are proven for one calibrator, not for several.
+    summary = replace(after.summary, bounds={})
+    return replace(after, before=before, summary=summary, folds=folds)
 
 
 def _evaluate_labels(
@@ -814,9 +838,10 @@ def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
 
 def compare(
     validation: Any,
-    test: Any,
+    test: Any = None,
     methods: Methods = None,
     *,
+    folds: int | None = None,
     delta: float = 0.05,
     subject: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
@@ -834,15 +859,21 @@ def compare(
 
     Parameters
     ----------
-    validation, test : (logits, labels)
+    validation, test : (logits, labels), or (confidences, right)
         Logits (n, classes) and labels (n,); the methods are fitted on the first and
-        evaluated on the second.
+        evaluated on the second. Of answers: confidences (n,) or signals (n, k) and
+        whether each is right (n,), with methods that are `ConfidenceCalibrator`; or a
+        dict of several such confidences by name, of which each is calibrated and
+        compared on the same answers.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted
         calibrator is used as it is, others are fitted. Models are classifiers with
         `predict_proba`, all of them; `validation` is None if all are fitted. None means
         "auto" and every method that needs only logits and labels. Methods that the data
         do not allow are left out, see `Comparison.skipped`.
+    folds : int, optional
+        Of confidences without a `test` pair: each of so many folds of `validation` is
+        predicted by a fit on the others, as in `evaluate`.
     delta : float
         Probability that an interval or a bound fails.
     subject : str, optional
@@ -875,6 +906,18 @@ def compare(
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
     >>> compare(*demo_logits(), methods).best("ece").label
     'Hoki (hoki 20)'
+
+    Two signals of 300 answers, calibrated one by one and together:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> stated, agreed = rng.random((2, 300))
+    >>> right = rng.random(300) < agreed
+    >>> both = np.column_stack([stated, agreed])
+    >>> signals = {"stated": stated, "agreement": agreed, "both": both}
+    >>> found = compare((signals, right), folds=5)
+    >>> [difference.verdict for difference in found.differences()]
+    ['worse', 'no clear difference']
     """
     if not (isinstance(groups, (tuple, list)) and len(groups) == 2):
         rule = (
@@ -886,6 +929,18 @@ def compare(
         )
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
+    if are_confidences(validation, methods):
+        if coverage is not None or len(class_names):
+            name = "class_names" if coverage is None else "coverage"
+            raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
+        options = summaries.SummaryOptions(delta=delta)
+        pairs = read_answer_pairs(validation, test, groups, data_names, folds)
+        return _compare_confidences(pairs, methods, options, cluster, folds, subject)
+    if folds is not None or test is None:
+        raise TypeError(
+            "`test` must be a pair (logits, labels), without `folds`, which are for "
+            "confidences. Use `evaluate(method, logits, labels, folds=5)` for each."
+        )
     if _are_models(methods):
         setting = Setting(
             summaries.SummaryOptions(delta=delta),
@@ -967,6 +1022,81 @@ def compare(
         tested_on_validation=same,
         skipped=skipped,
     )
+
+
+def _compare_confidences(
+    pairs: tuple[LabelledConfidences, LabelledConfidences],
+    methods: Methods,
+    options: summaries.SummaryOptions,
+    cluster: Any,
+    folds: int | None,
+    subject: str | None,
+) -> Comparison:
+    """Calibrators of confidences on the same answers; cross-fitted in `folds`."""
+    validation, test = pairs
+    entrants = choose_entrants(validation.confidences, test.confidences, methods)
+    names = [entrant.name for entrant in entrants]
+    subject = names[-1] if subject is None else subject
+    if subject not in names:
+        raise ValueError(f"`subject` must be one of {names}; got {subject!r}.")
+    codes = None if cluster is None else reading.as_clusters(cluster, test.n_rows)
+    setting = Setting(options, test.name, test.groups, cluster=codes)
+    if folds is not None:
+        results = _cross_fit_entrants(entrants, test, setting, folds)
+    else:
+        results = _fit_entrants(entrants, pairs, setting)
+    fitted_on = DataFacts(
+        n_rows=validation.n_rows, n_classes=1, name=validation.name, kind="confidences"
+    )
+    return Comparison(results=tuple(results), subject=subject, validation=fitted_on)
+
+
+def _fit_entrants(
+    entrants: Sequence[ConfidenceEntrant],
+    pairs: tuple[LabelledConfidences, LabelledConfidences],
+    setting: Setting,
+) -> list[Evaluation]:
+    """Each calibrator fitted on the first answers and evaluated on the second."""
+    validation, test = pairs
+    results = []
+    for entrant in entrants:
+        calibrator = entrant.calibrator
+        seconds = None
+        if calibrator is not None and not calibrator.is_fitted:
+            start = time.perf_counter()
+            calibrator.fit(
+                entrant.validation, validation.right, groups=validation.groups
+            )
+            seconds = time.perf_counter() - start
+        evaluation = _evaluate_confidence(
+            calibrator, entrant.test, test.right, None, setting
+        )
+        results.append(replace(evaluation, name=entrant.name, fit_seconds=seconds))
+    return results
+
+
+def _cross_fit_entrants(
+    entrants: Sequence[ConfidenceEntrant],
+    answers: LabelledConfidences,
+    setting: Setting,
+    folds: int,
+) -> list[Evaluation]:
+    """Each calibrator cross-fitted in the same folds."""
+    results = []
+    for entrant in entrants:
+        if entrant.calibrator is None:
+            evaluation = _evaluate_confidence(
+                None, entrant.test, answers.right, None, setting
+            )
+        else:
+            examples = entrant.calibrator.read_pair(
+                entrant.test, answers.right, None, answers.groups
+            )
+            evaluation = _evaluate_confidence_folds(
+                entrant.calibrator, examples, setting, folds
+            )
+        results.append(replace(evaluation, name=entrant.name))
+    return results
 
 
 def _are_models(methods: Methods) -> bool:

@@ -114,7 +114,7 @@ class PooledMembers(Checked):
         largest = gains.max()
         return gains / largest if largest > 0.0 else np.ones(gains.size)
 
-    def read(self, ensemble: Ensemble) -> Logits:
+    def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
         """The pooled logits (n, classes) of checked members."""
         if ensemble.exchangeable != self.exchangeable:
             fitted = "" if self.exchangeable else "not "

@@ -88,12 +88,12 @@ RULE = (
 )
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """What a claim came to: its own division in words, the estimate, and the range
     on one division.
     """
 
-    own: str
+    original: str
     share: Share
     spread: str = NOTHING
 
@@ -107,51 +107,53 @@ class Claim(NamedTuple):
     method: str
     paper: str
     least: float
-    find: Callable[[Divisions, Results], Found]
+    find: Callable[[Divisions, Results], Finding]
     most: float = math.inf
     percent: bool = True
     claimed: bool = True
 
 
-class Judged(NamedTuple):
+class EvaluatedClaim(NamedTuple):
     """A claim and what it came to."""
 
     claim: Claim
-    found: Found
+    finding: Finding
 
     @property
     def verdict(self) -> str:
         if not self.claim.claimed:
             return NOT_CLAIMED
-        return verdict(self.found.share, self.claim.least, self.claim.most)
+        return verdict(self.finding.share, self.claim.least, self.claim.most)
 
     @property
     def estimate(self) -> Cell:
         """Our number with its interval."""
-        share = self.found.share
+        share = self.finding.share
         return share_cell(share) if self.claim.percent else _number_cell(share)
 
 
-def judge_claims(divisions: Divisions, results: Results) -> list[Judged]:
+def evaluate_claims(divisions: Divisions, results: Results) -> list[EvaluatedClaim]:
     """Every claim with what it comes to; the simulations of Theorem 2 take seconds."""
     claims = list(all_claims())
     return [
-        Judged(claim, claim.find(divisions, results))
-        for claim in track(claims, "Judging claims", len(claims), None)
+        EvaluatedClaim(claim, claim.find(divisions, results))
+        for claim in track(claims, "Evaluating claims", len(claims), None)
     ]
 
 
-def verdicts_of(judged: Sequence[Judged], text: str) -> str:
+def verdicts_of(evaluated: Sequence[EvaluatedClaim], text: str) -> str:
     """The verdict of a claim, of both forms of Hoki if they differ."""
-    by_method = {j.claim.method: j.verdict for j in judged if j.claim.text == text}
+    by_method = {
+        item.claim.method: item.verdict for item in evaluated if item.claim.text == text
+    }
     if len(set(by_method.values())) == 1:
         return next(iter(by_method.values()))
     short = {SAMPLED: "sampled", EXACT: "exact"}
-    return ", ".join(f"{short[name]} {word}" for name, word in by_method.items())
+    return ", ".join(f"{short[name]} {verdict}" for name, verdict in by_method.items())
 
 
 def verdict_tables(
-    divisions: Divisions, results: Results, judged: Sequence[Judged]
+    divisions: Divisions, results: Results, evaluated: Sequence[EvaluatedClaim]
 ) -> dict[str, Table]:
     """The claims with one row each, and what the paper does not claim."""
     notes = (
@@ -159,10 +161,10 @@ def verdict_tables(
         "Sampled, exact: our number for the two forms of Hoki; a number about neither "
         "is under exact. `claims_by_method` has the networks' own division and the "
         "range over divisions, too.",
-        made_note(r.made for r in divisions.found.values()),
+        made_note(r.made for r in divisions.by_cell.values()),
     )
-    claimed = [j for j in judged if j.claim.claimed]
-    beyond = [j for j in judged if not j.claim.claimed]
+    claimed = [item for item in evaluated if item.claim.claimed]
+    beyond = [item for item in evaluated if not item.claim.claimed]
     columns = ("range", "sampled (95 %)", "exact (95 %)")
     return {
         "claims": Table(
@@ -185,33 +187,35 @@ def verdict_tables(
     }
 
 
-def _verdict_rows(judged: Sequence[Judged]) -> Iterator[Row]:
-    for text in dict.fromkeys(j.claim.text for j in judged):
-        by_method = {j.claim.method: j for j in judged if j.claim.text == text}
+def _verdict_rows(evaluated: Sequence[EvaluatedClaim]) -> Iterator[Row]:
+    for text in dict.fromkeys(item.claim.text for item in evaluated):
+        by_method = {
+            item.claim.method: item for item in evaluated if item.claim.text == text
+        }
         first = next(iter(by_method.values())).claim
         exact = by_method.get(EXACT) or by_method.get("")
         sampled = by_method.get(SAMPLED)
-        cells = [j.estimate if j else Cell() for j in (sampled, exact)]
-        word = Cell(verdicts_of(judged, text))
-        yield Row((text, first.paper), "", (_range_cell(first), *cells, word))
+        cells = [item.estimate if item else Cell() for item in (sampled, exact)]
+        verdict = Cell(verdicts_of(evaluated, text))
+        yield Row((text, first.paper), "", (_range_cell(first), *cells, verdict))
 
 
 def claims_table(
-    divisions: Divisions, results: Results, judged: Sequence[Judged]
+    divisions: Divisions, results: Results, evaluated: Sequence[EvaluatedClaim]
 ) -> Table:
     """What the paper says, what one division says, what all divisions say, and the
     verdict.
     """
     rows = []
-    for claim, found in judged:
+    for claim, finding in evaluated:
         texts = (
             Cell(claim.paper),
             _range_cell(claim),
-            Cell(found.own),
-            Judged(claim, found).estimate,
-            Cell(found.spread),
+            Cell(finding.original),
+            EvaluatedClaim(claim, finding).estimate,
+            Cell(finding.spread),
         )
-        row = (*texts, Cell(Judged(claim, found).verdict))
+        row = (*texts, Cell(EvaluatedClaim(claim, finding).verdict))
         rows.append(
             Row((claim.text, title_of(claim.method) if claim.method else ""), "", row)
         )
@@ -229,8 +233,10 @@ def claims_table(
         f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of "
         f"the paper's calibrated methods. Comparable times: at most {_AS_FAST:g} times "
         "those of temps. Gap: the difference of validation and test accuracy.",
-        *device_notes(divisions.found.values()),
-        made_note(r.made for r in (*divisions.found.values(), *results.found.values())),
+        *device_notes(divisions.by_cell.values()),
+        made_note(
+            r.made for r in (*divisions.by_cell.values(), *results.by_cell.values())
+        ),
     )
     columns = (
         "paper",
@@ -252,7 +258,7 @@ def claims_table(
     )
 
 
-def verdict(found: Share, least: float, most: float = math.inf) -> str:
+def verdict(share: Share, least: float, most: float = math.inf) -> str:
     """By the interval, the same in both directions.
 
     >>> [
@@ -261,13 +267,13 @@ def verdict(found: Share, least: float, most: float = math.inf) -> str:
     ... ]
     ['holds', 'does not hold', 'undecided']
     """
-    if not found.n or math.isnan(found.low):
+    if not share.n or math.isnan(share.low):
         return NOT_RUN
-    if found.n < _FEWEST:
+    if share.n < _FEWEST:
         return UNDECIDED
-    if found.low >= least - 1e-12 and found.high <= most:
+    if share.low >= least - 1e-12 and share.high <= most:
         return HOLDS
-    return FAILS if found.high < least or found.low > most else UNDECIDED
+    return FAILS if share.high < least or share.low > most else UNDECIDED
 
 
 def all_claims() -> Iterator[Claim]:
@@ -337,10 +343,10 @@ def _gap_claims() -> Iterator[Claim]:
     """That Hoki's ECE follows the difference between validation and test accuracy."""
     rows = published_rows("ece_15_bins")
     eces, gaps = np.array([[float(r["hoki"]), _published_gap(r)] for r in rows]).T
-    own = bootstrap_pairs(
+    published = bootstrap_pairs(
         [[pair] for pair in zip(eces, gaps, strict=True)], _correlation
     )
-    paper = f"r = {_text(own)}"
+    paper = f"r = {_text(published)}"
     for method in (SAMPLED, EXACT):
         find = _over_divisions(_ece_and_gap(method), _correlation)
         yield Claim(
@@ -401,12 +407,12 @@ def _time_claims() -> Iterator[Claim]:
         yield _own_counted(text, SAMPLED, paper, _time_question(SAMPLED, rival, 1.0))
     paper = _published_faster("temps", _AS_FAST)
     for method in (SAMPLED, EXACT):
-        for words, key in (
+        for choice, key in (
             ("noise given", None),
             ("with the choice", "seconds_with_choice"),
         ):
             question = _time_question(method, "temps", _AS_FAST, key)
-            text = f"learns as fast as temps, {words}"
+            text = f"learns as fast as temps, {choice}"
             yield _own_counted(text, method, paper, question)
 
 
@@ -437,7 +443,7 @@ def _counted(
 ) -> Claim:
     """A claim that is true on a share of the networks, for each of these questions."""
 
-    def find(divisions: Divisions, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Finding:
         pairs = [pair for pair in results.suite.pairs if where(pair)]
         names = [pair.name for pair in pairs if pair.name in divisions.pairs]
         hits = {
@@ -449,7 +455,7 @@ def _counted(
         if counts.size and len(questions) == 1:
             of = sum(bool(row) for row in hits.values())
             spread = f"{counts.min()}\N{EN DASH}{counts.max()} of {of}"
-        return Found(
+        return Finding(
             _own(results, pairs, questions), mean_share(list(hits.values())), spread
         )
 
@@ -467,10 +473,10 @@ def _own_counted(
 ) -> Claim:
     """A claim that is judged on the networks' own division alone."""
 
-    def find(divisions: Divisions, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Finding:
         hits = _answers(results, results.suite.pairs, (question,))
-        own = _own(results, results.suite.pairs, (question,))
-        return Found(own, mean_share([[hit] for hit in hits]))
+        original = _own(results, results.suite.pairs, (question,))
+        return Finding(original, mean_share([[hit] for hit in hits]))
 
     share = _share(paper or CLAIM) if least is None else least
     return Claim(text, method, NOTHING if paper is None else _of(paper), share, find)
@@ -485,29 +491,29 @@ Statistic = Callable[[NDArray[np.float64]], float]
 
 def _over_divisions(
     look: Look, statistic: Statistic
-) -> Callable[[Divisions, Results], Found]:
+) -> Callable[[Divisions, Results], Finding]:
     """A statistic over networks: on their own division, and its mean over divisions."""
 
-    def find(divisions: Divisions, results: Results) -> Found:
-        own = [look(results.of(pair)) for pair in results.suite.pairs]
-        known = np.array([row for row in own if row is not None])
-        text = f"{statistic(known):.3f}" if len(known) > 2 else NOTHING
+    def find(divisions: Divisions, results: Results) -> Finding:
+        looked = [look(results.of(pair)) for pair in results.suite.pairs]
+        table = np.array([row for row in looked if row is not None])
+        text = f"{statistic(table):.3f}" if len(table) > 2 else NOTHING
         rows = []
         for pair in divisions.pairs:
-            seen = [
+            looks = [
                 divisions.look(pair, division, look)
                 for division in divisions.numbers(pair)
             ]
-            rows.append([row for row in seen if row is not None])
-        return Found(text, bootstrap_pairs([row for row in rows if row], statistic))
+            rows.append([row for row in looks if row is not None])
+        return Finding(text, bootstrap_pairs([row for row in rows if row], statistic))
 
     return find
 
 
 def _ece_and_gap(method: str) -> Look:
     def look(get: Get) -> tuple[float, ...] | None:
-        found = get(method)
-        return None if found is None else (found.score("ece"), _gap(found))
+        result = get(method)
+        return None if result is None else (result.score("ece"), _gap(result))
 
     return look
 
@@ -516,9 +522,9 @@ def _won_and_gap(method: str) -> Look:
     question = is_lowest(method, RIVALS[method], score_of("ece"))
 
     def look(get: Get) -> tuple[float, ...] | None:
-        found = get(method)
+        result = get(method)
         won = question(get)
-        return None if found is None or won is None else (float(won), _gap(found))
+        return None if result is None or won is None else (float(won), _gap(result))
 
     return look
 
@@ -527,10 +533,10 @@ def _distinct_share(method: str) -> Look:
     """The number of distinct confidences over that of test examples."""
 
     def look(get: Get) -> tuple[float, ...] | None:
-        found = get(method)
-        if found is None or "n_confidences" not in found.facts:
+        result = get(method)
+        if result is None or "n_confidences" not in result.facts:
             return None
-        return (found.facts["n_confidences"] / float(found.diagram.count.sum()),)
+        return (result.facts["n_confidences"] / float(result.diagram.count.sum()),)
 
     return look
 
@@ -542,11 +548,11 @@ def _variance_ratio(method: str) -> Look:
     rivals = [name for name in PAPER_METHODS if name not in (SAMPLED, "uncalibrated")]
 
     def look(get: Get) -> tuple[float, ...] | None:
-        found = get(method)
-        others = [r.score("sharpness") for n in rivals if (r := get(n))]
-        if found is None or not others:
+        result = get(method)
+        variances = [r.score("sharpness") for n in rivals if (r := get(n))]
+        if result is None or not variances:
             return None
-        return (math.log(found.score("sharpness") / float(np.median(others))),)
+        return (math.log(result.score("sharpness") / float(np.median(variances))),)
 
     return look
 
@@ -554,12 +560,12 @@ def _variance_ratio(method: str) -> Look:
 def _trade_off(get: Get) -> tuple[float, ...] | None:
     """Rank correlation of ECE and variance over the paper's calibrated methods."""
     names = [name for name in PAPER_METHODS if name != "uncalibrated"]
-    found = [
+    scores = [
         (r.score("ece"), r.score("sharpness")) for name in names if (r := get(name))
     ]
-    if len(found) < 4:
+    if len(scores) < 4:
         return None
-    ranks = rankdata(np.array(found), axis=0)
+    ranks = rankdata(np.array(scores), axis=0)
     return (_correlation(ranks),)
 
 
@@ -593,20 +599,22 @@ def _plain_mean(rows: NDArray[np.float64]) -> float:
     return float(rows.mean())
 
 
-def _fact_question(method: str, other: str) -> Question:
+def _fact_question(method: str, fact: str) -> Question:
     """Whether the ECE is lower than another one of the same fit."""
 
     def ask(get: Get) -> bool | None:
-        found = get(method)
-        return None if found is None else bool(found.score("ece") < found.facts[other])
+        result = get(method)
+        return (
+            None if result is None else bool(result.score("ece") < result.facts[fact])
+        )
 
     return ask
 
 
 def _gap_question(method: str) -> Question:
     def ask(get: Get) -> bool | None:
-        found = get(method)
-        return None if found is None else found.score("ece") >= _gap(found)
+        result = get(method)
+        return None if result is None else result.score("ece") >= _gap(result)
 
     return ask
 
@@ -620,50 +628,50 @@ def _time_question(
 
     def ask(get: Get) -> bool | None:
         ours = get(method)
-        theirs = get(rival)
-        if ours is None or theirs is None or theirs.fit_seconds is None:
+        slower = get(rival)
+        if ours is None or slower is None or slower.fit_seconds is None:
             return None
         seconds = ours.fit_seconds if key is None else ours.facts.get(key)
-        return None if seconds is None else bool(seconds < factor * theirs.fit_seconds)
+        return None if seconds is None else bool(seconds < factor * slower.fit_seconds)
 
     return ask
 
 
 def _sides_agree(get: Get) -> bool | None:
-    found = get(EXACT)
-    if found is None or "sufficiency" not in found.facts:
+    result = get(EXACT)
+    if result is None or "sufficiency" not in result.facts:
         return None
-    return bool(found.facts["sufficiency"]["validation"][-1]["error"] < _EQUAL)
+    return bool(result.facts["sufficiency"]["validation"][-1]["error"] < _EQUAL)
 
 
 def _uses_bins(get: Get) -> bool | None:
-    found = get(EXACT)
-    if found is None or "sufficiency" not in found.facts:
+    result = get(EXACT)
+    if result is None or "sufficiency" not in result.facts:
         return None
-    return len(found.facts["sufficiency"]["test"][-1]["bins"]) > 1
+    return len(result.facts["sufficiency"]["test"][-1]["bins"]) > 1
 
 
-def _coverage_on(n: int) -> Callable[[Divisions, Results], Found]:
+def _coverage_on(n: int) -> Callable[[Divisions, Results], Finding]:
     """How often the published bound holds over simulated test sets of n examples,
     with Clopper and Pearson's interval.
     """
 
-    def find(divisions: Divisions, results: Results) -> Found:
+    def find(divisions: Divisions, results: Results) -> Finding:
         (simulated,) = simulate_bounds((n,), n_sets=_SETS)
         held = round(_SETS * simulated.coverage["paper"])
-        return Found(NOTHING, share_of([True] * held + [False] * (_SETS - held)))
+        return Finding(NOTHING, share_of([True] * held + [False] * (_SETS - held)))
 
     return find
 
 
-def _published_spread(divisions: Divisions, results: Results) -> Found:
+def _published_spread(divisions: Divisions, results: Results) -> Finding:
     """The paper's Table 1 against its text; no sample, so the interval is the range
     itself.
     """
     values = [float(row["sigma_hat"]) for row in published_rows("selected_noise")]
     least = min(values)
     text = f"Table 1: {least:.4f} to {max(values):.4f}"
-    return Found(text, Share(least, least, least, len(values)))
+    return Finding(text, Share(least, least, least, len(values)))
 
 
 def _gap(result: Result) -> float:
@@ -691,19 +699,19 @@ def _is_imagenet(pair: Pair) -> bool:
 def _answers(
     results: Results, pairs: Sequence[Pair], questions: Sequence[Question]
 ) -> list[bool]:
-    asked = [question(results.of(p)) for p in pairs for question in questions]
-    return [answer for answer in asked if answer is not None]
+    answers = [question(results.of(p)) for p in pairs for question in questions]
+    return [answer for answer in answers if answer is not None]
 
 
 def _own(results: Results, pairs: Sequence[Pair], questions: Sequence[Question]) -> str:
     """On how many networks, and on how many of those that are known by their best
     classes.
     """
-    known = _answers(results, pairs, questions)
+    answers = _answers(results, pairs, questions)
     few = _answers(results, [pair for pair in pairs if not _has_all(pair)], questions)
-    if not known:
+    if not answers:
         return NOTHING
-    return _of((sum(known), len(known))) + (
+    return _of((sum(answers), len(answers))) + (
         f" (top-k: {_of((sum(few), len(few)))})" if few else ""
     )
 

@@ -48,27 +48,28 @@ class Share(NamedTuple):
 class Divisions:
     """The results of all divisions, by pair, number and method."""
 
-    found: Mapping[tuple[str, int, str], Result]
+    by_cell: Mapping[tuple[str, int, str], Result]
     pairs: tuple[str, ...]
 
     @classmethod
     def of(cls, results: Sequence[Result], pairs: Sequence[str]) -> Divisions:
-        known = {
+        by_cell = {
             (r.pair, r.division, r.method): r for r in results if r.division is not None
         }
         return cls(
-            known, tuple(pair for pair in pairs if any(key[0] == pair for key in known))
+            by_cell,
+            tuple(pair for pair in pairs if any(key[0] == pair for key in by_cell)),
         )
 
     def numbers(self, pair: str) -> list[int]:
-        return sorted({division for name, division, _ in self.found if name == pair})
+        return sorted({division for name, division, _ in self.by_cell if name == pair})
 
     def values(
         self, pair: str, division: int, methods: Sequence[str], measure: Measure
     ) -> list[float]:
         """The number of each method on one division; NaN where it was not run."""
-        found = [self.found.get((pair, division, method)) for method in methods]
-        return [np.nan if result is None else measure(result) for result in found]
+        row = [self.by_cell.get((pair, division, method)) for method in methods]
+        return [np.nan if result is None else measure(result) for result in row]
 
     def hits(self, pair: str, question: Question) -> list[bool]:
         """The answers on each division of a pair on which the question has one."""
@@ -79,14 +80,14 @@ class Divisions:
 
     def look(self, pair: str, division: int, look: Callable[[Get], Any]) -> Any:
         """What a function of one division finds on it."""
-        return look(lambda name: self.found.get((pair, division, name)))
+        return look(lambda name: self.by_cell.get((pair, division, name)))
 
     def complete(self, methods: Sequence[str]) -> Divisions:
         """Only the divisions on which all these methods ran, of those that ran on
         the pair.
         """
         ran: dict[str, dict[str, set[int]]] = {pair: {} for pair in self.pairs}
-        for pair, division, method in self.found:
+        for pair, division, method in self.by_cell:
             if method in methods:
                 ran[pair].setdefault(method, set()).add(division)
         common = {
@@ -94,10 +95,12 @@ class Divisions:
             for pair, numbers in ran.items()
             if numbers
         }
-        kept = {
-            key: r for key, r in self.found.items() if key[1] in common.get(key[0], ())
+        by_cell = {
+            key: r
+            for key, r in self.by_cell.items()
+            if key[1] in common.get(key[0], ())
         }
-        return Divisions(kept, self.pairs)
+        return Divisions(by_cell, self.pairs)
 
     def mean_ranks(
         self, pair: str, methods: Sequence[str], measure: Measure
@@ -124,8 +127,8 @@ def is_lowest(method: str, rivals: Sequence[str], measure: Measure) -> Question:
 
     def ask(get: Get) -> bool | None:
         ours = get(method)
-        found = [result for name in rivals if (result := get(name)) is not None]
-        return None if ours is None else measure(ours) <= min(map(measure, found))
+        ran = [result for name in rivals if (result := get(name)) is not None]
+        return None if ours is None else measure(ours) <= min(map(measure, ran))
 
     return ask
 
@@ -139,10 +142,10 @@ def is_among_best(
 
     def ask(get: Get) -> bool | None:
         ours = get(method)
-        found = [
+        scores = [
             measure(result) for name in rivals if (result := get(name)) is not None
         ]
-        return None if ours is None else sum(x < measure(ours) for x in found) < among
+        return None if ours is None else sum(x < measure(ours) for x in scores) < among
 
     return ask
 
@@ -173,16 +176,16 @@ def mean_share(hits: Sequence[Sequence[bool]]) -> Share:
     >>> mean_share([[True] * 20, [True] * 20]).low
     1.0
     """
-    known = [np.asarray(row, float) for row in hits if len(row)]
-    if not known:
+    rows = [np.asarray(row, float) for row in hits if len(row)]
+    if not rows:
         return Share(np.nan, np.nan, np.nan, 0)
-    shares = np.array([row.mean() for row in known])
-    sizes = np.array([row.size for row in known])
+    shares = np.array([row.mean() for row in rows])
+    sizes = np.array([row.size for row in rows])
     rng = np.random.default_rng(0)
-    chosen = rng.integers(len(known), size=(_N_RESAMPLES, len(known)))
+    chosen = rng.integers(len(rows), size=(_N_RESAMPLES, len(rows)))
     means = (rng.binomial(sizes[chosen], shares[chosen]) / sizes[chosen]).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975]).tolist()
-    return Share(float(shares.mean()), low, high, len(known))
+    return Share(float(shares.mean()), low, high, len(rows))
 
 
 def bootstrap_pairs(
@@ -202,21 +205,23 @@ def bootstrap_pairs(
     table = np.array([row[:least] for row in rows])  # (networks, divisions, numbers)
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(rows), size=(_N_RESAMPLES // 4, len(rows)))
-    means = np.array([_mean_over_divisions(table[each], statistic) for each in chosen])
-    known = means[~np.isnan(means)]
-    if not known.size:
+    means = np.array(
+        [_mean_over_divisions(table[sample], statistic) for sample in chosen]
+    )
+    defined = means[~np.isnan(means)]
+    if not defined.size:
         return Share(np.nan, np.nan, np.nan, 0)
-    low, high = np.quantile(known, [0.025, 0.975]).tolist()
+    low, high = np.quantile(defined, [0.025, 0.975]).tolist()
     return Share(_mean_over_divisions(table, statistic), low, high, len(rows))
 
 
 def _mean_over_divisions(
     table: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float]
 ) -> float:
-    found = np.array(
+    values = np.array(
         [statistic(table[:, division]) for division in range(table.shape[1])]
     )
-    return float(np.nanmean(found)) if not np.isnan(found).all() else np.nan
+    return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
 
 
 def counts_by_division(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:

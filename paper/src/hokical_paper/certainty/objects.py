@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hokical_paper.certainty.claims import (
-    Judged,
+    EvaluatedClaim,
     claims_table,
-    judge_claims,
+    evaluate_claims,
     verdict_tables,
     verdicts_of,
 )
@@ -240,10 +240,10 @@ OBJECTS = (
 )
 
 
-def map_table(judged: Sequence[Judged]) -> Table:
+def map_table(evaluated: Sequence[EvaluatedClaim]) -> Table:
     """Every object of the paper, where it is here, its verdict, and what makes it."""
-    texts = {j.claim.text for j in judged}
-    rows = [_row(item, judged, texts) for item in OBJECTS]
+    texts = {item.claim.text for item in evaluated}
+    rows = [_row(item, evaluated, texts) for item in OBJECTS]
     notes = (
         "Minutes: CPU time of one core of a small server for the whole command, after "
         "those before it; `claims` tells the verdicts of what `all` and `certainty` "
@@ -254,18 +254,20 @@ def map_table(judged: Sequence[Judged]) -> Table:
     return Table("map", "A map of the paper", columns, tuple(rows), notes, heads)
 
 
-def _row(item: PaperObject, judged: Sequence[Judged], claims: set[str]) -> Row:
+def _row(
+    item: PaperObject, evaluated: Sequence[EvaluatedClaim], claims: set[str]
+) -> Row:
     is_claim = item.outcome in claims
-    outcome = verdicts_of(judged, item.outcome) if is_claim else item.outcome
+    outcome = verdicts_of(evaluated, item.outcome) if is_claim else item.outcome
     cells = (item.where, outcome, f"`{item.command}`", MINUTES[item.command])
     return Row((item.name, item.what), "", tuple(map(Cell, cells)))
 
 
 def claim_tables(divisions: Divisions, results: Results) -> dict[str, Table]:
     """The map, the claims in one row each and by method, and what is not claimed."""
-    judged = judge_claims(divisions, results)
+    evaluated = evaluate_claims(divisions, results)
     return {
-        "map": map_table(judged),
-        **verdict_tables(divisions, results, judged),
-        "claims_by_method": claims_table(divisions, results, judged),
+        "map": map_table(evaluated),
+        **verdict_tables(divisions, results, evaluated),
+        "claims_by_method": claims_table(divisions, results, evaluated),
     }

@@ -51,13 +51,13 @@ def divisions_note(divisions: Divisions) -> str:
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     methods = (*RIVALS[SAMPLED], *NORMALISED.values(), *OWN_METHODS)
     fewer = [text for method in methods if (text := _divisions_of(divisions, method))]
-    some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
-    ran = {method for _, _, method in divisions.found}
+    exceptions = f"; fewer times: {', '.join(fewer)}" if fewer else ""
+    ran = {method for _, _, method in divisions.by_cell}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
-    some += f"; on none: {', '.join(none)}" if none else ""
+    exceptions += f"; on none: {', '.join(none)}" if none else ""
     return (
         "Validation and test examples of each pair were pooled and divided anew, in "
-        f"the pair's sizes, {sizes} times{some}. recal does not take part, as it needs "
+        f"the pair's sizes, {sizes} times{exceptions}. recal does not take part, as it needs "
         "the images. A rival that is missing can only raise the shares of the others."
     )
 
@@ -67,18 +67,21 @@ def _divisions_of(divisions: Divisions, method: str) -> str:
     number.
     """
     ran = [
-        [(p, division, method) in divisions.found for division in divisions.numbers(p)]
+        [
+            (p, division, method) in divisions.by_cell
+            for division in divisions.numbers(p)
+        ]
         for p in divisions.pairs
     ]
-    parts = [sum(row) for row in ran if any(row) and not all(row)]
-    if not parts:
+    counts = [sum(row) for row in ran if any(row) and not all(row)]
+    if not counts:
         return ""
-    least = min(parts)
-    most = max(parts)
+    least = min(counts)
+    most = max(counts)
     times = f"{least}" if least == most else f"{least} to {most}"
     return (
-        f"{title_of(method)} ({times}, on {len(parts)} "
-        f"{'pair' if len(parts) == 1 else 'pairs'})"
+        f"{title_of(method)} ({times}, on {len(counts)} "
+        f"{'pair' if len(counts) == 1 else 'pairs'})"
     )
 
 
@@ -104,9 +107,9 @@ def certainty_table(divisions: Divisions, results: Results) -> Table:
         rows.append(
             Row(heads, f"{n_divisions} divisions", tuple(map(share_cell, shares)))
         )
-        own = [question(results.of(pair)) for question in columns.values()]
-        words = {None: "\N{EN DASH}", True: "won", False: "lost"}
-        rows.append(Row(heads, "its own", tuple(Cell(words[won]) for won in own)))
+        answers = [question(results.of(pair)) for question in columns.values()]
+        texts = {None: "\N{EN DASH}", True: "won", False: "lost"}
+        rows.append(Row(heads, "its own", tuple(Cell(texts[won]) for won in answers)))
     means = [
         mean_share([divisions.hits(p, question) for p in divisions.pairs])
         for question in columns.values()
@@ -118,7 +121,7 @@ def certainty_table(divisions: Divisions, results: Results) -> Table:
         "% interval (Clopper and Pearson's for a pair, resampled pairs for the mean); "
         "its own: whether it is on the division that the other tables use. irm and "
         "irova_ts are in their published form.",
-        made_note(r.made for r in divisions.found.values()),
+        made_note(r.made for r in divisions.by_cell.values()),
     )
     title = "How often Hoki has the lowest score"
     return Table("certainty", title, tuple(columns), tuple(rows), notes)
@@ -152,7 +155,7 @@ def ranks_table(divisions: Divisions) -> Table:
         divisions_note(divisions),
         "Means over the divisions on which all methods of a pair were run. The "
         "paper's: irm and irova_ts in their published form.",
-        made_note(r.made for r in divisions.found.values()),
+        made_note(r.made for r in divisions.by_cell.values()),
     )
     heads = ("among", "method")
     return Table(
@@ -165,12 +168,12 @@ def _rank_cells(
 ) -> tuple[Cell, ...]:
     cells = []
     for score in CONTESTS:
-        found = [
+        ranks = [
             divisions.mean_ranks(pair, methods, score_of(score)).get(method)
             for pair in divisions.pairs
         ]
-        known = [rank for rank in found if rank is not None]
-        cells.append(number(float(np.mean(known)) if known else None, 2))
+        numbers = [rank for rank in ranks if rank is not None]
+        cells.append(number(float(np.mean(numbers)) if numbers else None, 2))
     for score in ("ece", "brier"):
         question = is_lowest(method, methods, score_of(score))
         cells.append(

@@ -99,28 +99,30 @@ def tables(
     from hokical_paper.pages.output import TEXTS, write_tables
     from hokical_paper.tables.builders import all_tables, builders
 
-    known = builders()
+    choices = builders()
     for name in names or ():
-        if name not in known:
+        if name not in choices:
             raise typer.BadParameter(
-                f"no table {name!r}; choose from {', '.join(known)}."
+                f"no table {name!r}; choose from {', '.join(choices)}."
             )
     if out is not None and style is Format.terminal:
         raise typer.BadParameter(
             "-o writes files: choose --format markdown, csv or html."
         )
     results = run.run()
-    found = (
-        {name: known[name](results) for name in names} if names else all_tables(results)
+    built = (
+        {name: choices[name](results) for name in names}
+        if names
+        else all_tables(results)
     )
     if intervals and style in (Format.terminal, Format.markdown):
-        found = {name: table.with_intervals() for name, table in found.items()}
+        built = {name: table.with_intervals() for name, table in built.items()}
     if out is not None:
-        list_files(write_tables(found, out, style.value))
+        list_files(write_tables(built, out, style.value))
     elif style is Format.terminal:
-        show_tables(found)
+        show_tables(built)
     else:
-        typer.echo("\n".join(TEXTS[style.value](table) for table in found.values()))
+        typer.echo("\n".join(TEXTS[style.value](table) for table in built.values()))
 
 
 @app.command(epilog=EXIT_CODES)

@@ -55,11 +55,11 @@ def calarena(
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     experiments = read_benchmark(file)
-    theirs = [] if published is None else read_published(published, experiments)
+    benchmark = [] if published is None else read_published(published, experiments)
     outcomes = run_study(
         experiments, list(dict.fromkeys([*names, subject])), cache, say
     )
-    groups = summarise([*outcomes, *theirs], subject=subject, score=score.value)
+    groups = summarise([*outcomes, *benchmark], subject=subject, score=score.value)
     if as_json:
         show_json([asdict(group) for group in groups])
         return

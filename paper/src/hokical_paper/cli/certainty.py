@@ -35,10 +35,10 @@ def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
     from hokical_paper.tables.headers import headers_table
 
     results = run.run()
-    found = run_divisions(
+    computed = run_divisions(
         results.suite, run.store, n_divisions=divisions, slow=True, stored_only=True
     )
-    repeated = Divisions.of(found, results.suite.names)
+    repeated = Divisions.of(computed, results.suite.names)
     tables = claim_tables(repeated, results)
     del tables["claims_by_method"]  # `certainty` writes it
     show_tables(tables | {"headers": headers_table(results)})
@@ -72,7 +72,7 @@ def certainty(
     from hokical_paper.pages.stored import RESULTS, store_results
 
     results = run.run()
-    found = run_divisions(
+    computed = run_divisions(
         results.suite,
         run.store,
         n_divisions=divisions,
@@ -81,7 +81,7 @@ def certainty(
         device=run.device,
         stored_only=stored,
     )
-    repeated = Divisions.of(found, results.suite.names)
+    repeated = Divisions.of(computed, results.suite.names)
     tables = {
         **claim_tables(repeated, results),
         "certainty": certainty_table(repeated, results),

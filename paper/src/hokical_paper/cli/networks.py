@@ -310,8 +310,8 @@ def add(
 def _show_pair(entry: dict[str, Any], suite: Path) -> None:
     """What was added, and where."""
     counts = {
-        title: f"{entry['split'][part]:,} examples, {entry[f'{part}_accuracy']:.2%} correct"
-        for part, title in (("val", "validation"), ("test", "test"))
+        title: f"{entry['split'][subset]:,} examples, {entry[f'{subset}_accuracy']:.2%} correct"
+        for subset, title in (("val", "validation"), ("test", "test"))
     }
     written = ", ".join(str(suite / name) for name in entry["files"])
     show_facts({"pair": entry["name"], **counts, "written": written})
@@ -341,8 +341,10 @@ def _make_pairs(
         from hokical_paper.making.recipes import RECIPES, choose_recipes, make_quick
     _check_names(pairs or [], RECIPES, "PAIRS")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    recipes = [make_quick(one) if is_quick else one for one in choose_recipes(pairs)]
-    recipes = [one.with_changes(**changes) for one in recipes]
+    recipes = [
+        make_quick(recipe) if is_quick else recipe for recipe in choose_recipes(pairs)
+    ]
+    recipes = [recipe.with_changes(**changes) for recipe in recipes]
     settings = Settings(
         out=out, device=device, use_graph=use_graph, train=train, export=export
     )
@@ -359,12 +361,13 @@ def _make_pairs(
         )
 
 
-def _check_names(names: list[str], known: Collection[str], argument: str) -> None:
+def _check_names(names: list[str], choices: Collection[str], argument: str) -> None:
     """Raise an error that lists the known names if one of the names is not known."""
     for name in names:
-        if name not in known:
+        if name not in choices:
             raise typer.BadParameter(
-                f"must be one of {', '.join(known)}; got {name!r}.", param_hint=argument
+                f"must be one of {', '.join(choices)}; got {name!r}.",
+                param_hint=argument,
             )
 
 

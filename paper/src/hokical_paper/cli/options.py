@@ -112,19 +112,21 @@ def add_run_options(command: Callable[..., None]) -> Callable[..., None]:
     Typer reads options from a function's signature, so the two signatures are joined.
     """
     common = inspect.signature(RunOptions, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True)
-    kept = {
-        name: parameter for name, parameter in own.parameters.items() if name != "run"
+    signature = inspect.signature(command, eval_str=True)
+    parameters = {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if name != "run"
     }
 
     @wraps(command)
-    def wrapped(**given: Any) -> None:
-        run = RunOptions(**{name: given.pop(name) for name in common})
-        command(**given, run=run)
+    def wrapped(**options: Any) -> None:
+        run = RunOptions(**{name: options.pop(name) for name in common})
+        command(**options, run=run)
 
-    joined = {**kept, **common}
+    joined = {**parameters, **common}
     wrapped.__annotations__ = {name: item.annotation for name, item in joined.items()}
-    wrapped.__signature__ = own.replace(parameters=list(joined.values()))  # type: ignore[attr-defined]
+    wrapped.__signature__ = signature.replace(parameters=list(joined.values()))  # type: ignore[attr-defined]
     return wrapped
 
 
@@ -147,18 +149,18 @@ def open_pairs(folder: Path | None, pairs: str | None) -> Suite:
     return opened
 
 
-def show_tables(found: dict[str, Table]) -> None:
+def show_tables(built: dict[str, Table]) -> None:
     """Each table in as many parts as a terminal's width needs; whole in a pipe."""
     from hokical_paper.tables.render import fit_width, to_terminal
 
     width = stdout().width
     is_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-    for table in found.values():
+    for table in built.values():
         if table.lead:
             typer.echo(f"{fill(table.lead, width)}\n")
-        *parts, last = fit_width(table, width) if is_terminal else [table]
-        for part in parts:
-            show_table(table.title, to_terminal(part))
+        *narrow, last = fit_width(table, width) if is_terminal else [table]
+        for piece in narrow:
+            show_table(table.title, to_terminal(piece))
         show_table(table.title, to_terminal(last), *table.notes, "")
 
 

@@ -142,11 +142,11 @@ def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
 
     from hokical_paper.study.harm import harm_table, measure_harm
 
-    found = measure_harm(methods, n_samples, say)
+    harms = measure_harm(methods, n_samples, say)
     if as_json:
-        show_json([asdict(harm) for harm in found])
+        show_json([asdict(harm) for harm in harms])
     else:
-        typer.echo(harm_table(found))
+        typer.echo(harm_table(harms))
 
 
 def _count(size: str) -> int:
@@ -164,17 +164,17 @@ def _show_simulated(
 
     from hokical_paper.study import noise as study_noise
 
-    found: Sequence[Any]
+    measured: Sequence[Any]
     if noisy is not None:
         noise = study_noise.measure_noisy(methods, noisy)
-        found = noise
+        measured = noise
         text = study_noise.noisy_table(noise)
     else:
         assert repeated is not None
         losses = study_noise.measure_repeated(methods, repeated)
-        found = losses
+        measured = losses
         text = study_noise.repeated_table(losses)
     if as_json:
-        show_json([asdict(loss) for loss in found])
+        show_json([asdict(loss) for loss in measured])
     else:
         typer.echo(text)

@@ -59,7 +59,7 @@ def require_matplotlib() -> None:
 
 def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figure]]]:
     """The caption of each figure and the function that draws it, by name."""
-    found: dict[str, tuple[str, Callable[[], Figure]]] = {
+    builders: dict[str, tuple[str, Callable[[], Figure]]] = {
         "ece_bars": (
             "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the "
             "paper's as diamonds. Bars that exceed their panel are labelled with their "
@@ -74,13 +74,13 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
     }
     drawn = illustrated(results.suite)
     if drawn is not None:
-        found["figure_1"] = (
+        builders["figure_1"] = (
             "Six draws of the same noise on the logits of two right examples of one "
             "class: all keep the label of the first, half switch that of the second "
             "(the paper's Figure 1).",
             lambda: draw_label_switches(drawn),
         )
-        found["figure_2"] = (
+        builders["figure_2"] = (
             f"From label switches to confidence, {drawn.title} on "
             f"{drawn.dataset_title} (the paper's Figure 2): the labels of one example "
             "under noise, the stability of all validation examples, what Hoki makes "
@@ -101,21 +101,21 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
             lambda: draw_bounds(results),
         ),
     }
-    if any("sufficiency" in result.facts for result in results.found.values()):
-        found |= theory
+    if any("sufficiency" in result.facts for result in results.by_cell.values()):
+        builders |= theory
     for title, pairs in results.suite.datasets.items():
         key = pairs[0].dataset
-        found[f"variance_{key}"] = (
+        builders[f"variance_{key}"] = (
             f"{title}: ECE (log scale) against the variance of the confidences. Lower "
             "is better calibrated, further right is more informative. Arrows mark "
             "methods outside a panel.",
             lambda pairs=pairs: draw_variances(results, pairs),  # type: ignore[misc]
         )
-        found[f"reliability_{key}"] = (
+        builders[f"reliability_{key}"] = (
             f"{title}: reliability before calibration and after Hoki (exact), 15 bins.",
             lambda pairs=pairs: draw_reliabilities(results, pairs),  # type: ignore[misc]
         )
-    return found
+    return builders
 
 
 def to_png(figure: Figure) -> bytes:
@@ -180,15 +180,17 @@ def draw_bars(results: Results) -> Figure:
     """One panel per pair with a bar per method."""
     pairs = results.suite.pairs
     figure, panels = make_panels(len(pairs), columns=4, width=3.3, height=3.1)
-    places = np.arange(len(results.methods))
+    positions = np.arange(len(results.methods))
     for at, (pair, ax) in enumerate(zip(pairs, panels, strict=False)):
-        end = _right_end(results, pair)
-        for place, method in zip(places, results.methods, strict=True):
-            _draw_bar(ax, int(place), results.get(pair, method), end=end)
-            _draw_published(ax, int(place), _published_ece(pair, method))
-        ax.set(title=", ".join(heads_of(pair)), xlim=(0, end), xlabel="ECE")
+        right = _right_end(results, pair)
+        for position, method in zip(positions, results.methods, strict=True):
+            _draw_bar(ax, int(position), results.get(pair, method), end=right)
+            _draw_published(ax, int(position), _published_ece(pair, method))
+        ax.set(title=", ".join(heads_of(pair)), xlim=(0, right), xlabel="ECE")
         names = [title_of(method) for method in results.methods]
-        ax.set_yticks(places, names if at % 4 == 0 else [""] * len(names), fontsize=8)
+        ax.set_yticks(
+            positions, names if at % 4 == 0 else [""] * len(names), fontsize=8
+        )
         ax.invert_yaxis()
         ax.tick_params(axis="x", labelsize=8)
         ax.locator_params(axis="x", nbins=5)
@@ -202,10 +204,12 @@ def draw_bin_counts(results: Results) -> Figure:
     figure, panels = make_panels(len(datasets), columns=3, width=3.9)
     for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
         for method in results.methods:
-            found = [result for pair in pairs if (result := results.get(pair, method))]
+            measured = [
+                result for pair in pairs if (result := results.get(pair, method))
+            ]
             means = [
-                float(np.mean([result.ece_by_bins[bins] for result in found]))
-                if found
+                float(np.mean([result.ece_by_bins[bins] for result in measured]))
+                if measured
                 else np.nan
                 for bins in BIN_COUNTS
             ]
@@ -224,23 +228,28 @@ def draw_bin_counts(results: Results) -> Figure:
     return figure
 
 
-def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> None:
+def _draw_bar(ax: Axes, position: int, result: Result | None, *, end: float) -> None:
     """A bar with its interval; a bar that exceeds the panel is labelled with its
     value.
     """
     right: dict[str, Any] = {"fontsize": 7, "va": "center", "ha": "right"}
     if result is None:
-        ax.text(0.98 * end, place, "not run", color=GREY, **right)
+        ax.text(0.98 * end, position, "not run", color=GREY, **right)
         return
     error = result.scores["ece"]
-    ax.barh(place, error.value, color=_bar_colour(result.method), height=0.7)
+    ax.barh(position, error.value, color=_bar_colour(result.method), height=0.7)
     if error.value > end:
         ink = "white" if style_of(result.method).is_special else "black"
         ax.text(
-            0.98 * end, place, f"{error.value:.3f}", color=ink, weight="bold", **right
+            0.98 * end,
+            position,
+            f"{error.value:.3f}",
+            color=ink,
+            weight="bold",
+            **right,
         )
     elif np.isfinite([error.low, error.high]).all():
-        ax.hlines(place, error.low, error.high, color="black", linewidth=1)
+        ax.hlines(position, error.low, error.high, color="black", linewidth=1)
 
 
 def _bar_colour(method: str) -> str:
@@ -255,9 +264,9 @@ def _published_ece(pair: Pair, method: str) -> float | None:
     return None if column is None else number_for(pair, "ece_15_bins", column)
 
 
-def _draw_published(ax: Axes, place: int, value: float | None) -> None:
+def _draw_published(ax: Axes, position: int, value: float | None) -> None:
     if value is not None:
-        ax.plot([value], [place], **_DIAMOND)
+        ax.plot([value], [position], **_DIAMOND)
 
 
 def _add_bar_legend(figure: Figure) -> None:

@@ -33,9 +33,10 @@ _N_GROUPS = 12
 
 def illustrated(suite: Suite) -> Pair | None:
     """The pair that is drawn: ResNet-110 on CIFAR-10, or the first with all logits."""
-    known = [pair for pair in suite.pairs if pair.top_k is None]
+    complete = [pair for pair in suite.pairs if pair.top_k is None]
     return next(
-        (pair for pair in known if pair.name == _FAVOURITE), next(iter(known), None)
+        (pair for pair in complete if pair.name == _FAVOURITE),
+        next(iter(complete), None),
     )
 
 
@@ -63,16 +64,18 @@ def _two_examples(
     and one for which half of them switch it.
     """
     label = logits.argmax(axis=1)
-    kept = np.stack([(logits + t).argmax(axis=1) == label for t in draws]).sum(axis=0)
+    survivals = np.stack([(logits + t).argmax(axis=1) == label for t in draws]).sum(
+        axis=0
+    )
     groups = [
         [
-            np.flatnonzero(data.test_correct & (label == k) & (kept == n))
+            np.flatnonzero(data.test_correct & (label == k) & (survivals == n))
             for n in (_N_DRAWS, 3)
         ]
         for k in range(logits.shape[1])
     ]
-    both = max(groups, key=lambda pair: min(part.size for part in pair))
-    first, second = (part if part.size else np.arange(len(label)) for part in both)
+    largest = max(groups, key=lambda pair: min(rows.size for rows in pair))
+    first, second = (rows if rows.size else np.arange(len(label)) for rows in largest)
     return int(first[0]), int(second[0])
 
 
@@ -103,10 +106,10 @@ def draw_process(pair: Pair) -> Figure:
     stability = np.asarray(hoki.stability(data.val_logits))
     figure, panels = make_panels(4, columns=4, width=3.4, height=3.3)
     _draw_shares(panels[0], data, hoki, pair.dataset == "cifar10")
-    parts = {"right": data.val_correct, "wrong": ~data.val_correct}
-    for (name, part), colour in zip(parts.items(), (BLUE, ORANGE), strict=True):
+    groups = {"right": data.val_correct, "wrong": ~data.val_correct}
+    for (name, rows), colour in zip(groups.items(), (BLUE, ORANGE), strict=True):
         panels[1].hist(
-            stability[part],
+            stability[rows],
             np.linspace(0, 1, 31).tolist(),
             color=colour,
             alpha=0.7,
@@ -158,10 +161,15 @@ def _draw_reliability(ax: Axes, hoki: Hoki, data: PairData) -> None:
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
     for name, calibrator, colour in (("before", plain, ORANGE), ("after", hoki, BLUE)):
         confidence = np.asarray(calibrator.predict_confidence(data.test_logits))
-        found = reliability(confidence, data.test_correct)
-        size = 10 + 150 * found.weight / found.weight.sum()
+        diagram = reliability(confidence, data.test_correct)
+        size = 10 + 150 * diagram.weight / diagram.weight.sum()
         ax.scatter(
-            found.confidence, found.accuracy, size, color=colour, label=name, alpha=0.8
+            diagram.confidence,
+            diagram.accuracy,
+            size,
+            color=colour,
+            label=name,
+            alpha=0.8,
         )
     ax.set(
         title="4. Test examples, by bin",

@@ -38,11 +38,11 @@ def make_panels(
 def add_legend(figure: Figure, panels: list[Axes], n: int) -> None:
     """One legend for all panels, each label once: in an empty panel, or below all."""
     handles, labels = panels[0].get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
-    if n < len(panels) and len(once) > 8:
-        panels[n].legend(once.values(), once, loc="center left", frameon=False)
+    by_label = dict(zip(labels, handles, strict=True))
+    if n < len(panels) and len(by_label) > 8:
+        panels[n].legend(by_label.values(), by_label, loc="center left", frameon=False)
     else:
-        legend_below(figure, list(once.values()), list(once))
+        legend_below(figure, list(by_label.values()), list(by_label))
 
 
 def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:

@@ -44,7 +44,7 @@ def _digest_of(results: Results) -> str:
         (pair.name, pair.title, pair.dataset_title, row_for(pair, "ece_15_bins"))
         for pair in results.suite.pairs
     ]
-    found = [result.to_dict() for _, result in sorted(results.found.items())]
+    plain = [result.to_dict() for _, result in sorted(results.by_cell.items())]
     code = [matplotlib.__version__, code_digest(figures.__name__)]
-    shown = json.dumps([code, pairs, results.methods, found])
+    shown = json.dumps([code, pairs, results.methods, plain])
     return hashlib.sha256(shown.encode()).hexdigest()

@@ -30,15 +30,13 @@ def draw_panel(results: Results, pair: Pair, ax: Axes) -> None:
     """A marker with its interval per method; outliers get an arrow at the edge
     instead.
     """
-    found = {method: results.get(pair, method) for method in results.methods}
-    known = {method: result for method, result in found.items() if result is not None}
-    inside = _drop_outliers(
-        {method: r.score("sharpness") for method, r in known.items()}
-    )
-    floor = _lowest_shown(list(known.values()))
+    by_method = {method: results.get(pair, method) for method in results.methods}
+    ran = {method: result for method, result in by_method.items() if result is not None}
+    inside = _drop_outliers({method: r.score("sharpness") for method, r in ran.items()})
+    floor = _lowest_shown(list(ran.values()))
     for method in results.methods:
         # Missing methods and outliers keep their place in the legend.
-        shown = known[method] if method in inside else None
+        shown = ran[method] if method in inside else None
         _draw_point(ax, method, shown, floor)
     ax.set(yscale="log", title=heads_of(pair)[1])
     ax.set_xlabel("variance (higher is more informative)")
@@ -48,32 +46,32 @@ def draw_panel(results: Results, pair: Pair, ax: Axes) -> None:
         values = list(inside.values())
         room = _MARGIN * (max(values) - min(values)) or 0.1 * max(values) or 1e-3
         ax.set_xlim(min(values) - room, max(values) + room)
-    _annotate_outliers([known[method] for method in known if method not in inside], ax)
+    _annotate_outliers([ran[method] for method in ran if method not in inside], ax)
 
 
 def _drop_outliers(variances: dict[str, float]) -> dict[str, float]:
     """The methods without outliers, which would dominate the axis."""
-    kept = dict(variances)
-    if _is_outlier("uncalibrated", kept, _FAR_UNCALIBRATED):
-        del kept["uncalibrated"]
-    while kept:
-        middle = float(np.median(list(kept.values())))
-        farthest = max(kept, key=lambda name: abs(kept[name] - middle))
-        if not _is_outlier(farthest, kept, _FAR):
+    remaining = dict(variances)
+    if _is_outlier("uncalibrated", remaining, _FAR_UNCALIBRATED):
+        del remaining["uncalibrated"]
+    while remaining:
+        middle = float(np.median(list(remaining.values())))
+        farthest = max(remaining, key=lambda name: abs(remaining[name] - middle))
+        if not _is_outlier(farthest, remaining, _FAR):
             break
-        del kept[farthest]
-    return kept
+        del remaining[farthest]
+    return remaining
 
 
 def _is_outlier(name: str, variances: dict[str, float], ranges: float) -> bool:
     """Whether the distance to the nearest other method exceeds `ranges` times their
     range.
     """
-    others = [value for other, value in variances.items() if other != name]
-    if name not in variances or len(others) < 3:
+    remaining = [value for method, value in variances.items() if method != name]
+    if name not in variances or len(remaining) < 3:
         return False
-    nearest = min(abs(variances[name] - value) for value in others)
-    return nearest > ranges * (max(others) - min(others))
+    nearest = min(abs(variances[name] - value) for value in remaining)
+    return nearest > ranges * (max(remaining) - min(remaining))
 
 
 def _draw_point(ax: Axes, method: str, result: Result | None, floor: float) -> None:
@@ -87,10 +85,10 @@ def _draw_point(ax: Axes, method: str, result: Result | None, floor: float) -> N
     ax.plot(
         [x], [max(error.value, floor)], linestyle="none", label=label, **style.points
     )
-    ends = np.array([error.low, error.high])
-    if np.isfinite(ends).all():
+    interval = np.array([error.low, error.high])
+    if np.isfinite(interval).all():
         ax.vlines(
-            x, *np.maximum(ends, floor), color=style.colour, linewidth=1, alpha=0.6
+            x, *np.maximum(interval, floor), color=style.colour, linewidth=1, alpha=0.6
         )
 
 
@@ -115,7 +113,7 @@ def _annotate_outliers(far: list[Result], ax: Axes) -> None:
     ax.autoscale_view(scalex=False)
 
 
-def _lowest_shown(found: list[Result]) -> float:
+def _lowest_shown(shown: list[Result]) -> float:
     """The position on the log scale of an error, or of an interval's end, that is 0."""
-    positive = [error for result in found if (error := result.score("ece")) > 0.0]
+    positive = [error for result in shown if (error := result.score("ece")) > 0.0]
     return 0.25 * min(positive) if positive else 1e-6

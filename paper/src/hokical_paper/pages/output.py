@@ -36,11 +36,11 @@ def draw_all(
     `cache`.
     """
     builders = figure_builders(results)
-    known = PictureCache(cache, results)
+    pictures = PictureCache(cache, results)
     drawn = {}
     for name in track(builders, "Drawing {}", len(builders), progress):
         caption, draw = builders[name]
-        drawn[name] = (caption, known.get(name, lambda draw=draw: to_png(draw())))  # type: ignore[misc]
+        drawn[name] = (caption, pictures.get(name, lambda draw=draw: to_png(draw())))  # type: ignore[misc]
     return drawn
 
 
@@ -75,12 +75,12 @@ def write_everything(results: Results, folder: Path, cache: Path) -> list[Path]:
     written = write_tables(tables, folder / "tables", "markdown")
     written += write_tables(tables, folder / "tables", "csv")
     written += write_figures(figures, folder / "figures")
-    said = findings(results)
-    store_results(folder / RESULTS, tables, said)
+    sentences = findings(results)
+    store_results(folder / RESULTS, tables, sentences)
     written.append(folder / RESULTS)
-    found = "\n".join(f"- {text}" for text in said) + "\n"
+    listed = "\n".join(f"- {text}" for text in sentences) + "\n"
     page = render_page(results, tables, figures)
-    for name, text in (("findings.md", found), ("index.html", page)):
+    for name, text in (("findings.md", listed), ("index.html", page)):
         write_text_atomically(folder / name, text)
         written.append(folder / name)
     return written

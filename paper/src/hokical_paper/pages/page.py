@@ -27,14 +27,14 @@ def render_page(
     style = _asset("hokical.report", "style.css") + _asset(
         "hokical_paper.pages", "page.css"
     )
-    said = findings(results)
+    sentences = findings(results)
     return Template(_asset("hokical_paper.pages", "page.html")).substitute(
         policy=escape(_policy(style)),
         style=style,
-        headline=escape(said[0]),
+        headline=escape(sentences[0]),
         lead=escape(_lead(results)),
         tiles="\n".join(_tiles(results)),
-        findings="\n".join(f"<li>{escape(text)}</li>" for text in said[1:]),
+        findings="\n".join(f"<li>{escape(text)}</li>" for text in sentences[1:]),
         contents="\n".join(_link(name, table.title) for name, table in tables.items()),
         tables="\n".join(_section(name, table) for name, table in tables.items()),
         figures="\n".join(_figure(name, *figure) for name, figure in figures.items()),

@@ -33,11 +33,11 @@ def store_results(
     path: Path, tables: Mapping[str, Table], findings: Sequence[str] = ()
 ) -> None:
     """Add tables and sentences to a file; those of other runs in it stay."""
-    known = read_stored(path) if path.exists() else {}
-    known |= {name: _to_dict(table) for name, table in tables.items()}
+    stored = read_stored(path) if path.exists() else {}
+    stored |= {name: _to_dict(table) for name, table in tables.items()}
     if findings:
-        known[FINDINGS] = list(findings)
-    write_stored(path, known)
+        stored[FINDINGS] = list(findings)
+    write_stored(path, stored)
 
 
 def read_stored(path: Path) -> Stored:
@@ -45,8 +45,8 @@ def read_stored(path: Path) -> Stored:
     if not path.is_file():
         raise DataFileError(path, "no such file.", "`hokical paper all` writes it.")
     with report_damage(path, "the results of `hokical paper all`"):
-        found: Stored = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        stored: Stored = json.loads(path.read_text(encoding="utf-8"))
+    return stored
 
 
 def write_stored(path: Path, stored: Stored) -> None:
@@ -151,17 +151,17 @@ def moved_cells(stored: Stored, tables: Mapping[str, Table]) -> tuple[int, list[
             f"{name}: only the page or only the results have a column {x!r}"
             for x in odd
         ]
-        known = _cells(page)
-        for place, text in _cells(anew).items():
-            if place[2] != PAPER and place[3] in page.columns and _is_number(text):
-                before = known.get(place, "nothing")
+        before_by_cell = _cells(page)
+        for key, text in _cells(anew).items():
+            if key[2] != PAPER and key[3] in page.columns and _is_number(text):
+                before = before_by_cell.get(key, "nothing")
                 compared += 1
                 if (
                     not _is_number(before)
                     or abs(float(before) - float(text)) > TOLERANCES[name]
                 ):
                     lines.append(
-                        f"{name}, {', '.join(place)}: {before} on the page, now {text}"
+                        f"{name}, {', '.join(key)}: {before} on the page, now {text}"
                     )
     return compared, lines
 

@@ -55,11 +55,11 @@ class Cache:
         self, pair: Pair, method: str, division: int | None = None
     ) -> Result | None:
         """The stored result, or None if there is none or its file is damaged."""
-        found = _read(self._path(pair, method, division))
+        result = _read(self._path(pair, method, division))
         return (
             self._older(pair, method, division)
-            if found is None and self.reuse
-            else found
+            if result is None and self.reuse
+            else result
         )
 
     def _older(self, pair: Pair, method: str, division: int | None) -> Result | None:
@@ -67,12 +67,12 @@ class Cache:
         wanted = (pair.name, method, division)
         paths = self.folder.glob(f"{pair.name}-{method}-*.json")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
-            found = _read(path)
+            result = _read(path)
             if (
-                found is not None
-                and (found.pair, found.method, found.division) == wanted
+                result is not None
+                and (result.pair, result.method, result.division) == wanted
             ):
-                return found
+                return result
         return None
 
     def put(self, pair: Pair, result: Result) -> None:

@@ -89,8 +89,8 @@ def run_suite(
             cells.append((pair, method, None))
     cells.sort(key=_expected_cost, reverse=True)
     done = run_cells(suite, cells, cache, jobs=jobs, device=device, progress=progress)
-    found = {(result.pair, result.method): result for result in done}
-    return Results(suite, found, absent, tuple(names))
+    by_cell = {(result.pair, result.method): result for result in done}
+    return Results(suite, by_cell, absent, tuple(names))
 
 
 def run_cells(
@@ -111,9 +111,9 @@ def run_cells(
     cache.prepare()
     missing: list[Cell] = []
     for pair, method, division in cells:
-        known = cache.get(pair, method, division)
-        if known is not None:
-            yield known
+        stored = cache.get(pair, method, division)
+        if stored is not None:
+            yield stored
         elif not stored_only:
             missing.append((pair, method, division))
     workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))

@@ -72,13 +72,13 @@ def code_digest(*entries: str) -> str:
 
 def executed_sources(*entries: str) -> dict[str, str]:
     """The source of every module that these modules lead to, by name."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     waiting = list(entries)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if name not in sources:
             module = _read(name)
-            found[name] = module.source
+            sources[name] = module.source
             waiting += (
                 _home(item) for item in module.imports if _is_followed(item.module)
             )
@@ -87,7 +87,7 @@ def executed_sources(*entries: str) -> dict[str, str]:
                     waiting.append(parent.name)
                 else:
                     waiting += _effects(parent)
-    return found
+    return sources
 
 
 def _is_followed(name: str) -> bool:

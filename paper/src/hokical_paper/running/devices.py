@@ -50,12 +50,12 @@ def move_to_fit(data: PairData, device: str) -> tuple[PairData, str | None]:
     return replace(data, val_logits=moved), name
 
 
-def device_notes(found: Iterable[Result]) -> list[str]:
+def device_notes(results: Iterable[Result]) -> list[str]:
     """A sentence for each device with the methods fitted on it; ReCal's is another
     matter.
     """
     by_device: dict[str, list[Result]] = {}
-    for result in found:
+    for result in results:
         if result.method != RECAL and result.facts.get("device"):
             by_device.setdefault(result.facts["device"], []).append(result)
     return [_device_note(device, fits) for device, fits in sorted(by_device.items())]

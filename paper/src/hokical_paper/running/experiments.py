@@ -70,12 +70,12 @@ def run_method(pair: Pair, data: PairData, method: str) -> Result:
     special = _SPECIAL.get(method)
     outcome = special(pair, data) if special else _fit_registered(method, data)
     rows = (outcome.confidence, outcome.correct)
-    found = summary(*rows)
+    scores = summary(*rows)
     return Result(
         pair.name,
         method,
         outcome.fit_seconds,
-        {name: found[name] for name in SCORES}
+        {name: scores[name] for name in SCORES}
         | {"sharpness": _variance(outcome.confidence)},
         {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
         reliability(*rows),
@@ -236,15 +236,17 @@ def _hoki_outcome(hoki: Hoki, data: PairData, chosen: NoiseSelection) -> _PairAn
     confidence instead, and when it learns from a quarter of the validation set.
     """
     fitted, seconds, notes = _time_fit(hoki, data)
-    other, _, other_notes = _time_fit(
+    from_confidence, _, other_notes = _time_fit(
         HokiFromConfidence(**hoki.get_params()), data, times=1
     )
     few, _, _ = _time_fit(clone(hoki), _quarter(data), times=1)
     correct = data.test_correct
     facts = {
         "ending": fitted.ending_,
-        "ece_from_confidence": ece(other.predict_confidence(data.test_logits), correct),
-        "ending_from_confidence": other.ending_,
+        "ece_from_confidence": ece(
+            from_confidence.predict_confidence(data.test_logits), correct
+        ),
+        "ending_from_confidence": from_confidence.ending_,
         "ece_from_quarter": ece(few.predict_confidence(data.test_logits), correct),
         **_noise_facts(chosen),
     }
@@ -256,9 +258,9 @@ def _hoki_outcome(hoki: Hoki, data: PairData, chosen: NoiseSelection) -> _PairAn
 def _quarter(data: PairData) -> PairData:
     """The same pair with a quarter of its validation examples, chosen at random."""
     order = portable_permutation(data.val_labels.size, SEED)
-    kept = np.sort(order[: data.val_labels.size // 4])
+    rows = np.sort(order[: data.val_labels.size // 4])
     return replace(
-        data, val_logits=data.val_logits[kept], val_labels=data.val_labels[kept]
+        data, val_logits=data.val_logits[rows], val_labels=data.val_labels[rows]
     )
 
 

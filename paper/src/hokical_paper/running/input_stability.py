@@ -153,10 +153,10 @@ def fit_mix(on_logits: FloatArray, on_inputs: FloatArray, correct: BoolArray) ->
     """Choose the weight on the validation set; of equally good weights, the
     smallest.
     """
-    found: list[tuple[float, Mix]] = []
+    tried: list[tuple[float, Mix]] = []
     for weight in WEIGHTS:
         stability = mix_stability(on_logits, on_inputs, weight)
         calibrator = StabilityCalibrator.fit(stability, correct, levels=EXACT_LEVELS)
         brier = float(((calibrator.confidence(stability) - correct) ** 2).mean())
-        found.append((brier, Mix(weight, calibrator)))
-    return min(found, key=lambda pair: pair[0])[1]
+        tried.append((brier, Mix(weight, calibrator)))
+    return min(tried, key=lambda pair: pair[0])[1]

@@ -39,9 +39,9 @@ def fit_irm(logits: AnyArray, labels: IntArray) -> Fitted:
     curve = _fit_curve(proba.ravel(), hits.ravel())
 
     def values(new: AnyArray) -> FloatArray:
-        found = _softmax(new)
+        rows = _softmax(new)
         return np.asarray(
-            curve.predict(found.ravel()).reshape(found.shape) + _TRACE * found
+            curve.predict(rows.ravel()).reshape(rows.shape) + _TRACE * rows
         )
 
     return values
@@ -56,11 +56,11 @@ def fit_irova_ts(logits: AnyArray, labels: IntArray) -> Fitted:
     curves = [_fit_curve(column, labels == k) for k, column in enumerate(proba.T)]
 
     def values(new: AnyArray) -> FloatArray:
-        found = _softmax(new, temperature)
+        rows = _softmax(new, temperature)
         columns = [
-            curve.predict(column) for curve, column in zip(curves, found.T, strict=True)
+            curve.predict(column) for curve, column in zip(curves, rows.T, strict=True)
         ]
-        return np.asarray(np.stack(columns, axis=1) + _TRACE * found)
+        return np.asarray(np.stack(columns, axis=1) + _TRACE * rows)
 
     return values
 

@@ -51,10 +51,10 @@ def select_on_grid(
         exact[kind, width] = _spread(stability, correct)[2]
     least = within * max(exact.values())
     trials = []
-    for place, noise in enumerate(grid):
+    for index, noise in enumerate(grid):
         if exact[_family_and_width(noise)] >= least:
             stability = label_stability(
-                logits, noise, draws=draws, random_state=seed + place
+                logits, noise, draws=draws, random_state=seed + index
             )
             trials.append(Trial(noise, *_spread(stability, correct), correct.size))
     best = max(trials, key=lambda trial: trial.sigma_hat)
@@ -97,11 +97,11 @@ def _survival_rates(
 
     Both are the accuracy if no label survives, or if none switches.
     """
-    kept = stability.sum()
+    survived = stability.sum()
     switched = (1.0 - stability).sum()
-    if kept == 0.0 or switched == 0.0:
+    if survived == 0.0 or switched == 0.0:
         return float(correct.mean()), float(correct.mean())
     return (
-        float(stability[correct].sum() / kept),
+        float(stability[correct].sum() / survived),
         float((1.0 - stability[correct]).sum() / switched),
     )

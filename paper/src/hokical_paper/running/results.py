@@ -58,20 +58,20 @@ class Result:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Result:
         """The inverse of `to_dict`."""
-        known = dict(plain)
-        known["scores"] = {
+        fields = dict(plain)
+        fields["scores"] = {
             name: Estimate(**item) for name, item in plain["scores"].items()
         }
-        known["ece_by_bins"] = {
+        fields["ece_by_bins"] = {
             int(bins): v for bins, v in plain["ece_by_bins"].items()
         }
         diagram: dict[str, Any] = {
             key: np.array(value) if isinstance(value, list) else value
             for key, value in plain["diagram"].items()
         }
-        known["diagram"] = Reliability(**diagram)
-        known["notes"] = tuple(plain["notes"])
-        return cls(**known)
+        fields["diagram"] = Reliability(**diagram)
+        fields["notes"] = tuple(plain["notes"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +81,12 @@ class Results:
     """
 
     suite: Suite
-    found: Mapping[tuple[str, str], Result]
+    by_cell: Mapping[tuple[str, str], Result]
     absent: Mapping[tuple[str, str], str]
     methods: tuple[str, ...]
 
     def get(self, pair: Pair, method: str) -> Result | None:
-        return self.found.get((pair.name, method))
+        return self.by_cell.get((pair.name, method))
 
     def of(self, pair: Pair) -> Callable[[str], Result | None]:
         """The result of a method on one pair, by the method's name."""

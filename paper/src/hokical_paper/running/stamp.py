@@ -25,24 +25,24 @@ def made_note(versions: Iterable[str]) -> str:
     >>> made_note(["hokical 0.4.0 (d48939dc)"] * 2)
     'Computed by hokical 0.4.0 (d48939dc).'
     """
-    known = sorted({text for text in versions if text})
-    return f"Computed by {', '.join(known) or 'an unknown version'}."
+    names = sorted({text for text in versions if text})
+    return f"Computed by {', '.join(names) or 'an unknown version'}."
 
 
 def _commit() -> str:
     """The commit of the checkout that this file is part of; empty elsewhere."""
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
-    found = [
+    answers = [
         _run([*git, "ls-files", Path(__file__).name])
     ]  # empty if it is not part of a checkout
-    found.append(_run([*git, "describe", "--always", "--dirty", "--exclude", "*"]))
-    return found[1] if all(found) else ""
+    answers.append(_run([*git, "describe", "--always", "--dirty", "--exclude", "*"]))
+    return answers[1] if all(answers) else ""
 
 
-def _run(words: list[str]) -> str:
+def _run(command: list[str]) -> str:
     try:
         return subprocess.run(
-            words, capture_output=True, text=True, check=True
+            command, capture_output=True, text=True, check=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""

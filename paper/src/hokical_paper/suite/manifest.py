@@ -120,10 +120,10 @@ class Suite:
     @property
     def datasets(self) -> dict[str, list[Pair]]:
         """Pairs by the title of their data set."""
-        found: dict[str, list[Pair]] = {}
+        by_title: dict[str, list[Pair]] = {}
         for pair in self.pairs:
-            found.setdefault(pair.dataset_title, []).append(pair)
-        return found
+            by_title.setdefault(pair.dataset_title, []).append(pair)
+        return by_title
 
     @property
     def caution(self) -> str:
@@ -151,13 +151,13 @@ def find_suite(folder: str | os.PathLike[str] | None = None) -> Path:
     checkout.
     """
     wanted = folder or os.environ.get(VARIABLE)
-    places = [Path(wanted)] if wanted else [Path("suite"), _checkout() / "suite"]
-    for place in places:
-        if (place / MANIFEST).is_file():
-            return place
-    tried = " or ".join(str(place) for place in places)
+    folders = [Path(wanted)] if wanted else [Path("suite"), _checkout() / "suite"]
+    for candidate in folders:
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    tried = " or ".join(str(candidate) for candidate in folders)
     raise DataFileError(
-        places[0],
+        folders[0],
         f"no logit suite here: looked for {MANIFEST} in {tried}.",
         "The suite is the folder `suite` of hokical's source repository and is not "
         "installed: clone the repository and pass the folder with --suite, or set "
@@ -173,8 +173,8 @@ def open_suite(folder: str | os.PathLike[str] | None = None) -> Suite:
     ...
     hokical.io.tables.DataFileError: nowhere: no logit suite here: looked for manifest.json in...
     """
-    found = find_suite(folder)
-    path = found / MANIFEST
+    directory = find_suite(folder)
+    path = directory / MANIFEST
     with report_damage(path, "the manifest of a logit suite"):
         document = json.loads(path.read_text(encoding="utf-8"))
         entries = [_check_entry(path, entry) for entry in _entries(path, document)]
@@ -183,7 +183,7 @@ def open_suite(folder: str | os.PathLike[str] | None = None) -> Suite:
         raise DataFileError(
             path, f"names must be unique; got {names}.", "Rename one of the pairs."
         )
-    return Suite(found, tuple(Pair(found, entry) for entry in entries))
+    return Suite(directory, tuple(Pair(directory, entry) for entry in entries))
 
 
 def _checkout() -> Path:
@@ -260,11 +260,11 @@ def _read_arrays(path: Path, sha: str) -> dict[str, NDArray[Any]]:
             path, "is missing from the suite.", "Copy or export it again."
         )
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != sha:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha:
         raise DataFileError(
             path,
-            f"does not match the manifest: its SHA-256 is {found}, not {sha}.",
+            f"does not match the manifest: its SHA-256 is {digest}, not {sha}.",
             "Copy or export it again.",
         )
     with report_damage(path, "an .npz file of plain arrays"), np.load(path) as file:

@@ -101,32 +101,35 @@ def build_pair_data(
     kinds = ("logits", "labels") if top_k is None else ("probs", "classes", "labels")
     missing = [
         key
-        for part in _PARTS
+        for subset in _PARTS
         for kind in kinds
-        if (key := f"{part}_{kind}") not in arrays
+        if (key := f"{subset}_{kind}") not in arrays
     ]
     if missing:
         raise DataFileError(path, f"lacks {missing}.", "Export it again.")
-    found: dict[str, Any] = {}
-    for part in _PARTS:
-        labels = arrays[f"{part}_labels"]
-        scores: Any = arrays[f"{part}_{kinds[0]}"]
+    fields: dict[str, Any] = {}
+    for subset in _PARTS:
+        labels = arrays[f"{subset}_labels"]
+        scores: Any = arrays[f"{subset}_{kinds[0]}"]
         shape = (labels.shape[0], n_classes if top_k is None else top_k)
         if scores.shape != shape:
             raise DataFileError(
                 path,
-                f"{part}_{kinds[0]} must be {shape}, a row per label and a column per "
+                f"{subset}_{kinds[0]} must be {shape}, a row per label and a column per "
                 f"class; got {scores.shape}.",
                 "Export it again.",
             )
         if top_k is not None:
-            scores = top_k_logits(scores, arrays[f"{part}_classes"], n_classes)
-        found |= {f"{part}_logits": scores, f"{part}_labels": labels.astype(np.int64)}
-        if f"{part}_kept" in arrays:
-            found[f"{part}_kept"] = arrays[f"{part}_kept"].astype(bool)
+            scores = top_k_logits(scores, arrays[f"{subset}_classes"], n_classes)
+        fields |= {
+            f"{subset}_logits": scores,
+            f"{subset}_labels": labels.astype(np.int64),
+        }
+        if f"{subset}_kept" in arrays:
+            fields[f"{subset}_kept"] = arrays[f"{subset}_kept"].astype(bool)
     if "recal_confidence" in arrays:
-        found["recal_confidence"] = arrays["recal_confidence"].astype(np.float64)
-    return PairData(**found)
+        fields["recal_confidence"] = arrays["recal_confidence"].astype(np.float64)
+    return PairData(**fields)
 
 
 def top_k_logits(

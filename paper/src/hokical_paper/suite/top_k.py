@@ -38,11 +38,11 @@ class TopKFile:
             report_damage(self.path, "an .npz file of plain arrays"),
             np.load(self.path) as file,
         ):
-            found = {
+            arrays = {
                 name: self._array(file, name) for name in ("probs", "classes", "labels")
             }
-        check_top_k(self.path, found, n_classes)
-        return found
+        check_top_k(self.path, arrays, n_classes)
+        return arrays
 
     def _array(self, file: Any, name: str) -> NDArray[Any]:
         wanted = name if self.key is None else f"{self.key}/{name}"
@@ -192,10 +192,10 @@ def add_top_k_pair(
             f"{n_val}."
         )
     order = portable_permutation(n, seed)
-    parts = {"val": order[:n_val], "test": order[n_val:]}
+    rows_of = {"val": order[:n_val], "test": order[n_val:]}
     arrays = {
-        f"{part}_{key}": a[rows]
-        for part, rows in parts.items()
+        f"{subset}_{key}": a[rows]
+        for subset, rows in rows_of.items()
         for key, a in found.items()
     }
     right = found["classes"][:, 0] == found["labels"]
@@ -208,8 +208,8 @@ def add_top_k_pair(
         "n_classes": n_classes,
         "top_k": int(found["probs"].shape[1]),
         **{
-            f"{part}_accuracy": float(right[rows].mean())
-            for part, rows in parts.items()
+            f"{subset}_accuracy": float(right[rows].mean())
+            for subset, rows in rows_of.items()
         },
         "split": {"train": None, "val": n_val, "test": n - n_val, "seed": seed},
         "training": None,

@@ -75,12 +75,12 @@ _SCORE_TITLES = {
 
 def all_tables(results: Results) -> dict[str, Table]:
     """Every table that has rows by name, in the order in which they are shown."""
-    known = builders()
-    found = {
-        name: known[name](results)
-        for name in track(known, "Table {}", len(known), None)
+    build = builders()
+    built = {
+        name: build[name](results)
+        for name in track(build, "Table {}", len(build), None)
     }
-    return {name: table for name, table in found.items() if table.rows}
+    return {name: table for name, table in built.items() if table.rows}
 
 
 def builders() -> dict[str, Callable[[Results], Table]]:
@@ -134,11 +134,11 @@ def bins_table(results: Results) -> Table:
     rows = []
     for method in results.methods:
         ran = [results.get(pair, method) for pair in pairs]
-        found = [result for result in ran if result is not None]
-        if not found or len(found) < len(pairs):
+        complete = [result for result in ran if result is not None]
+        if not complete or len(complete) < len(pairs):
             continue
         heads = (column_of(method), "")
-        means = [fmean(r.ece_by_bins[bins] for r in found) for bins in BIN_COUNTS]
+        means = [fmean(r.ece_by_bins[bins] for r in complete) for bins in BIN_COUNTS]
         rows.append(Row(heads, OURS, tuple(map(number, means))))
         paper = [_published_mean(pairs, method, bins) for bins in BIN_COUNTS]
         if None not in paper:
@@ -158,8 +158,8 @@ def _published_mean(pairs: Sequence[Pair], method: str, bins: int) -> float | No
     column = published_column(method)
     if column is None:
         return None
-    known = [number_for(pair, f"ece_{bins}_bins", column) for pair in pairs]
-    values = [value for value in known if value is not None]
+    numbers = [number_for(pair, f"ece_{bins}_bins", column) for pair in pairs]
+    values = [value for value in numbers if value is not None]
     return fmean(values) if len(values) == len(pairs) and values else None
 
 
@@ -186,11 +186,11 @@ def time_table(results: Results) -> Table:
         paper = {
             name: published_cell("learning_time_s", pair, name) for name in methods
         }
-        known = [paper[name] if key is None else Cell() for name, key in columns]
-        if any(cell.value is not None for cell in known):
-            rows.append(Row(heads_of(pair), PAPER, mark_best(known)))
+        published = [paper[name] if key is None else Cell() for name, key in columns]
+        if any(cell.value is not None for cell in published):
+            rows.append(Row(heads_of(pair), PAPER, mark_best(published)))
     on_cpu = [
-        result for result in results.found.values() if not result.facts.get("device")
+        result for result in results.by_cell.values() if not result.facts.get("device")
     ]
     most = max((result.n_parallel for result in on_cpu), default=1)
     load = "one fit at a time" if most == 1 else f"up to {most} fits in parallel"
@@ -201,7 +201,7 @@ def time_table(results: Results) -> Table:
         "does not say which its times are. The sampled choice is on the paper's grid "
         "of 1640 settings, of which those that cannot win are skipped.",
         *_recal_note(results),
-        *device_notes(results.found.values()),
+        *device_notes(results.by_cell.values()),
         _made(results),
     )
     heads = [
@@ -215,18 +215,18 @@ def _seconds(result: Result, key: str | None) -> float | None:
 
 
 def _made(results: Results) -> str:
-    return made_note(result.made for result in results.found.values())
+    return made_note(result.made for result in results.by_cell.values())
 
 
 def _recal_note(results: Results) -> list[str]:
     """Where ReCal's times were measured; empty if it was not run."""
-    found = [results.get(pair, RECAL) for pair in results.suite.pairs]
-    places = {str(r.facts.get("device") or "unknown") for r in found if r is not None}
-    if not places:
+    fits = [results.get(pair, RECAL) for pair in results.suite.pairs]
+    machines = {str(r.facts.get("device") or "unknown") for r in fits if r is not None}
+    if not machines:
         return []
     return [
         "recal was fitted when the suite was exported, so its times are from that "
-        f"machine ({', '.join(sorted(places))}, all used). They do not include "
+        f"machine ({', '.join(sorted(machines))}, all used). They do not include "
         "creating and classifying the views."
     ]
 
@@ -261,12 +261,12 @@ def accuracy_table(results: Results) -> Table:
         val = number(None if fitted is None else fitted.facts["val_accuracy"])
         shown = (val, *mark_methods(cells, methods, highest=True))
         rows.append(Row(heads_of(pair), OURS, shown))
-        known = [
+        published = [
             number_for(pair, "ece_15_bins", name) for name in ("val_acc", "test_acc")
         ]
-        if known[0] is not None:
+        if published[0] is not None:
             paper = [
-                number(None if value is None else value / 100.0) for value in known
+                number(None if value is None else value / 100.0) for value in published
             ]
             rows.append(
                 Row(heads_of(pair), PAPER, (*paper, *(Cell() for _ in methods[1:])))
@@ -288,11 +288,16 @@ def noise_table(results: Results) -> Table:
             result = results.get(pair, method)
             if result is not None:
                 rows.append(Row(heads_of(pair), source, _noise_cells(result)))
-        known = row_for(pair, "selected_noise")
-        if known:
-            values = [float(known[key]) for key in ("alpha", "beta", "sigma_hat")]
-            spread = number(deviation_of(known["noise"]), 2)
-            cells = (Cell(known["noise"]), spread, *map(number, values), Cell("1640"))
+        published = row_for(pair, "selected_noise")
+        if published:
+            values = [float(published[key]) for key in ("alpha", "beta", "sigma_hat")]
+            spread = number(deviation_of(published["noise"]), 2)
+            cells = (
+                Cell(published["noise"]),
+                spread,
+                *map(number, values),
+                Cell("1640"),
+            )
             rows.append(Row(heads_of(pair), PAPER, cells))
     notes = (
         "U(a, b): uniform between a and b; G(m, s): Gaussian with mean m and deviation "
@@ -310,11 +315,13 @@ def noise_table(results: Results) -> Table:
 
 def _spread_note() -> str:
     """The paper's text on its Table 1, and what that table has."""
-    found = sorted(float(row["sigma_hat"]) for row in published_rows("selected_noise"))
-    below = ", ".join(f"{value:.4f}" for value in found if value < LEAST_BY_TEXT)
+    spreads = sorted(
+        float(row["sigma_hat"]) for row in published_rows("selected_noise")
+    )
+    below = ", ".join(f"{value:.4f}" for value in spreads if value < LEAST_BY_TEXT)
     return (
         f"The paper's text says that sigma_hat varies between {LEAST_BY_TEXT} and "
-        f"{found[-1]:.4f}; its own table has smaller ones ({below})."
+        f"{spreads[-1]:.4f}; its own table has smaller ones ({below})."
     )
 
 
@@ -324,15 +331,15 @@ def deviation_of(noise: str) -> float:
     >>> round(deviation_of("U(-2, 4)"), 3), deviation_of("G(-20, 2)")
     (1.732, 2.0)
     """
-    found = re.fullmatch(r"([UG])\((-?[\d.]+), (-?[\d.]+)\)", noise)
-    if found is None:
+    match = re.fullmatch(r"([UG])\((-?[\d.]+), (-?[\d.]+)\)", noise)
+    if match is None:
         raise ValueError(
             f"`noise` must have the form U(a, b) or G(m, s); got {noise!r}."
         )
-    first = float(found[2])
-    second = float(found[3])
-    known = Uniform(first, second) if found[1] == "U" else Gaussian(second, first)
-    return known.width * known.unit_deviation
+    first = float(match[2])
+    second = float(match[3])
+    parsed = Uniform(first, second) if match[1] == "U" else Gaussian(second, first)
+    return parsed.width * parsed.unit_deviation
 
 
 def initialisation_table(results: Results) -> Table:
@@ -344,16 +351,16 @@ def initialisation_table(results: Results) -> Table:
         cells: list[Cell] = []
         for method in (SAMPLED, EXACT):
             result = results.get(pair, method)
-            found = result and (
+            eces = result and (
                 result.score("ece"),
                 result.facts["ece_from_confidence"],
             )
-            cells += mark_best([number(value) for value in found or (None, None)])
+            cells += mark_best([number(value) for value in eces or (None, None)])
         rows.append(Row(heads_of(pair), OURS, tuple(cells)))
         names = ("val_accuracy", "uncalibrated_confidence")
-        known = [number_for(pair, "ece_by_initialisation", name) for name in names]
-        if known[0] is not None:
-            values = mark_best([number(value) for value in known])
+        published = [number_for(pair, "ece_by_initialisation", name) for name in names]
+        if published[0] is not None:
+            values = mark_best([number(value) for value in published])
             rows.append(Row(heads_of(pair), PAPER, (*values, Cell(), Cell())))
     columns = (
         "sampled, from accuracy",
@@ -369,24 +376,26 @@ def initialisation_table(results: Results) -> Table:
 def _cycle_note(results: Results) -> list[str]:
     """Where the recursion ended in a cycle of bins, by method and start."""
     starts = {"from accuracy": "ending", "from confidence": "ending_from_confidence"}
-    found = [
+    cycles = [
         f"{title_of(method)} {start} on {', '.join(names)}"
         for method in (SAMPLED, EXACT)
         for start, key in starts.items()
         if (names := _ended_in_cycle(results, method, key))
     ]
-    if not found:
+    if not cycles:
         return []
     return [
         "Some examples go back and forth between bins without end: "
-        f"{'; '.join(found)}. Sampled, as printed, stops after 200 steps, wherever "
+        f"{'; '.join(cycles)}. Sampled, as printed, stops after 200 steps, wherever "
         "that is; exact at the step that fits best."
     ]
 
 
 def _ended_in_cycle(results: Results, method: str, key: str) -> list[str]:
-    found = [(pair.name, results.get(pair, method)) for pair in results.suite.pairs]
-    return [name for name, r in found if r is not None and r.facts.get(key) == "cycle"]
+    by_pair = [(pair.name, results.get(pair, method)) for pair in results.suite.pairs]
+    return [
+        name for name, r in by_pair if r is not None and r.facts.get(key) == "cycle"
+    ]
 
 
 def wins_table(results: Results) -> Table:
@@ -416,9 +425,9 @@ def wins_table(results: Results) -> Table:
     pairs = results.suite.pairs
     n_recal = sum(results.get(pair, RECAL) is not None for pair in pairs)
     few = [heads_of(pair)[1] for pair in pairs if pair.top_k is not None]
-    known = f" Of {', '.join(few)} only the best classes are known." if few else ""
+    top_k_text = f" Of {', '.join(few)} only the best classes are known." if few else ""
     notes = (
-        f"Of {len(pairs)} pairs; recal was run on {n_recal} of them.{known} Methods "
+        f"Of {len(pairs)} pairs; recal was run on {n_recal} of them.{top_k_text} Methods "
         "whose scores are equal to four digits all win. Methods without a win are not "
         "listed. Rows normalised: with irm and irova_ts as hokical has them, not as "
         "the paper ran them.",
@@ -463,11 +472,11 @@ def _by_method(
         rows.append(
             Row(heads_of(pair), OURS, mark_methods(cells, methods, highest=highest))
         )
-        known = [published_cell(published, pair, method) for method in methods]
-        if any(cell.value is not None for cell in known):
-            rows.append(Row(heads_of(pair), PAPER, mark_best(known)))
-    made = (*notes, _made(results))
-    return Table(name, title, tuple(map(column_of, methods)), tuple(rows), made)
+        paper = [published_cell(published, pair, method) for method in methods]
+        if any(cell.value is not None for cell in paper):
+            rows.append(Row(heads_of(pair), PAPER, mark_best(paper)))
+    remarks = (*notes, _made(results))
+    return Table(name, title, tuple(map(column_of, methods)), tuple(rows), remarks)
 
 
 def _cell(

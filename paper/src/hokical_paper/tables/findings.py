@@ -30,8 +30,8 @@ def findings(results: Results) -> list[str]:
     """One or two sentences each, only those that the results support; then what
     computed them.
     """
-    said = [text for part in _PARTS for text in part(results)]
-    return [*said, made_note(r.made for r in results.found.values())]
+    sentences = [text for topic in _PARTS for text in topic(results)]
+    return [*sentences, made_note(r.made for r in results.by_cell.values())]
 
 
 def _caution(results: Results) -> Iterator[str]:
@@ -120,10 +120,10 @@ def _ece_variants(results: Results) -> Iterator[str]:
     methods = [
         name for name in (EXACT, SAMPLED, *_FEW_PARAMETERS) if name in results.methods
     ]
-    found = [
+    table = [
         [results.get(pair, name) for name in methods] for pair in results.suite.pairs
     ]
-    common = [row for row in found if None not in row]
+    common = [row for row in table if None not in row]
     if not common:
         return
     means = {
@@ -146,16 +146,16 @@ def _ece_variants(results: Results) -> Iterator[str]:
 def _explain_variants(means: dict[str, dict[str, float]]) -> str:
     """Which definitions favour Hoki; empty if the means do not show it."""
     hoki = [row for name, row in means.items() if name not in _FEW_PARAMETERS]
-    others = [row for name, row in means.items() if name in _FEW_PARAMETERS]
+    simple = [row for name, row in means.items() if name in _FEW_PARAMETERS]
 
     def is_lower(
-        some: list[dict[str, float]], rest: list[dict[str, float]], score: str
+        lower: list[dict[str, float]], higher: list[dict[str, float]], score: str
     ) -> bool:
-        return max(row[score] for row in some) < min(row[score] for row in rest)
+        return max(row[score] for row in lower) < min(row[score] for row in higher)
 
-    if not hoki or not others or not is_lower(others, hoki, "ece_mass"):
+    if not hoki or not simple or not is_lower(simple, hoki, "ece_mass"):
         return ""
-    blind = [title for score, title in _BLIND.items() if is_lower(hoki, others, score)]
+    blind = [title for score, title in _BLIND.items() if is_lower(hoki, simple, score)]
     if not blind:
         return ""
     return (
@@ -168,13 +168,13 @@ def _explain_variants(means: dict[str, dict[str, float]]) -> str:
 def _initialisation(results: Results) -> Iterator[str]:
     """How often which initialisation is better."""
     for method in (SAMPLED, EXACT):
-        found = _results_of(results, method)
-        better = sum(r.score("ece") < r.facts["ece_from_confidence"] for r in found)
-        if found:
+        fits = _results_of(results, method)
+        better = sum(r.score("ece") < r.facts["ece_from_confidence"] for r in fits)
+        if fits:
             yield (
                 f"{title_of(method)}: starting from the validation accuracy gives a "
                 f"lower ECE than starting from the confidence on {better} of "
-                f"{_count(found)} (paper: 13 of 15)."
+                f"{_count(fits)} (paper: 13 of 15)."
             )
 
 
@@ -206,13 +206,13 @@ def _infinite_losses(results: Results) -> Iterator[str]:
     """Which methods have an infinite log loss, and on which pairs."""
     listed = []
     for method in results.methods:
-        found = [
+        names = [
             r.pair
             for r in _results_of(results, method)
             if r.score("log_loss") == math.inf
         ]
-        if found:
-            listed.append(f"{title_of(method)} on {', '.join(found)}")
+        if names:
+            listed.append(f"{title_of(method)} on {', '.join(names)}")
     if listed:
         yield (
             "The log loss is infinite, because a label with confidence 0 was correct "
@@ -244,8 +244,8 @@ def _count(pairs: Sequence[object]) -> str:
 
 
 def _results_of(results: Results, method: str) -> list[Result]:
-    found = (results.get(pair, method) for pair in results.suite.pairs)
-    return [result for result in found if result is not None]
+    by_pair = (results.get(pair, method) for pair in results.suite.pairs)
+    return [result for result in by_pair if result is not None]
 
 
 _PARTS = (

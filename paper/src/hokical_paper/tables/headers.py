@@ -40,11 +40,11 @@ def headers_table(results: Results) -> Table:
     rows = []
     for bins in BIN_COUNTS if pairs else ():
         ratios = {
-            name: log_ratios(results, pairs, bins, way)
-            for name, way in READINGS.items()
+            name: log_ratios(results, pairs, bins, columns_of)
+            for name, columns_of in READINGS.items()
         }
         excess = np.subtract(*reversed(ratios.values())).mean(axis=1)
-        means = [(*found.mean(axis=0), found.mean()) for found in ratios.values()]
+        means = [(*ratio.mean(axis=0), ratio.mean()) for ratio in ratios.values()]
         lines = [[number(float(x), 3) for x in row] for row in means]
         marked = mark_columns(lines, range(len(METHODS) + 1))
         for reading, cells, more in zip(
@@ -61,7 +61,7 @@ def headers_table(results: Results) -> Table:
         "taken to be rotated. The last column is by how much the second reading is "
         "worse, all four methods together, with a 95 % interval (networks resampled). "
         f"{len(pairs)} networks: those of the paper with recal.",
-        made_note(r.made for r in results.found.values()),
+        made_note(r.made for r in results.by_cell.values()),
     )
     heads = ("ECE with", "rotated headers")
     title = "Which headers are rotated"
@@ -79,16 +79,18 @@ def log_ratios(
     table = f"ece_{bins}_bins"
     rows = []
     for pair in pairs:
-        found = [results.found[pair.name, method] for method in METHODS.values()]
-        ours = [result.ece_by_bins[bins] for result in found]
+        fits = [results.by_cell[pair.name, method] for method in METHODS.values()]
+        ours = [result.ece_by_bins[bins] for result in fits]
         printed = [number_for(pair, table, columns[name]) for name in METHODS]
         rows.append(np.abs(np.log(np.array(ours) / np.array(printed, np.float64))))
     return np.array(rows)
 
 
 def _is_complete(results: Results, pair: Pair) -> bool:
-    known = number_for(pair, "ece_15_bins", "ets") is not None
-    return known and all(results.get(pair, method) for method in METHODS.values())
+    is_published = number_for(pair, "ece_15_bins", "ets") is not None
+    return is_published and all(
+        results.get(pair, method) for method in METHODS.values()
+    )
 
 
 def _mean(values: NDArray[np.float64]) -> Cell:

@@ -101,7 +101,7 @@ def _table(name: str, title: str, rows: Sequence[Row], divisions: Divisions) -> 
         "examples, with a 95 % interval: the standard error over the examples of one "
         "division (of the ECE: its deviation over divisions), and the spread over "
         "networks. Lower on: networks and divisions with a lower Brier score.",
-        made_note(result.made for result in divisions.found.values()),
+        made_note(result.made for result in divisions.by_cell.values()),
     )
     columns = (*_SCORES.values(), "Brier score lower on")
     return Table(name, title, columns, tuple(rows), notes)
@@ -132,7 +132,7 @@ def _facts(
 ) -> list[Mapping[str, float]]:
     """The changes on each division of a pair, as `score_changes` stored them."""
     results: list[Result | None] = [
-        divisions.found.get((pair, number, method))
+        divisions.by_cell.get((pair, number, method))
         for number in divisions.numbers(pair)
     ]
     return [result.facts[fact] for result in results if result is not None]

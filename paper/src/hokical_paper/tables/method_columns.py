@@ -33,16 +33,18 @@ def mark_methods(
     """
     owned = [method not in PAPER_METHODS for method in methods]
     ten = mark_best(
-        [c for c, own in zip(cells, owned, strict=True) if not own], highest=highest
+        [c for c, is_hokical in zip(cells, owned, strict=True) if not is_hokical],
+        highest=highest,
     )
     everyone = mark_best(cells, highest=highest)
     rest = iter(ten)
     marked = [
-        cell if own else next(rest) for cell, own in zip(everyone, owned, strict=True)
+        cell if is_hokical else next(rest)
+        for cell, is_hokical in zip(everyone, owned, strict=True)
     ]
     return tuple(
-        replace(cell, mark="") if own and cell.mark == "second" else cell
-        for cell, own in zip(marked, owned, strict=True)
+        replace(cell, mark="") if is_hokical and cell.mark == "second" else cell
+        for cell, is_hokical in zip(marked, owned, strict=True)
     )
 
 
@@ -63,31 +65,31 @@ def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
 
 
 def estimate_cell(result: Result, score: str) -> Cell:
-    found = result.scores[score]
-    return number(found.value, low=found.low, high=found.high)
+    estimate = result.scores[score]
+    return number(estimate.value, low=estimate.low, high=estimate.high)
 
 
 def heads_of(pair: Pair) -> tuple[str, str]:
     """Data set and network, which says so if only its best classes are known."""
-    known = "" if pair.top_k is None else f" (top {pair.top_k})"
-    return (pair.dataset_title, pair.title + known)
+    suffix = "" if pair.top_k is None else f" (top {pair.top_k})"
+    return (pair.dataset_title, pair.title + suffix)
 
 
 def top_k_table(results: Results) -> Table:
     """ECE of pairs of which only the best classes are known."""
     methods = [name for name in results.methods if name not in (RECAL, SAMPLED)]
-    known = [pair for pair in results.suite.pairs if pair.top_k is not None]
+    pairs = [pair for pair in results.suite.pairs if pair.top_k is not None]
     methods = [
-        name for name in methods if any(results.get(pair, name) for pair in known)
+        name for name in methods if any(results.get(pair, name) for pair in pairs)
     ]
     rows = []
-    for pair in known:
-        found = [results.get(pair, method) for method in methods]
+    for pair in pairs:
+        fits = [results.get(pair, method) for method in methods]
         rows.append(
             Row(
                 heads_of(pair),
                 OURS,
-                tuple(estimate_cell(r, "ece") if r else Cell() for r in found),
+                tuple(estimate_cell(r, "ece") if r else Cell() for r in fits),
             )
         )
         paper = [
@@ -99,7 +101,7 @@ def top_k_table(results: Results) -> Table:
     notes = (
         "Only the best classes of each row are known, so methods that need all logits "
         "cannot be run; the paper's Hoki is under hoki exact.",
-        made_note(r.made for r in results.found.values()),
+        made_note(r.made for r in results.by_cell.values()),
     )
     title = "ECE from the best classes"
     return Table("top_k", title, tuple(map(column_of, methods)), tuple(rows), notes)

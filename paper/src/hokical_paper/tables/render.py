@@ -73,8 +73,8 @@ def to_csv(table: Table) -> str:
             numbers = (
                 "" if x is None else repr(x) for x in (cell.value, cell.low, cell.high)
             )
-            place = (table.name, *row.heads, row.source, column)
-            writer.writerow((*place, cell.text, *numbers, cell.mark))
+            labels = (table.name, *row.heads, row.source, column)
+            writer.writerow((*labels, cell.text, *numbers, cell.mark))
     return out.getvalue()
 
 
@@ -121,17 +121,17 @@ def fit_width(table: Table, width: int) -> list[Table]:
     """
     labels = [(*table.heads, ""), *((*row.heads, row.source) for row in table.rows)]
     left = sum(_widest(column, _WIDEST_LABEL) for column in zip(*labels, strict=True))
-    parts: list[list[int]] = [[]]
+    chunks: list[list[int]] = [[]]
     used = left
-    for place, title in enumerate(table.columns):
-        texts = [title, *(_plain(row.cells[place].text) for row in table.rows)]
+    for index, title in enumerate(table.columns):
+        texts = [title, *(_plain(row.cells[index].text) for row in table.rows)]
         needed = _widest(texts, _WIDEST_CELL)
-        if parts[-1] and used + needed > width:
-            parts.append([])
+        if chunks[-1] and used + needed > width:
+            chunks.append([])
             used = left
-        parts[-1].append(place)
+        chunks[-1].append(index)
         used += needed
-    return [_columns_of(table, part) for part in parts]
+    return [_columns_of(table, chunk) for chunk in chunks]
 
 
 def _widest(texts: Iterable[str], most: int) -> int:
@@ -139,11 +139,11 @@ def _widest(texts: Iterable[str], most: int) -> int:
     return min(max(map(len, texts)), most) + _PADDING
 
 
-def _columns_of(table: Table, places: Sequence[int]) -> Table:
+def _columns_of(table: Table, indices: Sequence[int]) -> Table:
     """The table with some of its columns."""
-    columns = tuple(table.columns[place] for place in places)
+    columns = tuple(table.columns[index] for index in indices)
     rows = tuple(
-        replace(row, cells=tuple(row.cells[place] for place in places))
+        replace(row, cells=tuple(row.cells[index] for index in indices))
         for row in table.rows
     )
     return replace(table, columns=columns, rows=rows)
@@ -178,18 +178,18 @@ def _html_row(row: Row, labels: tuple[str, str, str]) -> str:
 
 
 def _html_cell(cell: Cell) -> str:
-    ends = ""
+    interval = ""
     if cell.low is not None and cell.high is not None:
-        ends = f"<small>{cell.low:.4f}\N{EN DASH}{cell.high:.4f}</small>"
+        interval = f"<small>{cell.low:.4f}\N{EN DASH}{cell.high:.4f}</small>"
     spoken = f'<span class="unseen"> ({cell.mark})</span>' if cell.mark else ""
     star = (
         '<span class="star" aria-hidden="true">★</span>' if cell.mark == "best" else ""
     )
     mark = f' class="{cell.mark}"' if cell.mark else ""
-    return f"<td{mark}>{star}<span>{_keep_words_whole(cell.text)}</span>{spoken}{ends}</td>"
+    return f"<td{mark}>{star}<span>{_keep_words_whole(cell.text)}</span>{spoken}{interval}</td>"
 
 
 def _keep_words_whole(text: str) -> str:
     """Allow line breaks between words only, not inside `--slow`."""
-    words = [f'<span class="whole">{escape(word)}</span>' for word in text.split(" ")]
-    return " ".join(words) if len(words) > 1 else escape(text)
+    spans = [f'<span class="whole">{escape(piece)}</span>' for piece in text.split(" ")]
+    return " ".join(spans) if len(spans) > 1 else escape(text)

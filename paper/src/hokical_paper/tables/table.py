@@ -76,9 +76,12 @@ def number(
     """
     if value is None or math.isnan(value):
         return Cell()
-    known = math.isfinite(low) and math.isfinite(high)
+    is_finite = math.isfinite(low) and math.isfinite(high)
     return Cell(
-        f"{value:.{digits}f}", value, low if known else None, high if known else None
+        f"{value:.{digits}f}",
+        value,
+        low if is_finite else None,
+        high if is_finite else None,
     )
 
 

@@ -27,8 +27,8 @@ def sufficiency_table(results: Results) -> Table:
     """
     rows = []
     for pair, facts in _facts(results, "sufficiency"):
-        for part in ("validation", "test"):
-            measured = facts[part]
+        for subset in ("validation", "test"):
+            measured = facts[subset]
             by_step = {entry["step"]: entry["error"] for entry in measured}
             last = measured[-1]
             gaps = np.abs(np.subtract(last["implied"], last["confidence"]))
@@ -40,14 +40,14 @@ def sufficiency_table(results: Results) -> Table:
                 Cell(str(facts["n_steps"])),
                 Cell(facts["ending"]),
             )
-            rows.append(Row(heads_of(pair), part, cells))
+            rows.append(Row(heads_of(pair), subset, cells))
     notes = (
         "Mean over bins, by weight, of |alpha gamma + beta (1 - gamma) - mean "
         "confidence|, after so many steps of exact Hoki and after the last; then the "
         "largest gap of a bin, the bins in use, the steps, and how they ended. Perfect "
         "calibration needs both sides to be equal: on the validation set they are at "
         "the end; on the test set their gap is the ECE.",
-        made_note(r.made for r in results.found.values()),
+        made_note(r.made for r in results.by_cell.values()),
     )
     columns = (
         *(f"step {step}" for step in STEPS),
@@ -64,18 +64,19 @@ def sufficiency_table(results: Results) -> Table:
 def bounds_table(results: Results) -> Table:
     """Theorem 2 and its corrections: in simulation, and against held-out images."""
     rows = []
-    for found in simulate_bounds():
-        heads = ("simulation", f"{found.n:,} examples")
-        cells = [number(found.mean_bound[name]) for name in BOUNDS]
+    for simulation in simulate_bounds():
+        heads = ("simulation", f"{simulation.n:,} examples")
+        cells = [number(simulation.mean_bound[name]) for name in BOUNDS]
         rows.append(
             Row(
                 heads,
                 "mean",
-                (number(found.mean_ece), number(found.true_error), *cells),
+                (number(simulation.mean_ece), number(simulation.true_error), *cells),
             )
         )
         shares = [
-            Cell(f"{found.coverage[name]:.1%}", found.coverage[name]) for name in BOUNDS
+            Cell(f"{simulation.coverage[name]:.1%}", simulation.coverage[name])
+            for name in BOUNDS
         ]
         rows.append(Row(heads, "holds", (Cell(), Cell(), *shares)))
     for pair, facts in _facts(results, "bounds"):
@@ -94,7 +95,7 @@ def bounds_table(results: Results) -> Table:
         "paper: as published. Its proof has gaps, but at 15 bins it follows from the "
         "union bound, which is smaller.",
         made_note(
-            [made_by(), *(r.made for r in results.found.values())]
+            [made_by(), *(r.made for r in results.by_cell.values())]
         ),  # simulated now
     )
     columns = ("ECE", "true or held-out error", *BOUNDS)
@@ -137,7 +138,7 @@ def draw_bounds(results: Results) -> Figure:
     """
     figure, (left, right) = make_panels(2, columns=2, width=5.2, height=4.2)
     simulated = simulate_bounds()
-    sizes = [found.n for found in simulated]
+    sizes = [simulation.n for simulation in simulated]
     for name, marker in zip(BOUNDS, "osD^v", strict=True):
         left.plot(
             sizes, [f.mean_bound[name] for f in simulated], marker=marker, label=name
@@ -187,7 +188,9 @@ def _draw_bins(ax: Axes, entry: dict[str, Any], **style: Any) -> None:
 
 def _facts(results: Results, name: str) -> list[tuple[Pair, dict[str, Any]]]:
     """What was measured with exact Hoki, for the pairs that have it."""
-    found = [(pair, results.get(pair, EXACT)) for pair in results.suite.pairs]
+    by_pair = [(pair, results.get(pair, EXACT)) for pair in results.suite.pairs]
     return [
-        (pair, r.facts[name]) for pair, r in found if r is not None and name in r.facts
+        (pair, r.facts[name])
+        for pair, r in by_pair
+        if r is not None and name in r.facts
     ]

@@ -30,8 +30,8 @@ def paper_methods(*, exact: bool = False, normalised: bool = False) -> list[str]
     """The paper's ten methods as it ran them; with exact Hoki, or with rows that sum
     to 1.
     """
-    other = ({SAMPLED: EXACT} if exact else {}) | (NORMALISED if normalised else {})
-    return [other.get(name, name) for name in PAPER_METHODS]
+    replaced = ({SAMPLED: EXACT} if exact else {}) | (NORMALISED if normalised else {})
+    return [replaced.get(name, name) for name in PAPER_METHODS]
 
 
 def winners(
@@ -56,8 +56,8 @@ def wins(
     ties.
     """
     pairs = results.suite.pairs if pairs is None else pairs
-    found = [name for pair in pairs for name in winners(results, pair, methods, score)]
-    return {name: found.count(name) for name in methods}
+    names = [name for pair in pairs for name in winners(results, pair, methods, score)]
+    return {name: names.count(name) for name in methods}
 
 
 def published_pairs(pairs: Sequence[Pair]) -> list[Pair]:
@@ -67,8 +67,8 @@ def published_pairs(pairs: Sequence[Pair]) -> list[Pair]:
 
 def published_wins(pairs: Sequence[Pair]) -> int:
     """The number of pairs on which Hoki has the lowest ECE in the paper."""
-    found = [_published_eces(pair) for pair in published_pairs(pairs)]
-    return sum(values[-1] == min(values) for values in found)
+    eces = [_published_eces(pair) for pair in published_pairs(pairs)]
+    return sum(values[-1] == min(values) for values in eces)
 
 
 def _published_eces(pair: Pair) -> list[float]:

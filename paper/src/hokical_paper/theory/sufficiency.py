@@ -101,15 +101,15 @@ def measure_sufficiency(
         return sum_by(bins, w * values, n_bins)
 
     weight = per_bin(np.ones_like(confidence))
-    kept = per_bin(stability)
+    survived = per_bin(stability)
     switched = per_bin(1.0 - stability)
     alpha, beta = survival_rates(
-        kept,
+        survived,
         switched,
         per_bin(stability * correct),
         per_bin((1.0 - stability) * correct),
     )
     with np.errstate(invalid="ignore"):
         return SufficiencyGap(
-            weight, per_bin(confidence) / weight, alpha, beta, kept / weight
+            weight, per_bin(confidence) / weight, alpha, beta, survived / weight
         )

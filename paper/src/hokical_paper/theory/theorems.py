@@ -38,16 +38,16 @@ def sufficiency_facts(hoki: Hoki, data: PairData) -> dict[str, Any]:
     """Both sides of Theorem 1 per bin after some steps of a fitted Hoki, by part of
     the data.
     """
-    found: dict[str, Any] = {"n_steps": hoki.n_iter_, "ending": hoki.ending_}
+    facts: dict[str, Any] = {"n_steps": hoki.n_iter_, "ending": hoki.ending_}
     wanted = sorted({k for k in STEPS if k < hoki.n_iter_} | {hoki.n_iter_})
-    parts = {
+    subsets = {
         "validation": (hoki.stability(data.val_logits), data.val_correct),
         "test": (hoki.stability(data.test_logits), data.test_correct),
     }
-    for name, (stability, correct) in parts.items():
+    for name, (stability, correct) in subsets.items():
         gaps = [_gap_after(hoki, k, stability, correct) for k in wanted]
-        found[name] = [_plain(k, gap) for k, gap in zip(wanted, gaps, strict=True)]
-    return found
+        facts[name] = [_plain(k, gap) for k, gap in zip(wanted, gaps, strict=True)]
+    return facts
 
 
 def _gap_after(
@@ -159,16 +159,16 @@ def _simulate(
     errors = np.abs(_by_bin(bins, right - count * confidence)).sum(axis=1) / n
     wrong = count - right
     squares = (right * (1.0 - confidence) ** 2 + wrong * confidence**2).sum(axis=1) / n
-    found = [
+    bounds = [
         bounds_of(float(e), float(s), n) for e, s in zip(errors, squares, strict=True)
     ]
     return Simulated(
         n,
         truth,
         float(errors.mean()),
-        {name: float(np.mean([row[name] for row in found])) for name in BOUNDS},
+        {name: float(np.mean([row[name] for row in bounds])) for name in BOUNDS},
         {
-            name: float(np.mean([row[name] >= truth for row in found]))
+            name: float(np.mean([row[name] >= truth for row in bounds]))
             for name in BOUNDS
         },
     )

@@ -28,7 +28,7 @@ from hokical.calibrators.confidence import (
     OutcomeCalibrator,
 )
 from hokical.calibrators.predictor import Predictor
-from hokical.calibrators.stored import check_plain_logits
+from hokical.calibrators.stored import check_plain_logits, refuse_members
 from hokical.guarantees.scores import Support, is_within
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
@@ -220,6 +220,7 @@ def _predictor_of(calibrator: Any) -> Predictor:
     predictor = calibrator.fitted
     rule = predictor.rule
     check_plain_logits(rule.name, rule.logits_kind, "calibrator")
+    refuse_members(predictor.schema)
     core = rule.core
     draws = core.draws if isinstance(core, HokiRule) else None
     size = 0 if draws is None else draws.n_draws * draws.n_classes

@@ -22,7 +22,7 @@ from hokical._core.logits import Logits, by_blocks
 from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
-from hokical.calibrators.stored import check_plain_logits
+from hokical.calibrators.stored import check_plain_logits, refuse_members
 from hokical.guarantees.scores import is_within
 from hokical.integrations.torch.backend import BACKEND, is_wrapped
 from hokical.rules.base import (
@@ -427,4 +427,5 @@ def as_module(calibrator: Any) -> Any:
     calibrator.check_fitted()
     fitted_rule = calibrator.rule_
     check_plain_logits(fitted_rule.name, fitted_rule.logits_kind, "calibrator")
+    refuse_members(calibrator.schema_)
     return CalibratorModule(calibrator)

@@ -1,0 +1,91 @@
+"""A file whose checksum is right may still hold what no fit could make."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import hokical
+from hokical._core.storage import checksum
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The document of a multilabel calibrator that was certified by group."""
+    rng = np.random.default_rng(0)
+    scores = 2.0 * rng.normal(size=(400, 3))
+    labels = rng.random((400, 3)) < expit(scores)
+    calibrator = hokical.MultilabelCalibrator().fit(scores[:200], labels[:200])
+    calibrator.certify(
+        scores[200:],
+        labels[200:],
+        rng.integers(1, 3, 200).astype(float),
+        groups=rng.integers(0, 2, 200).astype(str),
+    )
+    path = tmp_path_factory.mktemp("forged") / "cal.json"
+    calibrator.save(path)
+    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return document
+
+
+FORGED = [
+    (field, value)
+    for field in ("unit",)
+    for value in (None, True, 0, -1.0, "x", {"$float": "nan"}, {"$float": "inf"}, [])
+]
+FORGED += [("clustered", None), ("clustered", 1), ("names", None), ("group", None)]
+
+
+@pytest.mark.parametrize(("field", "value"), FORGED)
+def test_fields_are_checked(
+    field: str, value: object, stored: dict[str, Any], tmp_path: Path
+) -> None:
+    document = json.loads(json.dumps(stored))
+    assert document["held_out"][field] != value
+    document["held_out"][field] = value
+    load_refused(document, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [("label", 3), ("absent_label", 3), ("group", 2), ("weights", -1.0)],
+)
+def test_arrays_are_checked(
+    field: str, change: float, stored: dict[str, Any], tmp_path: Path
+) -> None:
+    document = json.loads(json.dumps(stored))
+    held_out = document["held_out"]
+    array = held_out["weights"][0] if field == "weights" else held_out[field]
+    size = array["$array"]["shape"][0]
+    del array["$array"]["base64"]
+    array["$array"]["values"] = [change] * size
+    load_refused(document, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dtype", None), ("dtype", "object"), ("shape", [-1])]
+)
+def test_arrays_say_what_they_are(
+    key: str, value: object, stored: dict[str, Any], tmp_path: Path
+) -> None:
+    document = json.loads(json.dumps(stored))
+    document["held_out"]["proba"]["$array"][key] = value
+    load_refused(document, tmp_path)
+
+
+def load_refused(document: dict[str, Any], folder: Path) -> None:
+    document.pop("checksum")
+    document["checksum"] = checksum(document)
+    (folder / "cal.json").write_text(json.dumps(document), "utf-8")
+    with pytest.raises(hokical.CalibratorFileError):
+        hokical.load(folder / "cal.json")
+
+
+def test_the_document_itself_is_read(stored: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "cal.json").write_text(json.dumps(stored), "utf-8")
+    assert hokical.load(tmp_path / "cal.json").name == "multilabel"
