@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,8 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
     unsure = hokical_command("fit", val, *options, "-o", path)
     assert "--probabilities or --logits" in unsure.err
     completed = hokical_command("fit", val, *options, "--probabilities", "-o", path)
-    assert (completed.code, completed.err) == (0, "")
+    assert completed.code == 0
+    assert "Warning" not in completed.err
     in_python = hokical.make("temps").fit(hokical.from_probabilities(chance), labels)
     assert hokical.load(path).rule_.temperature == pytest.approx(in_python.temperature_)
 
@@ -189,7 +191,7 @@ def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
     if method == "vecs":
         assert np.shape(learned["scale"]) == (3,)
     if method == "auto":
-        assert cal.reason_ in shown.out
+        assert cal.reason_ in shown.words
     if method == "hoki":
         assert repr(cal.noise_) in shown.out
 
@@ -212,7 +214,8 @@ def test_show_describes_a_base_and_a_correction(
     assert cal.correction_ is not None
     cal.save(tmp_path / "cal.json")
     shown = hokical_command("show", tmp_path / "cal.json").out
-    lines = {line.split()[0]: line for line in shown.splitlines() if line}
+    joined = re.sub(r"\n +", " ", shown)  # wrapped values
+    lines = {line.split()[0]: line for line in joined.splitlines() if line}
     assert "a temperature and a shift of the label for each row" in lines["correction"]
     assert ("base" in lines) == (base is not None)
     assert base is None or base in lines["base"]

@@ -246,7 +246,7 @@ def test_methods_lists_every_method(columns: int) -> None:
     assert all(name in printed for name in method_names())
     assert max(map(len, shown.out.splitlines())) <= columns
     rows = hokical_command("methods", "--json").json
-    assert [row["name"] for row in rows] == list(method_names())
+    assert [row["name"] for row in rows] == ["auto", *method_names()]
 
 
 # help, version, errors

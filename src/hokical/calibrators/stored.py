@@ -264,6 +264,11 @@ class StoredEstimator(Estimator, ABC):
         }
         write_document(path, body)
 
+    @property
+    def library_version(self) -> str:
+        """The version of hokical that wrote the file, or this one."""
+        return self._library_version
+
     def _storable_parameters(self) -> dict[str, Any]:
         """The parameters, without what is code: the state of a generator."""
         parameters = self.get_params()

@@ -21,9 +21,13 @@ from typer.core import TyperGroup
 
 import hokical
 from hokical.cli import console as ui
-from hokical.cli.evaluating import compare, demo, evaluate, monitor, shift
-from hokical.cli.fitting import apply, certify, export, fit, methods, show
+from hokical.cli.applying import apply
+from hokical.cli.evaluating import compare, demo, evaluate
+from hokical.cli.exporting import export
+from hokical.cli.fitting import certify, fit
+from hokical.cli.inspecting import methods, show
 from hokical.cli.options import text
+from hokical.cli.watching import monitor, shift
 
 __all__ = ["main"]
 

@@ -22,8 +22,8 @@ from rich.text import Text
 from hokical._core.runtime import progress_bar
 from hokical._core.storage import json_values, printable
 
-#: Width if there is no terminal, so that tables in files and pipes are not cut.
-_WIDTH_OF_A_PIPE = 120
+#: Columns that sentences are wrapped at, in narrower terminals at these.
+_TEXT_WIDTH = 80
 _UNBOUNDED = 100_000
 #: The exit code of `monitor` and `shift` after an alarm.
 ALARM = 3
@@ -68,8 +68,8 @@ class _Terminal(Console):
 
 def stdout(*, unbounded: bool = False) -> Console:
     """The console for results, of its own width or of any."""
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    width = None if known else _WIDTH_OF_A_PIPE
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = None if has_width else _TEXT_WIDTH
     return _Terminal(width=_UNBOUNDED if unbounded else width, highlight=False)
 
 
@@ -86,8 +86,30 @@ def in_words(message: str) -> str:
 
 
 def say(text: str) -> None:
-    """A message on stderr, in one line however narrow the terminal."""
-    stderr().print(Text(in_words(text)), soft_wrap=True)
+    """A message on stderr; lines that begin with a space are commands and stay whole."""
+    console = stderr()
+    for line in in_words(text).splitlines():
+        shown = line if line.startswith(" ") else wrap(line, console)
+        console.print(Text(shown), soft_wrap=True)
+
+
+def wrap(text: str, console: Console, indent: int = 0) -> str:
+    """A text in lines of at most 80 columns, or as many as the console has; all but the
+    first are indented.
+    """
+    wrapper = textwrap.TextWrapper(
+        max(min(console.width, _TEXT_WIDTH) - indent, 20),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return f"\n{' ' * indent}".join(wrapper.wrap(text))
+
+
+def show_words(*texts: str) -> None:
+    """Sentences on stdout, each on a line of its own."""
+    console = stdout()
+    for text in texts:
+        console.print(Text(wrap(text, console)), soft_wrap=True)
 
 
 def warn(text: str) -> None:
@@ -121,8 +143,8 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
     console = stdout()
     console.print(Text(title, style="bold"), soft_wrap=True)
     stdout(unbounded=True).print(table)
-    for remark in ("", *remarks) if remarks else ():
-        console.print(Text(remark))
+    if remarks:
+        show_words("", *remarks)
 
 
 def interval(low: float, high: float, form: str = ".1%") -> str:
@@ -163,19 +185,14 @@ class Result(NamedTuple):
 
 
 def show_facts(facts: Mapping[str, str | None]) -> None:
-    """Names and values in two columns, without a frame; long sentences wrapped in a
-    terminal.
-    """
-    known = {name: value for name, value in facts.items() if value}
+    """Names and values in two columns, without a frame."""
+    shown = {name: value for name, value in facts.items() if value}
     console = stdout()
-    width = max(map(len, known))
-    room = max(console.width - width - 3, 20) if sys.stdout.isatty() else _UNBOUNDED
-    wrap = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
-    for name, value in known.items():
-        lines = f"\n{' ' * (width + 2)}".join(wrap.wrap(in_words(value)))
-        console.print(
-            Text.assemble((name.ljust(width), "bold"), "  ", lines), soft_wrap=True
-        )
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        lines = wrap(in_words(value), console, indent=width + 2)
+        line = Text.assemble((name.ljust(width), "bold"), "  ", lines)
+        console.print(line, soft_wrap=True)
 
 
 def bad_option(option: str | None, text: str) -> Exception:

@@ -119,7 +119,11 @@ OPTIONS: dict[str, Any] = {
     "settings": text(
         "An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"
     ),
-    "keep_labels": text("Predict the classifier's own labels.", "--keep-labels"),
+    "keep_labels": text(
+        "Predict the classifier's own labels.",
+        "--keep-labels/--no-keep-labels",
+        show_default="no",
+    ),
     "look_alike": text("Accept rows identical to calibration rows.", "--look-alike"),
     "folds": text("Fit --method and test it by cross-fitting in so many folds.", min=2),
     "positive": text(
@@ -372,12 +376,23 @@ def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
     return () if coding is None else tuple(coding.columns)
 
 
-def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
+def read_calibrator(
+    path: Path, *, for_rows: bool = True, beside: Path | None = None
+) -> Any:
     """A saved calibrator; `for_rows` of a file: of logits or confidences, and
     nothing else.
+
+    If `beside` is the calibrator instead, the error says so.
     """
     try:
         found = hokical.load(path)
+    except hokical.CalibratorFileError as error:
+        if beside is not None and _is_calibrator(beside):
+            raise typer.BadParameter(
+                f"{beside} is the calibrator and comes first, then the data {path}: "
+                "swap the two."
+            ) from error
+        raise
     except OSError as error:
         why = f"expected a calibrator file; cannot be read: {error.strerror}."
         raise hokical.io.DataFileError(path, why, "See `fit`.") from error
@@ -406,6 +421,15 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
                 found.rule_.name, found.rule_.logits_kind, "method"
             )
     return found
+
+
+def _is_calibrator(path: Path) -> bool:
+    """Whether a file holds a calibrator."""
+    try:
+        hokical.load(path)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def check_method(name: str) -> str:
@@ -476,25 +500,31 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
         return calibrator.set_params(**chosen)
 
 
-def _protect(given: dict[str, Any]) -> None:
+def _protect(values: dict[str, Any]) -> None:
     """Refuse an output that is an input too, or another output; a report that cannot
     be written.
     """
-    paths = {name: path for name, path in given.items() if isinstance(path, Path)}
+    paths = {name: path for name, path in values.items() if isinstance(path, Path)}
     if "state" in paths:  # which is removed in the end
         paths["lock of --state"] = Path(f"{paths['state']}.lock")
-    for name in (*OUTPUTS, "lock of --state"):
+    if "report" in paths:
+        from hokical.report.tracking import json_beside
+
+        paths["numbers of --report"] = json_beside(paths["report"])
+    for name in (*OUTPUTS, "lock of --state", "numbers of --report"):
         if name not in paths or paths[name].is_dir():  # which the command checks itself
             continue
-        others = [path for other, path in paths.items() if other != name]
+        other_paths = [path for other, path in paths.items() if other != name]
         if any(
-            _is_same(paths[name], file) for path in others for file in _files_read(path)
+            _is_same(paths[name], file)
+            for path in other_paths
+            for file in _files_read(path)
         ):
+            role = f"the {name}" if " " in name else f"the --{name}"
             why = (
-                f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input "
-                "too, or"
+                f"cannot be {role}: it is an input too, or another output, and would "
+                "be lost."
             )
-            why += " another output, and would be lost."
             raise hokical.io.DataFileError(paths[name], why, "Choose another name.")
     if "report" in paths:
         tables.check_output(paths["report"], suffix=(".html", ".htm"))
