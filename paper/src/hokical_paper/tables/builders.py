@@ -28,6 +28,7 @@ from hokical_paper.running.methods import (
 from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_note
 from hokical_paper.suite.manifest import Pair
+from hokical_paper.tables.distinct import distinct_table
 from hokical_paper.tables.headers import headers_table
 from hokical_paper.tables.method_columns import (
     OURS,
@@ -98,6 +99,7 @@ def builders() -> dict[str, Callable[[Results], Table]]:
         "init": initialisation_table,
         **{name: _score_builder(name) for name in _SCORE_TITLES},
         "variance": variance_table,
+        "distinct": distinct_table,
         "accuracy": accuracy_table,
         "top_k": top_k_table,
         "headers": headers_table,

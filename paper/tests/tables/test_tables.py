@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hokical import Hoki
 from hokical.metrics import Estimate
 from hokical_paper.certainty.contests import Divisions
 from hokical_paper.certainty.divisions import run_inputs
@@ -112,7 +113,7 @@ def test_columns_fit_each_other() -> None:
             assert min(distance, key=lambda other: distance[other]) == name
 
 
-SOURCE = Path(__file__).resolve().parents[3] / "shared" / "paper" / "hoki.tex"
+SOURCE = Path(__file__).resolve().parents[4] / "shared" / "paper" / "hoki.tex"
 HEADS = {
     "Uncal.": "uncalibrated",
     "TempS": "temps",
@@ -401,6 +402,17 @@ def test_changes_by_inputs(ran: tuple[Path, Path, Results]) -> None:
     assert cells[-1].text == f"{sum(x < 0.0 for x in changes)} of {len(changes)}"
     assert "2 random divisions" in table.notes[1]
     assert len(input_network_table(divisions, pairs).rows) == len(pairs) * len(USES)
+
+
+def test_distinct_confidences_are_counted(results: Results) -> None:
+    table = all_tables(results)["distinct"]
+    pair = results.suite.pairs[0]
+    data = pair.load()
+    hoki = Hoki().fit(data.val_logits, data.val_labels)
+    expected = np.unique(hoki.predict_confidence(data.test_logits)).size
+    cells = dict(zip(table.columns, table.rows[0].cells, strict=True))
+    assert cells["hoki exact"].value == expected
+    assert cells["test examples"].value == data.test_labels.size
 
 
 def test_the_interval_of_a_change_covers() -> None:

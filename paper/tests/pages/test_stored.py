@@ -24,7 +24,7 @@ from hokical_paper.running.results import Results
 from hokical_paper.tables.builders import ece_table, time_table
 from paper.tests.tiny_suite import QUICK
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiments.md"
 TEMPLATE = (
     "# Page\n\n<!-- paper: ece -->\noutdated\n<!-- end "
     "-->\n\n![a](assets/paper_ece_bars.png) and [5 bins](tables/ece_5.csv)\n"

@@ -23,7 +23,7 @@ from hokical_paper.recal import ReCal, ReCalRule, Views
 
 N_TRANSFORMS = 3
 ANSWERS: tuple[Output, ...] = ("labels", "confidence", "proba")
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 
 
 def make_rule(seed: int) -> ReCalRule:

@@ -17,7 +17,7 @@ from hokical.io import DataFileError
 from hokical_paper.cli import app
 from hokical_paper.study.calarena import experiments_of, read_benchmark, read_published
 from hokical_paper.study.outcomes import judge
-from paper.tests.test_study import make_scores
+from paper.tests.study.test_study import make_scores
 
 #: `cifar10_resnet110` of NN_calibration (MIT), as .npz.
 RESNET = Path(
