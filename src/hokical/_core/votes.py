@@ -13,7 +13,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
-from hokical._core.reading import Rows, as_weights, refuse, to_floats
+from hokical._core.reading import Rows, as_weights, refuse, shape_of, to_floats
 
 #: More scores than this, repeated for each class with votes, would not fit into memory.
 _MAX_SCORES = 1 << 28
@@ -34,14 +34,14 @@ class Votes(NamedTuple):
         """Whether each row has votes for one class alone."""
         return bool((self.shares == 1.0).all())
 
-    def weigh(self, sample_weight: Any, n_rows: int) -> FloatArray | None:
+    def weigh(self, sample_weight: object, n_rows: int) -> FloatArray | None:
         """The weights of the weighted rows; None if all count alike."""
         weights = as_weights(sample_weight, n_rows)
         if self.are_hard:
             return weights
         return self.shares if weights is None else self.shares * weights[self.rows]
 
-    def repeat_groups(self, groups: Any, n_rows: int) -> Any:
+    def repeat_groups(self, groups: object, n_rows: int) -> Any:
         """Group columns of the weighted rows; None if there are none."""
         if groups is None or self.are_hard:
             return groups
@@ -49,7 +49,7 @@ class Votes(NamedTuple):
 
 
 def read_votes(
-    labels: Any, n_rows: int, n_classes: int, name: str = "labels"
+    labels: object, n_rows: int, n_classes: int, name: str = "labels"
 ) -> Votes | None:
     """Votes or shares (n, classes) as weighted rows; None if labels are of another
     shape.
@@ -59,7 +59,7 @@ def read_votes(
     """
     if getattr(labels, "ndim", None) is None and not isinstance(labels, (list, tuple)):
         return None
-    if np.ndim(labels) != 2 or np.shape(labels) != (n_rows, n_classes):
+    if shape_of(labels) != (n_rows, n_classes):
         return None
     votes = to_floats(labels, name, "fiub")
     invalid = ~(np.isfinite(votes) & (votes >= 0.0))

@@ -22,7 +22,7 @@ import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count
-from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
+from hokical._core.reading import as_clusters, as_labels, as_weights, shape_of, to_numpy
 from hokical._core.special import normal_quantile
 from hokical._core.votes import read_votes
 from hokical.guarantees import bounds
@@ -465,13 +465,13 @@ class _Clusters:
 
 
 def summary(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
+    sample_weight: object = None,
+    cluster: object = None,
 ) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
@@ -508,7 +508,7 @@ def summary(
 
 
 def clustered_levels(
-    cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False
+    cluster: object, *columns: Any, n_bins: int = 15, event: bool = False
 ) -> Levels:
     """The table of levels of a metric's arguments, with what rows in clusters are
     worth.
@@ -518,7 +518,7 @@ def clustered_levels(
             "`cluster` cannot be given with chunks; pass arrays of all rows."
         )
 
-    def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
+    def make(proba: object, labels: object, sample_weight: object = None) -> Levels:
         rows = as_examples(proba, labels, sample_weight, event=event)
         codes, n_rows = _cluster_codes(cluster, proba, labels, sample_weight)
         levels = count_levels(rows, n_bins=n_bins, codes=codes)
@@ -528,15 +528,16 @@ def clustered_levels(
 
 
 def _cluster_codes(
-    cluster: Any, proba: Any, labels: Any, sample_weight: Any
+    cluster: object, proba: object, labels: object, sample_weight: object
 ) -> tuple[IntArray | None, int | None]:
     """Clusters of the rows that count, and the number of rows if labels are votes.
 
     The weighted rows that votes make of a row belong together.
     """
-    n = len(labels)
+    n = shape_of(labels)[0]
     codes = None if cluster is None else as_clusters(cluster, n)
-    votes = read_votes(labels, *np.shape(proba)) if np.ndim(proba) == 2 else None
+    shape = shape_of(proba)
+    votes = read_votes(labels, *shape) if len(shape) == 2 else None
     weight = as_weights(sample_weight, n)
     counting = np.ones(n) if weight is None else weight
     if votes is None or votes.are_hard:
@@ -667,8 +668,8 @@ class SetSummary:
 
 
 def summarize_sets(
-    members: Any,
-    labels: Any,
+    members: object,
+    labels: object,
     *,
     goal: float | None = None,
     delta: float = 0.05,
