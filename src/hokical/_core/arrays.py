@@ -177,7 +177,7 @@ def announce_backend(library: str, home: str) -> None:
     _backends.setdefault(library, home)
 
 
-def library_of(data: Any) -> str:
+def library_of(data: object) -> str:
     """The package that a type comes from: "numpy", "torch", "jax", "builtins"."""
     return type(data).__module__.partition(".")[0]
 
@@ -196,7 +196,7 @@ def backend_of(data: Any) -> Backend | None:
     return _STANDARD if is_array_api_obj(data) else None
 
 
-def lazy_arrays(data: Any) -> Lazy | None:
+def lazy_arrays(data: object) -> Lazy | None:
     """What works on an array block by block; None for arrays in memory and other
     data.
     """

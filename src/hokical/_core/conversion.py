@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +34,7 @@ _NO_SHARES = (
 
 
 def _as_floats(
-    data: Any, name: str, *, bools: bool = False
+    data: object, name: str, *, bools: bool = False
 ) -> tuple[Array, Array, Backend]:
     """Real numbers in their own library, at least float32; float64 of NumPy for all
     else.
@@ -64,7 +65,7 @@ def _require(
         refuse(~backend.to_host(good), backend.to_host(values), rule, remedy, first_row)
 
 
-def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
+def from_binary_scores(scores: object, *, name: str = "scores") -> Any:
     """Logits (n, 2) from the 1-D score (log-odds) of class 1 of a binary classifier.
 
     Tensors, and arrays of other libraries, stay in theirs, with their gradient.
@@ -89,7 +90,7 @@ def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
 
 
 def from_binary_probabilities(
-    probabilities: Any, *, name: str = "probabilities"
+    probabilities: object, *, name: str = "probabilities"
 ) -> Any:
     """Log-odds from probabilities of any shape, each of its own event: sigmoids of many
     labels.
@@ -146,7 +147,7 @@ def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
         )
 
 
-def _join_labels(parts: Any, name: str) -> Any:
+def _join_labels(parts: Sequence[Any], name: str) -> Any:
     """The second columns (n, labels) of arrays (n, 2), one for each label; others as
     they are.
     """
@@ -169,7 +170,7 @@ def _join_labels(parts: Any, name: str) -> Any:
 
 
 def from_probabilities(
-    probabilities: Any, *, zeros: Zeros = "unlikely", name: str = "probabilities"
+    probabilities: object, *, zeros: Zeros = "unlikely", name: str = "probabilities"
 ) -> Any:
     """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1
     of two.

@@ -127,29 +127,39 @@ class GroupCoding:
 
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
-    """Columns (n,) by name: of a mapping, a DataFrame, a structured, 2-D or 1-D
-    array.
+    """Columns (n,) by name: of a mapping, a DataFrame, a table, a structured, 2-D or
+    1-D array.
     """
-    fields = getattr(getattr(groups, "dtype", None), "names", None)
-    names = (
-        groups if isinstance(groups, Mapping) else getattr(groups, "columns", fields)
-    )
-    if names is not None:
-        found = {str(name): _as_array(groups[name]) for name in names}
-    elif (array := _as_array(groups)).ndim == 2:
-        found = {str(k): array[:, k] for k in range(array.shape[1])}
-    else:
-        found = {NAMELESS: array}
+    columns = _split_columns(groups)
     remedy = (
         "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, "
         "columns)."
     )
-    for name, column in found.items():
-        called = "groups" if name == NAMELESS else f"groups[{name!r}]"
-        check_length(column, n_rows, called, remedy)
-    if not found:
+    for name, column in columns.items():
+        argument = "groups" if name == NAMELESS else f"groups[{name!r}]"
+        check_length(column, n_rows, argument, remedy)
+    if not columns:
         raise ValueError("`groups` must have at least one column; got none.")
-    return found
+    return columns
+
+
+def _split_columns(groups: Any) -> dict[str, AnyArray]:
+    """The columns of groups by name, of any length."""
+    if arrays.library_of(groups) == "pyarrow" and hasattr(groups, "column_names"):
+        return {name: _as_array(groups.column(name)) for name in groups.column_names}
+    names = None
+    if isinstance(groups, Mapping):
+        names = list(groups)
+    elif isinstance(groups, np.ndarray):
+        names = groups.dtype.names
+    elif hasattr(groups, "columns"):
+        names = list(groups.columns)
+    if names is not None:
+        return {str(name): _as_array(groups[name]) for name in names}
+    array = _as_array(groups)
+    if array.ndim == 2:
+        return {str(k): array[:, k] for k in range(array.shape[1])}
+    return {NAMELESS: array}
 
 
 def _same_columns(
@@ -216,7 +226,7 @@ def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
     return {name: column[rows] for name, column in groups.items()}
 
 
-def _as_array(column: Any) -> AnyArray:
+def _as_array(column: object) -> AnyArray:
     if isinstance(column, (list, tuple)):
         return np.asarray(column, object)
     return to_numpy(column, "groups")

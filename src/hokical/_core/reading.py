@@ -206,7 +206,9 @@ def shape_of(data: object) -> tuple[int, ...]:
     return tuple(np.shape(cast(ArrayLike, data)))
 
 
-def to_floats(data: Any, name: str, kinds: str = "fiu", remedy: str = "") -> FloatArray:
+def to_floats(
+    data: object, name: str, kinds: str = "fiu", remedy: str = ""
+) -> FloatArray:
     """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows
     booleans.
     """
@@ -270,7 +272,7 @@ def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
 
 
 def one_per_row(
-    numbers: Any,
+    numbers: object,
     n_rows: int,
     name: str,
     remedy: str,
@@ -286,7 +288,7 @@ def one_per_row(
     return array
 
 
-def column_names(data: Any) -> tuple[str, ...]:
+def column_names(data: object) -> tuple[str, ...]:
     """The columns of a frame, if all have text or a number for a name; none of anything
     else.
 
@@ -447,7 +449,7 @@ _MAX_SHARE_ABSENT = 0.5
 
 
 def as_labels(
-    labels: Any,
+    labels: object,
     n_rows: int,
     n_classes: int,
     *,
@@ -551,7 +553,7 @@ def _as_integers(labels: AnyArray, name: str) -> IntArray:
 
 
 def as_partial_labels(
-    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", **more: Any
+    labels: object, n_rows: int, n_classes: int, *, name: str = "labels", **more: Any
 ) -> IntArray:
     """Labels (n,) as `as_labels` checks them; -1 where they are None, NaN or -1."""
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
@@ -565,7 +567,7 @@ def as_partial_labels(
     return np.where(known, as_labels(array, n_rows, n_classes, name=name, **more), -1)
 
 
-def are_known(labels: Any) -> BoolArray:
+def are_known(labels: object) -> BoolArray:
     """Which labels (n,) are known: not None, NaN, pandas' NA or -1."""
     array = np.atleast_1d(to_numpy(labels, "labels"))
     if array.dtype.kind in "iufb":
@@ -597,7 +599,7 @@ def class_index(
     return found
 
 
-def as_clusters(cluster: Any, n_rows: int) -> IntArray:
+def as_clusters(cluster: object, n_rows: int) -> IntArray:
     """The number (n,) of the cluster of each row, of names or numbers (n,)."""
     array = to_numpy(cluster, "cluster")
     remedy = "Give the id of the patient, question or item that each row belongs to."
@@ -614,7 +616,7 @@ def as_clusters(cluster: Any, n_rows: int) -> IntArray:
 
 
 def as_weights(
-    weights: Any, n_rows: int, *, name: str = "sample_weight", of_block: bool = False
+    weights: object, n_rows: int, *, name: str = "sample_weight", of_block: bool = False
 ) -> FloatArray | None:
     """Check example weights: None, a number for all, or (n,) finite and not negative.
 

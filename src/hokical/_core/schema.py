@@ -8,6 +8,7 @@ groups. `InputSchema.read` turns whatever holds scores of new rows into checked
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -154,11 +155,13 @@ class InputSchema(ColumnSchema):
         )
         return checked
 
-    def class_index(self, label: Any) -> int:
+    def class_index(self, label: object) -> int:
         """The column of a class, by its name or its number."""
-        known = self.class_names if isinstance(label, str) else range(self.n_classes)
-        if label in known:
-            return known.index(label)
+        choices: Sequence[object] = range(self.n_classes)
+        if isinstance(label, str):
+            choices = self.class_names
+        if label in choices:
+            return choices.index(label)
         names = ", ".join(self.class_names[:6])
         raise ValueError(
             f"`label` must be a class, its column from 0 to {self.n_classes - 1}"
@@ -318,7 +321,7 @@ def rounding_slack(n_digits: int, n_classes: int) -> float:
     return min(SUM_SLACK, max(_SUM_ERROR, rounding))
 
 
-def check_texts(name: str, texts: Any) -> None:
+def check_texts(name: str, texts: object) -> None:
     """Raise unless it is a tuple of texts."""
     if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
         raise ValueError(f"`{name}` must be a tuple of texts; got {texts!r}.")

@@ -41,6 +41,7 @@ from hokical._core.logits import Logits, per_row
 from hokical._core.special import expit, row_dots
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.level import fit_level
 from hokical._fitting.searches import DensePoint, log_losses, mean_loss, minimize_newton
 from hokical._fitting.structured import fit_classes, fit_ridges
 from hokical.rules import scaling
@@ -273,6 +274,18 @@ ROUNDING = 1e-12
 #: least this many rows: few numbers are chosen, and known well enough by then.
 WEIGHED_SIZE = 1 << 17
 WEIGHED_ROWS = 2500
+#: The ridge on biases is multiplied by this where labels clearly contradict the mean
+#: probabilities: priors are on shape and scale then, and hardly on the level.
+LEVEL_RIDGE = 0.02
+#: How many standard errors the gain by the level is lowered by, times the examples; and
+#: by one more with more than two classes.
+LEVEL_ERRORS = 200.0
+#: Without evidence, two classes get the level of the labels by a weight that rises from
+#: 0 to 1 between these numbers of examples.
+LEVEL_EXAMPLES = (200.0, 300.0)
+#: That weight is multiplied by this many times the share of structured scaling, up to
+#: 1.
+LEVEL_SHARE = 4.0
 
 
 class DefaultFit(NamedTuple):
@@ -281,6 +294,8 @@ class DefaultFit(NamedTuple):
     `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and
     held-out log `losses` are of what was averaged, by name, and of the "final" scores.
     The floor is the one of all examples, for which its optimism is in the losses.
+    `level` is the weight of the biases that bring the mean probabilities to the labels'
+    shares.
     """
 
     base: StructuredRule
@@ -289,56 +304,179 @@ class DefaultFit(NamedTuple):
     held_out: Logits
     shares: dict[str, float]
     losses: dict[str, float]
+    level: float
     converged: bool
 
 
 def fit_default(examples: Examples) -> DefaultFit:
-    """Fit a floor, a temperature and structured scaling, their weights, and a row
-    correction.
+    """Fit a floor, a temperature and structured scaling, their weights, the level, and
+    a row correction.
     """
-    few = examples.n_classes <= CROSS_UP_TO
-    base = searches.choose_base(examples, for_noise=few, with_prior=True)
-    step = weighing_step(examples.logits)
-    fits = fit_ridges(base, RIDGES, step) if few else fit_classes(base, CLASS_RIDGE)
-    fitted, held_out, rows, converged = fits
-    some = examples
-    floored = base.examples
-    temperature = base.temperature.x
-    if rows.size < examples.n_rows:
-        some = examples.take(rows)
-        floored = floored.take(rows)
-    part = rows.size / examples.n_rows
-    logits = floored.logits
-    sharper = searches.sharpen_without_each(
-        floored, temperature, part, centre=base.centre
+    crossed = examples.n_classes <= CROSS_UP_TO
+    base = searches.choose_base(examples, for_noise=crossed, with_prior=True)
+    step = weighing_step(examples.logits) if crossed else 0
+    sampled = sample_spaced(examples, step)
+    floored = sample_spaced(base.examples, step)
+    n_examples = examples.effective_size
+    temps = _temps_without_each(base, floored)
+    level = weigh_level(temps, floored, n_examples) if crossed else 0.0
+    rules, tables, _, converged = (
+        fit_ridges(base, RIDGES, step, LEVEL_RIDGE**level)
+        if crossed
+        else fit_classes(base, CLASS_RIDGE)
     )
-    tables = [
-        logits.margins * logits.from_host(-sharper / temperature)[:, None],
-        *held_out,
-    ]
-    weights, away, losses = _weigh(floored, tables, examples.effective_size)
+    tables = [temps, *tables]
+    weights, away, losses = _weigh(floored, tables, n_examples)
     if (1.0 - away) * weights[1:].sum() < LEAST_WEIGHT:
         weights = np.eye(weights.size)[0]
-    if temperature > LARGEST_MOVED:
+    if base.temperature.x > LARGEST_MOVED:
         away = 0.0
-    if base.floor > 0.0:
-        losses["uncalibrated"] = mean_loss(examples.logits, examples)
     scores = _mix(tables, weights)
     if away > 0.0:
-        scores = (1.0 - away) * scores - away * logits.margins
+        scores = (1.0 - away) * scores - away * floored.logits.margins
+    rule = _average_rules(rules, weights, away)
+    correction = None
+    if examples.n_classes == 2:
+        structured = (1.0 - away) * float(weights[1:].sum())
+        level = max(level, _level_by_size(n_examples, structured))
+        rule, scores = _set_level(rule, examples, (scores, sampled), level)
+    held_out = as_scores(scores, floored.logits)
+    if examples.n_classes > 2:
+        correction, held_out = _correct_rows(rule, sampled, held_out)
     shares = {"uncalibrated": away, "temps": (1.0 - away) * float(weights[0])}
     shares["structured"] = 1.0 - sum(shares.values())
-    rule = _average_rules(fitted, weights, away)
-    correction = None
-    unseen = as_scores(scores, logits)
-    if examples.n_classes > 2:
-        correction, unseen = _correct_rows(rule, some, unseen)
-    losses["final"] = mean_loss(unseen, some, rule.even)
-    shares = {name: share for name, share in shares.items() if share > ROUNDING}
-    for name in losses.keys() - {"uncalibrated"}:
-        losses[name] += base.optimism
-    converged = converged and base.temperature.converged
-    return DefaultFit(rule, correction, some, unseen, shares, losses, converged)
+    losses["final"] = mean_loss(held_out, sampled, rule.even)
+    return DefaultFit(
+        rule,
+        correction,
+        sampled,
+        held_out,
+        {name: share for name, share in shares.items() if share > ROUNDING},
+        _whole_losses(losses, base, examples),
+        level,
+        converged and base.temperature.converged,
+    )
+
+
+def fit_temperature(examples: Examples) -> DefaultFit:
+    """Fit a floor and a temperature alone, as to examples of a single class.
+
+    The temperature has a prior, and moves back towards the uncalibrated scores as in
+    `fit_default`.
+    """
+    base = searches.choose_base(examples, for_noise=False, with_prior=True)
+    floored = base.examples
+    temps = _temps_without_each(base, floored)
+    temperature = base.temperature.x
+    _, away, losses = _weigh(floored, [temps], examples.effective_size)
+    if temperature > LARGEST_MOVED:
+        away = 0.0
+    scores = (1.0 - away) * temps - away * floored.logits.margins
+    held_out = as_scores(scores, floored.logits)
+    losses["final"] = mean_loss(held_out, examples)
+    size = examples.n_classes
+    none = np.zeros(0)
+    scale = np.full(size, 1.0 - away + away * temperature)
+    rule = StructuredRule(
+        base.floor, temperature, none, scale, np.zeros(size), none.reshape(0, 0), 0.0
+    )
+    shares = {"uncalibrated": away, "temps": 1.0 - away}
+    return DefaultFit(
+        rule,
+        None,
+        examples,
+        held_out,
+        {name: share for name, share in shares.items() if share > ROUNDING},
+        _whole_losses(losses, base, examples),
+        0.0,
+        base.temperature.converged,
+    )
+
+
+def sample_spaced(examples: Examples, step: int) -> Examples:
+    """One of every `step` examples, or all of them."""
+    if step < 2:
+        return examples
+    return examples.take(spaced_rows(0, examples.n_rows, step))
+
+
+def _temps_without_each(base: searches.Base, sampled: Examples) -> Array:
+    """Scores (rows, classes) of some of the base's examples by temperature scaling
+    without each.
+    """
+    logits = sampled.logits
+    temperature = base.temperature.x
+    part = sampled.n_rows / base.examples.n_rows
+    sharper = searches.sharpen_without_each(
+        sampled, temperature, part, centre=base.centre
+    )
+    return logits.margins * logits.from_host(-sharper / temperature)[:, None]
+
+
+def _whole_losses(
+    losses: dict[str, float], base: searches.Base, examples: Examples
+) -> dict[str, float]:
+    """Held-out log losses with the optimism of the floor, which "uncalibrated" has
+    not.
+    """
+    whole = {name: loss + base.optimism for name, loss in losses.items()}
+    whole["uncalibrated"] = losses["uncalibrated"]
+    if base.floor > 0.0:
+        whole["uncalibrated"] = mean_loss(examples.logits, examples)
+    return whole
+
+
+def weigh_level(temps: Array, examples: Examples, n_examples: float) -> float:
+    """How clearly the labels contradict the mean probabilities of temperature scaling:
+    0 without evidence, 1 with clear evidence.
+
+    `temps` (rows, classes) are its scores without each example, of some of
+    `n_examples`.
+    """
+    step = weighing_step(examples.logits)
+    if step >= 2:
+        rows = spaced_rows(0, examples.n_rows, step)
+        temps = examples.logits.xp.take(temps, examples.logits.from_host(rows), axis=0)
+        examples = examples.take(rows)
+    logits = examples.logits
+    _, biases = fit_level(temps, examples)
+    gain, error = gain_of(
+        as_scores(temps + 0.0, logits), as_scores(temps + biases, logits), examples
+    )
+    errors = LEVEL_ERRORS / n_examples + (logits.n_classes > 2)
+    evidence = n_examples * (gain - errors * error)
+    weight = float(np.tanh(0.5 * evidence)) if np.isfinite(evidence) else 0.0
+    return weight if weight >= LEAST_WEIGHT else 0.0
+
+
+def _level_by_size(n_examples: float, structured: float) -> float:
+    """The weight that the level of two classes has without evidence: so many examples
+    determine one number, where the share of `structured` scaling shows a need.
+    """
+    few, many = LEVEL_EXAMPLES
+    by_size = np.clip((n_examples - few) / (many - few), 0.0, 1.0)
+    return float(by_size * min(LEVEL_SHARE * structured, 1.0))
+
+
+def _set_level(
+    rule: StructuredRule,
+    examples: Examples,
+    held_out: tuple[Array, Examples],
+    weight: float,
+) -> tuple[StructuredRule, Array]:
+    """The rule with biases that bring its mean probabilities to the labels' shares, and
+    held-out scores with them.
+
+    `held_out` are scores by fits without each of some examples, and these.
+    """
+    scores, sampled = held_out
+    if weight == 0.0:
+        return rule, scores
+    logits = examples.logits
+    on_device = scaling.AutoRule(rule, None, keep_labels=False).on_device_of(logits)
+    bias, _ = fit_level(on_device.base.scores(logits), examples, rule.even)
+    _, biases = fit_level(scores, sampled, rule.even)
+    return replace(rule, bias=rule.bias + weight * bias), scores + weight * biases
 
 
 def _correct_rows(

@@ -545,8 +545,12 @@ RidgeFits = tuple[list[StructuredRule], list[Array], IntArray, bool]
 
 
 @one_blas_thread()
-def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
+def fit_ridges(
+    base: Base, ridges: Sequence[float], step: int, bias_factor: float = 1.0
+) -> RidgeFits:
     """Structured scaling with cross terms at falling ridges, in examples.
+
+    Those on the biases are multiplied by `bias_factor`.
 
     Of `step` rows, one is held out; where only some are, their curvature is taken for
     that of all. The floor, and the temperature inside structured scaling, stay those of
@@ -559,6 +563,8 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
     tol = RIDGE_TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
     rows = spaced_rows(0, every.n_rows, max(step, 1))
     whole = sampled = _objective(base, every, True, 1.0)
+    biases = whole.penalty[N_SHAPES:].reshape(every.n_classes, -1)[:, -1]
+    biases *= bias_factor
     if step >= 2:
         sampled = _objective(base, every.take(rows), True, 1.0)
     coef = np.zeros(whole.penalty.size)

@@ -750,8 +750,11 @@ class AutoCalibrator(Calibrator):
     logits unless the gain over them is clear. From three classes on, a row correction
     follows: a temperature and a shift of the label for each row, linear in its label
     stabilities, if that is clearly better. Each example is predicted as if it had been
-    left out of the fit. Fewer than ten examples, or examples of one class alone, leave
-    the probabilities uncalibrated, with a warning.
+    left out of the fit. Where the labels clearly contradict the mean probabilities, as
+    after training with class weights, biases are hardly shrunk, and of two classes the
+    mean probability becomes the share of the labels. Fewer than ten examples leave the
+    probabilities uncalibrated, and examples of one class alone determine a temperature
+    only, each with a warning.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -832,10 +835,13 @@ class AutoCalibrator(Calibrator):
         losses: dict[str, float] = {}
         held_out = None
         converged = True
-        why, remedy = _find_degenerate(examples)
-        if why:
-            rule, reason = _keep_uncalibrated(examples, why, remedy)
+        too_few = _find_too_few(examples)
+        single_class = (examples.labels == examples.labels[0]).all()
+        if too_few:
+            rule, reason = _keep_uncalibrated(examples, too_few)
             shares = {"uncalibrated": 1.0}
+        elif single_class:
+            rule, reason, shares, converged = _fit_single_class(examples)
         elif isinstance(examples.logits, TopK):
             rule, reason, converged = _fit_best_classes(examples)
             shares = {"adaptive": 1.0}
@@ -927,7 +933,8 @@ def _choose_rule(
     inner = found.base
     correction = found.correction
     rule: Rule = scaling.AutoRule(inner, correction, keep_labels)
-    if correction is None and "structured" not in found.shares:
+    moved = bool(inner.bias.any())
+    if correction is None and "structured" not in found.shares and not moved:
         rule = scaling.TemperatureRule(inner.temperature / float(inner.scale[0]))
         if "temps" not in found.shares:
             rule = UncalibratedRule()
@@ -938,6 +945,8 @@ def _choose_rule(
     if len(named) == 1:
         what = TITLES[next(iter(found.shares))]
     what += " with a row correction" * (correction is not None)
+    if found.level > 0.0 and moved:
+        what += ", at the level of the labels"
     some = found.examples.n_rows
     n_rows = examples.n_rows
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
@@ -965,27 +974,47 @@ def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     return rule, f"{what}, as not every class has a logit.", found.converged
 
 
-def _find_degenerate(examples: Examples) -> tuple[str, str]:
-    """Why nothing can be learned from the examples, and the remedy; "" if something
-    can.
-    """
+def _find_too_few(examples: Examples) -> str:
+    """Why the examples are too few to learn from; "" if they are not."""
     labels = examples.labels
     n_examples = examples.effective_size
-    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
-        few = f"{labels.size} examples"
-        if n_examples < labels.size * (1.0 - 1e-9):
-            few += f", whose weights make them worth {n_examples:.3g},"
-        why = f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
-        return why, "Use more examples."
-    if (labels == labels[0]).all():
-        return (
-            f"all {labels.size} examples are of class {labels[0]}",
-            "Use examples of all classes.",
-        )
-    return "", ""
+    if n_examples >= FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
+        return ""
+    few = f"{labels.size} examples"
+    if n_examples < labels.size * (1.0 - 1e-9):
+        few += f", whose weights make them worth {n_examples:.3g},"
+    return f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
 
 
-def _keep_uncalibrated(examples: Examples, why: str, remedy: str) -> tuple[Rule, str]:
+def _fit_single_class(
+    examples: Examples,
+) -> tuple[Rule, str, dict[str, float], bool]:
+    """A temperature alone, the reason, which is a warning, the shares of what is
+    averaged, and whether the fit converged.
+    """
+    label = examples.labels[0]
+    why = f"all {examples.labels.size} examples are of class {label}"
+    if isinstance(examples.logits, TopK):
+        solution = searches.shrink_temperature(examples)
+        rule: Rule = scaling.TemperatureRule(solution.x)
+        shares = {"temps": 1.0}
+        converged = solution.converged
+    else:
+        fit = default.fit_temperature(examples)
+        rule, _ = _choose_rule(fit, examples, keep_labels=False)
+        shares = fit.shares
+        converged = fit.converged
+    what = "the uncalibrated probabilities were kept"
+    if "temps" in shares:
+        what = "only a temperature was fitted"
+    reason = f"{what}: {why}."
+    warn_user(
+        f"{reason[0].upper()}{reason[1:]} Use examples of all classes.", FitDataWarning
+    )
+    return rule, reason, shares, converged
+
+
+def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
     """No calibration but a floor below probabilities of 0, and the reason, which is
     a warning.
     """
@@ -997,5 +1026,5 @@ def _keep_uncalibrated(examples: Examples, why: str, remedy: str) -> tuple[Rule,
         rule = FlooredRule(floor, rule)
         kept = f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
-    warn_user(f"{reason[0].upper()}{reason[1:]} {remedy}", FitDataWarning)
+    warn_user(f"{reason[0].upper()}{reason[1:]} Use more examples.", FitDataWarning)
     return rule, reason
