@@ -205,7 +205,7 @@ class Losses(NamedTuple):
 
     @classmethod
     def by_group(cls, table: FloatArray, group_index: IntArray, risk: float) -> Losses:
-        """The same of each group (groups, m), where examples have the places (n,) of
+        """The same of each group (groups, m), where examples have the index (n,) of
         theirs.
         """
         order = np.argsort(group_index, kind="stable")
@@ -572,7 +572,7 @@ def control_risk(
     options: RiskOptions,
     *,
     by: str = "all",
-    groups: Any = None,
+    groups: object = None,
     weights: FloatArray | None = None,
     kinds: str = '"all"',
 ) -> RiskControl:

@@ -49,7 +49,7 @@ def row_draws(first: int, n_rows: int) -> FloatArray:
     return scatter(np.arange(first + 1, first + 1 + n_rows, dtype=np.uint64))
 
 
-def one_of_each(rows: Rows, cluster: Any) -> Rows:
+def one_of_each(rows: Rows, cluster: object) -> Rows:
     """One row of each cluster (n,), drawn by their places, of those of weight above
     0.
     """
