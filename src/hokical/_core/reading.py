@@ -200,7 +200,9 @@ def infer_numbers(array: AnyArray) -> AnyArray:
     return numbers if is_same else array
 
 
-def to_floats(data: object, name: str, kinds: str = "fiu", remedy: str = "") -> FloatArray:
+def to_floats(
+    data: object, name: str, kinds: str = "fiu", remedy: str = ""
+) -> FloatArray:
     """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows
     booleans.
     """
