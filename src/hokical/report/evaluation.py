@@ -621,7 +621,6 @@ def _evaluate_model(
     setting: Setting,
     positive: str | int | None = None,
     coverage: float | None = None,
-    name: str | None = None,
 ) -> Evaluation:
     """The evaluation of a classifier's probabilities, and of those before."""
     classes = classes_of(model, "cal")
@@ -646,9 +645,8 @@ def _evaluate_model(
     sets = None
     if coverage is not None:
         sets = _measure_model_sets(model, inputs, labels, coverage)
-    name = type(model).__name__ if name is None else name
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
-    after = judge_rows(name, rows, sets)
+    after = judge_rows(type(model).__name__, rows, sets)
     uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
     if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
         return after
@@ -1142,8 +1140,8 @@ def _compare_models(
             start = time.perf_counter()
             model = clone(model).fit(*_as_pair("validation", train))
             seconds = time.perf_counter() - start
-        result = _evaluate_model(model, inputs, setting, name=name)
-        results.append(replace(result, fit_seconds=seconds))
+        result = _evaluate_model(model, inputs, setting)
+        results.append(replace(result, name=name, fit_seconds=seconds))
     subject = results[-1].name if subject is None else subject
     if subject not in models:
         raise ValueError(
