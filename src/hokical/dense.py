@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -42,7 +42,7 @@ from hokical.guarantees.control import (
 from hokical.guarantees.evidence import Evidence, observe
 from hokical.guarantees.fingerprints import Reused, row_draws
 from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
-from hokical.guarantees.sets import PredictionSets, SetOptions
+from hokical.guarantees.sets import Conformity, PredictionSets, SetOptions
 from hokical.io import tables
 from hokical.rules.base import Output
 from hokical.rules.sets import SetKind
@@ -65,15 +65,16 @@ class Maps:
 
     def __init__(
         self,
-        parts: Iterable[Any],
+        arrays_of_batch: Iterable[Any],
         class_axis: int,
         ignored: tuple[int, ...],
         first_item: int,
     ) -> None:
+        # What has a shape stays as it is: a file on disk.
         self.logits, self.labels, self.weights, self.mask = (
-            part if part is None or hasattr(part, "shape") else np.asarray(part)
-            for part in parts
-        )  # what has a shape stays as it is: a file on disk
+            array if array is None or hasattr(array, "shape") else np.asarray(array)
+            for array in arrays_of_batch
+        )
         self.ignored = ignored
         self.first_item = first_item
         self.shape = tuple(map(int, self.logits.shape))
@@ -82,36 +83,35 @@ class Maps:
         if not (
             -rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1
         ):
-            rule = (
-                "`logits` must have at least two classes on `class_axis`, after an "
-                "axis of items"
-            )
-            found = f"shape {self.shape} and class_axis={class_axis}"
             raise ValueError(
-                f"{rule}; got {found}. {_GIVE_AXIS}, and one item as `logits[None]`."
+                "`logits` must have at least two classes on `class_axis`, after an "
+                f"axis of items; got shape {self.shape} and class_axis={class_axis}. "
+                f"{_GIVE_AXIS}, and one item as `logits[None]`."
             )
         self.n_classes = self.shape[self.axis]
         self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
-        beside = {
-            "labels": self.labels,
-            "mask": self.mask,
-            "sample_weight": self.weights,
-        }
-        for name, array in beside.items():
-            shape = self.positions if array is None else tuple(array.shape)
-            of_items = name == "sample_weight" and shape == self.positions[:1]
-            if shape != self.positions and not of_items:
-                rule = (
-                    f"`{name}` must have the shape of the logits without their classes"
-                )
-                raise ValueError(
-                    f"{rule}, {self.positions}; got {shape}. {_GIVE_AXIS}."
-                )
+        self._check_shapes()
         # Slabs are worked on where they are, in their library, if results can be
         # written there.
         backend = arrays.backend_of(self.logits) or arrays.NUMPY
         in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
         self.backend = backend if in_place else arrays.NUMPY
+
+    def _check_shapes(self) -> None:
+        """Raise unless labels, mask and weights have the shape of the positions."""
+        named_arrays = {
+            "labels": self.labels,
+            "mask": self.mask,
+            "sample_weight": self.weights,
+        }
+        for name, array in named_arrays.items():
+            shape = self.positions if array is None else tuple(array.shape)
+            of_items = name == "sample_weight" and shape == self.positions[:1]
+            if shape != self.positions and not of_items:
+                raise ValueError(
+                    f"`{name}` must have the shape of the logits without their "
+                    f"classes, {self.positions}; got {shape}. {_GIVE_AXIS}."
+                )
 
     def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
         """Items of up to 8 MB of logits, at least one, and which of their positions
@@ -129,8 +129,10 @@ class Maps:
                     mask.dtype.kind not in "biu"
                     or not ((mask == 0) | (mask == 1)).all()
                 ):
-                    rule = "True or 1 where a position counts, False or 0 elsewhere"
-                    raise TypeError(f"`mask` must be {rule}; got dtype {mask.dtype}.")
+                    raise TypeError(
+                        "`mask` must be True or 1 where a position counts, False or 0 "
+                        f"elsewhere; got dtype {mask.dtype}."
+                    )
                 keep &= mask.astype(np.bool_)
             if self.ignored and self.labels is not None:
                 keep &= ~np.isin(
@@ -140,16 +142,16 @@ class Maps:
 
     def rows(self, items: slice, keep: BoolArray) -> Array:
         """The logits (rows, classes) of a slab; 0 where positions do not count."""
-        part = self.logits[items, ...]
-        here = to_numpy(part, "logits") if self.backend is arrays.NUMPY else part
-        xp = self.backend.namespace(here)
-        rows = xp.reshape(xp.moveaxis(here, self.axis, -1), (-1, self.n_classes))
+        slab = self.logits[items, ...]
+        values = to_numpy(slab, "logits") if self.backend is arrays.NUMPY else slab
+        xp = self.backend.namespace(values)
+        rows = xp.reshape(xp.moveaxis(values, self.axis, -1), (-1, self.n_classes))
         if keep.all():
             return rows
         counts = self.backend.from_host(keep.reshape(-1, 1), rows)
         return xp.where(counts, rows, xp.zeros_like(rows))
 
-    def read(self, most: int | None = None, seed: int = 0) -> Iterator[Rows]:
+    def read(self, max_per_item: int | None = None, seed: int = 0) -> Iterator[Rows]:
         """The positions that count with labels, by slab; at most `most` of an item, by
         the seed.
 
@@ -158,19 +160,21 @@ class Maps:
         """
         for items, keep in self.slabs():
             first = self.first_item + items.start
-            if most is not None:
+            if max_per_item is not None:
                 for item, counts in enumerate(
                     keep.reshape(len(keep), -1), first
                 ):  # views of it
-                    places = np.flatnonzero(counts)
-                    if places.size > most:
+                    positions = np.flatnonzero(counts)
+                    if positions.size > max_per_item:
                         rng = np.random.default_rng([seed, item])
                         counts[:] = False
-                        counts[rng.choice(places, most, replace=False)] = True
+                        counts[rng.choice(positions, max_per_item, replace=False)] = (
+                            True
+                        )
             if not keep.any():
                 continue
             rows = self.rows(items, keep)
-            where = np.nonzero(keep)
+            indices = np.nonzero(keep)
             weights = None
             rows = rows[self.backend.from_host(keep.reshape(-1), rows)]
             chosen = self.backend.without_gradient(rows)
@@ -180,10 +184,10 @@ class Maps:
                 labels = as_labels(labels[keep], n, self.n_classes)
             if self.weights is not None:  # one per item is of all its positions
                 weights = to_numpy(self.weights[items, ...], "sample_weight")
-                weights = weights[where if weights.ndim == keep.ndim else where[0]]
-            yield Rows(chosen, labels, weights, ids=where[0] + first)
+                weights = weights[indices if weights.ndim == keep.ndim else indices[0]]
+            yield Rows(chosen, labels, weights, ids=indices[0] + first)
 
-    def output(self, predictor: Predictor, what: Output, fill: Any) -> Array:
+    def output(self, predictor: Predictor, what: Output, fill: float) -> Array:
         """What is predicted at each position."""
         return self.predict(
             lambda rows: {what: predictor.predict(what, rows)}, {what: fill}
@@ -198,28 +202,30 @@ class Maps:
         Given are the names of the results, and what they are where no position counts.
         """
         xp = self.backend.namespace(self.logits)
-        where = {} if self.backend is arrays.NUMPY else {"device": device(self.logits)}
+        placement = (
+            {} if self.backend is arrays.NUMPY else {"device": device(self.logits)}
+        )
         results: dict[str, Array] = {}
         for items, keep in self.slabs():
             with self._report(items):
-                found = work(self.rows(items, keep))
+                values = work(self.rows(items, keep))
             for name, fill in fills.items():
-                part = found[name]
-                of_classes = found[name].ndim == 2
+                result = values[name]
+                of_classes = values[name].ndim == 2
                 if name not in results:
                     shape = self.shape if of_classes else self.positions
-                    results[name] = xp.empty(shape, dtype=part.dtype, **where)
-                shaped = xp.reshape(part, (*keep.shape, *part.shape[1:]))
+                    results[name] = xp.empty(shape, dtype=result.dtype, **placement)
+                shaped = xp.reshape(result, (*keep.shape, *result.shape[1:]))
                 if not keep.all():
                     counts = self.backend.from_host(
-                        keep[..., None] if of_classes else keep, part
+                        keep[..., None] if of_classes else keep, result
                     )
                     shaped = xp.where(counts, shaped, xp.full_like(shaped, fill))
                 shaped = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
                 results[name][items, ...] = shaped
         return {
-            name: arrays.to_input_library(each, self.logits)
-            for name, each in results.items()
+            name: arrays.to_input_library(array, self.logits)
+            for name, array in results.items()
         }
 
     def _report(
@@ -246,36 +252,31 @@ def holds_batches(logits: Any) -> bool:
         return False
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
-        rule = (
-            "`logits` must be an array (n, ..., classes), or a list or iterable of "
-            "batches"
-        )
-        remedy = (
-            "Open files with `numpy.load(path, mmap_mode='r')`, and give arrays by name"
-        )
-        found = type(logits).__name__
         raise TypeError(
-            f"{rule}; got {found}. {remedy}, `fit(logits=..., labels=...)`."
+            "`logits` must be an array (n, ..., classes), or a list or iterable of "
+            f"batches; got {type(logits).__name__}. Open files with "
+            "`numpy.load(path, mmap_mode='r')`, and give arrays by name, "
+            "`fit(logits=..., labels=...)`."
         )
     return True
 
 
-def _weigh_items(found: Rows) -> FloatArray:
+def _weigh_items(rows: Rows) -> FloatArray:
     """The weight of each item (items,), 1 on average of those above 0."""
-    weights = as_weights(found.weights, found.n_rows)
-    counts = np.bincount(found.ids)
+    weights = as_weights(rows.weights, rows.n_rows)
+    counts = np.bincount(rows.ids)
     if weights is None:
         return np.sign(counts).astype(np.float64)
-    items = np.bincount(found.ids, weights) / np.maximum(counts, 1)
-    if not np.allclose(items[found.ids], weights):
-        rule = "`sample_weight` must be one per item, (n,); got several in an item"
+    items = np.bincount(rows.ids, weights) / np.maximum(counts, 1)
+    if not np.allclose(items[rows.ids], weights):
         raise ValueError(
-            f"{rule}. Give `mask` with False where positions do not count."
+            "`sample_weight` must be one per item, (n,); got several in an item. Give "
+            "`mask` with False where positions do not count."
         )
     return np.asarray(items / items[items > 0.0].mean())
 
 
-def _groups_of_items(groups: Any, items: IntArray, n_items: int) -> Any:
+def _groups_of_items(groups: object, items: IntArray, n_items: int) -> Any:
     """The groups of some items, given those of all."""
     if groups is None:
         return None
@@ -286,6 +287,42 @@ def _groups_of_items(groups: Any, items: IntArray, n_items: int) -> Any:
             "that of each entry of the first axis."
         )
     return take_rows(read_columns(groups, n), items)
+
+
+def _observe_positions(
+    calibrator: Calibrator, positions: Rows, reused: Reused
+) -> Conformity:
+    """Where predictions place the true classes of positions, which share the weight of
+    their item.
+
+    Then the weighted share of missed positions is the mean share over items, and a
+    threshold for it, with room for one item more, is that of conformal risk control.
+    """
+    item_weights = _weigh_items(positions)
+    n_positions = np.maximum(np.bincount(positions.ids), 1)
+    weights = (item_weights / n_positions)[positions.ids]
+    rows = calibrator.read_held_out(reused, positions.scores, positions.labels, weights)
+    conformity = observe(calibrator.rule_, rows).conformity
+    return replace(conformity, unit=float(item_weights.max()))
+
+
+def _observe_items(
+    calibrator: Calibrator,
+    positions: Rows,
+    drawn: IntArray,
+    groups: object,
+    reused: Reused,
+) -> Evidence:
+    """What one position of each item proves, those that were `drawn` (items,)."""
+    item_weights = _weigh_items(positions)
+    items = positions.ids[drawn]
+    chosen = positions.take(drawn)
+    weights = None if positions.weights is None else item_weights[items]
+    item_groups = _groups_of_items(groups, items, len(item_weights))
+    rows = calibrator.read_held_out(
+        reused, chosen.scores, chosen.labels, weights, item_groups
+    )
+    return Evidence.collect([observe(calibrator.rule_, rows)])
 
 
 #: Positions of each item that sets are certified with.
@@ -382,8 +419,8 @@ class Dense(Estimator):
         their own.
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
-        given = (logits, labels, sample_weight, mask)
-        streams.fit(calibrator, self.source(given, self.max_positions_per_item))
+        inputs = (logits, labels, sample_weight, mask)
+        streams.fit(calibrator, self.source(inputs, self.max_positions_per_item))
         table = calibrator.predictor_.fit_record.label_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = (
@@ -426,8 +463,8 @@ class Dense(Estimator):
         mask: Any = None,
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        found = self._flatten((logits, labels, sample_weight, mask))
-        return self.fitted_calibrator().score(*found[:3])
+        positions = self._flatten((logits, labels, sample_weight, mask))
+        return self.fitted_calibrator().score(*positions[:3])
 
     def certify(
         self,
@@ -452,39 +489,20 @@ class Dense(Estimator):
         `Calibrator.certify`.
         """
         positions = self._flatten((logits, labels, sample_weight, mask), _PER_ITEM)
-        certified = copy(self.fitted_calibrator())
-        certified.forget_examples()
-        rule = certified.rule_
-        item_weights = _weigh_items(positions)
-        sizes = np.maximum(np.bincount(positions.ids), 1)
-        share = (item_weights / sizes)[positions.ids]
-        rows = certified.read_held_out(
-            reused, positions.scores, positions.labels, share
-        )
-        # Then the weighted share of missed positions is the mean share over items, and
-        # a threshold for it, with room for one item more, is that of conformal risk
-        # control.
-        conformity = replace(
-            observe(rule, rows).conformity, unit=float(item_weights.max())
-        )
+        calibrator = self.fitted_calibrator()
+        conformity = _observe_positions(calibrator, positions, reused)
         drawn = self._draw_one(positions)
-        chosen = positions.take(drawn)
-        drawn_rows = certified.read_held_out(
-            reused,
-            chosen.scores,
-            chosen.labels,
-            None if positions.weights is None else item_weights[positions.ids[drawn]],
-            _groups_of_items(groups, positions.ids[drawn], len(item_weights)),
-        )
-        by_item = Evidence.collect([observe(rule, drawn_rows)])
+        by_item = _observe_items(calibrator, positions, drawn, groups, reused)
+        predictor = calibrator.predictor_
         # For a new group each item counts as one example, by the position that was
         # drawn.
-        certified.predictor_ = replace(
-            certified.predictor_,
+        certified = replace(
+            predictor,
+            fit_record=predictor.fit_record.without_evidence(),
             held_out=replace(by_item, conformity=conformity),
             held_out_without_groups=by_item,
         )
-        self.calibrator_ = certified
+        self.calibrator_ = calibrator.with_predictor(certified)
         return self
 
     def _draw_one(self, positions: Rows) -> IntArray:
@@ -576,8 +594,12 @@ class Dense(Estimator):
         fills = {"labels": -1, "confidence": np.nan, "accepted": False}
 
         def accept(rows: Any) -> dict[str, Array]:
-            found = predictor.predict_or_abstain(rows, options)
-            return {name: getattr(found, name) for name in fills}
+            selected = predictor.predict_or_abstain(rows, options)
+            return {
+                "labels": selected.labels,
+                "confidence": selected.confidence,
+                "accepted": selected.accepted,
+            }
 
         def predict(maps: Maps) -> SelectivePrediction:
             return SelectivePrediction.of(proven, **maps.predict(accept, fills))
@@ -658,11 +680,10 @@ class Dense(Estimator):
         """
         calibrator = load(path)
         if not isinstance(calibrator, Calibrator):
-            problem = (
+            raise CalibratorFileError(
                 f"{path} must hold a calibrator of logits; got a "
-                f"{type(calibrator).__name__}"
+                f"{type(calibrator).__name__}. Read it with `hokical.load`."
             )
-            raise CalibratorFileError(f"{problem}. Read it with `hokical.load`.")
         try:
             dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
             dense.check_options()
@@ -696,14 +717,13 @@ class Dense(Estimator):
         return calibrator
 
     def _certified(self, name: str) -> Calibrator:
-        found = self.fitted_calibrator()
-        if found.predictor_.held_out is None:
-            remedy = (
-                "Call `certify(logits, labels)` first, with items that nothing was "
-                "fitted on."
+        calibrator = self.fitted_calibrator()
+        if calibrator.predictor_.held_out is None:
+            raise ValueError(
+                f"`{name}` needs certified items. Call `certify(logits, labels)` "
+                "first, with items that nothing was fitted on."
             )
-            raise ValueError(f"`{name}` needs certified items. {remedy}")
-        return found
+        return calibrator
 
     def check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
@@ -721,57 +741,60 @@ class Dense(Estimator):
         return tuple(labels.tolist())
 
     def read_positions(
-        self, given: Sequence[Any], most: int | None = None
+        self, inputs: Sequence[Any], max_per_item: int | None = None
     ) -> Iterator[Rows]:
         """The positions that count of (logits, labels, weights, mask), slab after
         slab.
         """
         ignored = self.check_options()
-        rows = 0
-        for maps in self._open(given, ignored):
+        n_rows = 0
+        for maps in self._open(inputs, ignored):
             if maps.labels is None:
-                rule = f"the true class of each position, of shape {maps.positions}"
-                raise ValueError(f"`labels` must be given: {rule}, or in each batch.")
-            for part in maps.read(most, self.random_state):
-                rows += part.n_rows
-                yield part
-        if not rows:
-            rule = "at least one position must count; got none"
+                raise ValueError(
+                    "`labels` must be given: the true class of each position, of shape "
+                    f"{maps.positions}, or in each batch."
+                )
+            for rows in maps.read(max_per_item, self.random_state):
+                n_rows += rows.n_rows
+                yield rows
+        if not n_rows:
             raise ValueError(
-                f"{rule}. See `mask`, True where one counts, and `ignore_label`."
+                "at least one position must count; got none. See `mask`, True where "
+                "one counts, and `ignore_label`."
             )
 
-    def source(self, given: Sequence[Any], most: int | None = None) -> Any:
+    def source(self, inputs: Sequence[Any], max_per_item: int | None = None) -> Any:
         """Chunks for streams: of an iterator once, of arrays and loaders as often as
         needed.
         """
 
         def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self.read_positions(given, most))
+            return (rows[:3] for rows in self.read_positions(inputs, max_per_item))
 
-        return chunks() if isinstance(given[0], Iterator) else chunks
+        return chunks() if isinstance(inputs[0], Iterator) else chunks
 
-    def _flatten(self, given: Sequence[Any], most: int | None = None) -> Rows:
+    def _flatten(self, inputs: Sequence[Any], max_per_item: int | None = None) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
-        found = streams.join_chunks(list(self.read_positions(given, most)))
-        return found._replace(scores=to_host(found.scores))
+        rows = streams.join_chunks(list(self.read_positions(inputs, max_per_item)))
+        return rows._replace(scores=to_host(rows.scores))
 
     def _open(
-        self, given: Sequence[Any], ignored: tuple[int, ...] = ()
+        self, inputs: Sequence[Any], ignored: tuple[int, ...] = ()
     ) -> Iterator[Maps]:
         """The maps of logits, labels, weights and mask, or of batches in place of
         the logits.
         """
-        batches: Iterable[Sequence[Any]] = [given]
-        if holds_batches(given[0]):
-            if any(part is not None for part in given[1:]):
-                remedy = "give them as (logits, labels, sample_weight) or a mapping"
+        batches: Iterable[Sequence[Any]] = [inputs]
+        if holds_batches(inputs[0]):
+            if any(array is not None for array in inputs[1:]):
                 raise TypeError(
-                    f"labels, masks and weights come with the batches: {remedy}."
+                    "labels, masks and weights come with the batches: give them as "
+                    "(logits, labels, sample_weight) or a mapping."
                 )
-            many = given[0]() if callable(given[0]) else given[0]
+            batch_source = inputs[0]() if callable(inputs[0]) else inputs[0]
             batches = (
-                streams.split_parts(batch, _BATCH_NAMES, _RULE) for batch in many
+                streams.split_parts(batch, _BATCH_NAMES, _RULE)
+                for batch in batch_source
             )
         first_item = 0
         for batch in batches:
@@ -779,23 +802,22 @@ class Dense(Estimator):
             yield maps
             first_item += maps.positions[0]
 
-    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
+    def _predict(self, what: Output, logits: Any, mask: object, fill: float) -> Any:
         predictor = self.fitted_calibrator().predictor_
         return self._each(logits, mask, lambda maps: maps.output(predictor, what, fill))
 
-    def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
+    def _each(self, logits: Any, mask: object, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
         self.check_options()
         n_classes = self.n_classes_
 
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
-                rule = (
+                raise ValueError(
                     f"`logits` must have the {n_classes} classes of the fit on axis "
-                    f"{maps.axis}"
+                    f"{maps.axis}; got shape {maps.shape}. {_GIVE_AXIS}."
                 )
-                raise ValueError(f"{rule}; got shape {maps.shape}. {_GIVE_AXIS}.")
             return work(maps)
 
-        found = map(check_and_work, self._open((logits, None, None, mask)))
-        return found if holds_batches(logits) else next(found)
+        results = map(check_and_work, self._open((logits, None, None, mask)))
+        return results if holds_batches(logits) else next(results)

@@ -117,66 +117,83 @@ def open_source(
     """
     if fitted_by is not None:
         fitted_by.check_fitted()
-    known = () if fitted_by is None else fitted_by.schema_.columns
-    wanted = examples.Columns(
+    fit_columns = () if fitted_by is None else fitted_by.schema_.columns
+    columns = examples.Columns(
         kind, score_columns, label_column, classes, fitted_by=fitted_by
     )
-    path = isinstance(data, (str, os.PathLike))
-    table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
-    if table and not (
-        labels is None or isinstance(labels, str)
-    ):  # a frame of scores alone
+    is_path = isinstance(data, (str, os.PathLike))
+    is_table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
+    if is_table and not (labels is None or isinstance(labels, str)):
         rows = reading.pair_rows(data, labels, sample_weight, None)
-        values = reading.to_numpy(
-            reading.order_columns(data, "logits", known), "logits"
-        )
-        source = _cut_array(values, labels, sample_weight, chunk_rows)
-        source.columns = known or rows.columns
-        return source
-    if not table and hasattr(data, "shape"):
-        return _cut_array(data, labels, sample_weight, chunk_rows)
-    if sample_weight is not None or (labels is not None and not (path or table)):
-        remedy = "give them in columns, or in chunks of (logits, labels, sample_weight)"
-        raise TypeError(
-            f"labels and weights cannot stand beside such a source: {remedy}."
-        )
-    if table:
-        arrow = tables.import_arrow("pyarrow.dataset")
-        if not isinstance(data, arrow.Dataset):
-            data = arrow.dataset(tables.import_arrow("pyarrow").table(data))
-        return TableSource(data, replace(wanted, label_column=labels or label_column))
-    if path:
-        return _open_path(Path(data), split, labels, wanted)
-    if isinstance(data, ChunkSource):
-        places = reading.match_columns(data.columns, known)
-        if places is not None and places != sorted(places):
-            theirs, own = (", ".join(names[:6]) for names in (known, data.columns))
-            rule = (
-                f"a source must have its columns in the order of the fit, {theirs}; "
-                f"got {own}"
-            )
-            raise ValueError(
-                f"{rule}. Open it by `open_source(..., fitted_by=calibrator)`."
-            )
-        return data
-    if (
-        isinstance(data, (list, tuple))
-        and data
-        and isinstance(data[0], (str, os.PathLike))
+        source = _cut_frame(rows, fit_columns, chunk_rows)
+    elif not is_table and hasattr(data, "shape"):
+        source = _cut_array(data, labels, sample_weight, chunk_rows)
+    elif sample_weight is not None or (
+        labels is not None and not (is_path or is_table)
     ):
+        raise TypeError(
+            "labels and weights cannot stand beside such a source: give them in "
+            "columns, or in chunks of (logits, labels, sample_weight)."
+        )
+    elif is_table:
+        columns = replace(columns, label_column=labels or label_column)
+        source = TableSource(_as_dataset(data), columns)
+    elif is_path:
+        source = _open_path(Path(data), split, labels, columns)
+    elif isinstance(data, ChunkSource):
+        _check_column_order(data.columns, fit_columns)
+        source = data
+    elif _is_list_of_paths(data):
         files = [*map(Path, data)]
-        return TableSource(tables.open_parquet(files), wanted, files[0])
-    if callable(data) or isinstance(data, Iterable):
-        return ChunkSource(data, columns=known)
-    rule = (
-        "a source must be files, a table, an array, chunks or a function that returns "
-        "them"
+        source = TableSource(tables.open_parquet(files), columns, files[0])
+    elif callable(data) or isinstance(data, Iterable):
+        source = ChunkSource(data, columns=fit_columns)
+    else:
+        raise TypeError(
+            "a source must be files, a table, an array, chunks or a function that "
+            f"returns them; got {type(data).__name__}. See `streams.open_source`."
+        )
+    return source
+
+
+def _is_list_of_paths(data: object) -> bool:
+    is_list = isinstance(data, (list, tuple)) and len(data) > 0
+    return is_list and isinstance(data[0], (str, os.PathLike))  # type: ignore[index]
+
+
+def _as_dataset(table: Any) -> Any:
+    """A pyarrow Dataset, of whatever gives an Arrow stream."""
+    arrow = tables.import_arrow("pyarrow.dataset")
+    if isinstance(table, arrow.Dataset):
+        return table
+    return arrow.dataset(tables.import_arrow("pyarrow").table(table))
+
+
+def _cut_frame(
+    rows: Rows, fit_columns: tuple[str, ...], chunk_rows: int | None
+) -> ChunkSource:
+    """Slices of a frame that holds scores alone, in the order of the fit."""
+    ordered = reading.order_columns(rows.scores, "logits", fit_columns)
+    values = reading.to_numpy(ordered, "logits")
+    source = _cut_array(values, rows.labels, rows.weights, chunk_rows)
+    source.columns = fit_columns or rows.columns
+    return source
+
+
+def _check_column_order(columns: Sequence[str], fit_columns: Sequence[str]) -> None:
+    """Raise unless a source that is open already has the columns of the fit in order."""
+    indices = reading.match_columns(columns, fit_columns)
+    if indices is None or indices == sorted(indices):
+        return
+    wanted, got = (", ".join(names[:6]) for names in (fit_columns, columns))
+    raise ValueError(
+        f"a source must have its columns in the order of the fit, {wanted}; got {got}. "
+        "Open it by `open_source(..., fitted_by=calibrator)`."
     )
-    raise TypeError(f"{rule}; got {type(data).__name__}. See `streams.open_source`.")
 
 
 def _open_path(
-    path: Path, split: FileSplit, labels: Any, wanted: examples.Columns
+    path: Path, split: FileSplit, labels: Any, columns: examples.Columns
 ) -> ChunkSource:
     """A source of a file, of the Parquet files of a folder, or of those that match a
     pattern.
@@ -193,19 +210,21 @@ def _open_path(
             else {}
         )
         return TableSource(
-            tables.open_parquet(tables.list_files(path), **hive), wanted, path
+            tables.open_parquet(tables.list_files(path), **hive), columns, path
         )
     table = tables.open_table(path, split)
-    layout = examples.Layout(table, wanted)
-    beside = layout.find_labels(labels, wanted.label_column)
+    layout = examples.Layout(table, columns)
+    label_source = layout.find_labels(labels, columns.label_column)
     if (
         table.names == [NO_NAME] and layout.kind == "logits"
     ):  # a mapped array stays on disk
-        truth = beside and examples.encode_labels(beside[0].read_column(beside[1]), ())
+        truth = label_source and examples.encode_labels(
+            label_source[0].read_column(label_source[1]), ()
+        )
         with tables.report_file(path):
             source = _cut_array(table.read_column(NO_NAME), truth)
     else:
-        rows = layout.read_logits(table, beside)
+        rows = layout.read_logits(table, label_source)
         source = _cut_array(rows.scores, rows.labels, rows.weights)
         source.columns = rows.columns
         source.classes = rows.classes
@@ -267,9 +286,9 @@ class ChunkSource:
     def read_groups(self, groups: Any) -> Any:
         """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
-            known = ", ".join(self.column_names[:8]) or "this source has none"
+            names = ", ".join(self.column_names[:8]) or "this source has none"
             rule = (
-                f"`groups` must be arrays, or names of columns ({known}); got "
+                f"`groups` must be arrays, or names of columns ({names}); got "
                 f"{groups!r}"
             )
             raise ValueError(f"{rule}. Pass the groups of all rows.")
@@ -306,11 +325,11 @@ class ChunkSource:
         )
         if values.ndim != 2:
             raise ValueError(f"{_RULE}; got shape {values.shape}.")
-        beside = zip(
+        named_arrays = zip(
             _BESIDE, _columns_beside(len(values), labels, weights), strict=True
         )
         truth, counts = (
-            None if e is None else reading.to_numpy(e, name) for name, e in beside
+            None if e is None else reading.to_numpy(e, name) for name, e in named_arrays
         )
         if (
             truth is not None and truth.dtype.kind in "UTO" and not self.classes
@@ -323,15 +342,15 @@ def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
     """Labels and weights (n,) of so many rows, as arrays that can be sliced; or
     None.
     """
-    found = list[Any]()
-    for name, part in zip(_BESIDE, (labels, weights), strict=True):
-        sliced = part is None or (
-            hasattr(part, "shape") and library_of(part) != "pandas"
+    arrays = list[Any]()
+    for name, array in zip(_BESIDE, (labels, weights), strict=True):
+        sliced = array is None or (
+            hasattr(array, "shape") and library_of(array) != "pandas"
         )
-        found.append(part if sliced else reading.to_numpy(part, name))
-        if part is not None:
-            reading.check_length(found[-1], n_rows, name)
-    return found
+        arrays.append(array if sliced else reading.to_numpy(array, name))
+        if array is not None:
+            reading.check_length(arrays[-1], n_rows, name)
+    return arrays
 
 
 def _cut_array(
@@ -351,7 +370,7 @@ def _cut_array(
 
     def slices() -> Iterator[Any]:
         for rows in cut_rows(n_rows, step):
-            yield tuple(None if part is None else part[rows] for part in arrays)
+            yield tuple(None if array is None else array[rows] for array in arrays)
 
     return ChunkSource(slices, n_rows=n_rows)
 
@@ -360,10 +379,10 @@ class TableSource(ChunkSource):
     """The rows of a pyarrow Dataset, in order; with a `path` those of its files."""
 
     def __init__(
-        self, data: Any, wanted: examples.Columns, path: Path | None = None
+        self, data: Any, columns: examples.Columns, path: Path | None = None
     ) -> None:
         name = path or TABLE
-        self._layout = layout = examples.Layout(tables.arrow_table(name, data), wanted)
+        self._layout = layout = examples.Layout(tables.arrow_table(name, data), columns)
         with tables.report_damage(name, PARQUET):
             options = {"batch_size": _HEAD_ROWS, **tables.scan_options(data)}
             head = data.head(_HEAD_ROWS, columns=[*layout.scores], **options)
@@ -371,9 +390,16 @@ class TableSource(ChunkSource):
         scores, _ = tables.arrow_table(name, head).read(layout.scores, ())
         with tables.report_file(name):
             kind = layout.settle_kind(scores)
-        layout.wanted = replace(wanted, kind=kind)
-        known = (layout.columns, n_rows, path, layout.classes, layout.about(kind))
-        super().__init__(self._read_chunks, *known, data.schema.names)
+        layout.wanted = replace(columns, kind=kind)
+        super().__init__(
+            self._read_chunks,
+            columns=layout.columns,
+            n_rows=n_rows,
+            path=path,
+            classes=layout.classes,
+            about=layout.about(kind),
+            column_names=data.schema.names,
+        )
         self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
         self._data = data
 
@@ -393,22 +419,22 @@ class TableSource(ChunkSource):
         make = tables.import_arrow("pyarrow").Table.from_batches
         options = {"batch_size": self._rows, **tables.scan_options(data)}
         options |= {"columns": [*dict.fromkeys(columns)]}
-        for part in [data] if self.path is None else data.get_fragments():
+        for fragment in [data] if self.path is None else data.get_fragments():
             # which may have a filter
             first = 0
             path = TABLE
             groups = [data]
             if self.path is not None:
-                path = Path(part.path)
+                path = Path(fragment.path)
                 options["schema"] = data.schema
                 with tables.report_damage(path, PARQUET):
-                    groups = part.split_by_row_group()
+                    groups = fragment.split_by_row_group()
                 if missing := sorted(
-                    {*self._layout.scores} - {*part.physical_schema.names}
+                    {*self._layout.scores} - {*fragment.physical_schema.names}
                 ):
-                    wanted = f"the columns of {Path(data.files[0]).name}"
+                    expected = f"the columns of {Path(data.files[0]).name}"
                     raise DataFileError(
-                        path, f"expected {wanted}; `{missing[0]}` is missing."
+                        path, f"expected {expected}; `{missing[0]}` is missing."
                     )
             with tables.report_damage(path, PARQUET):
                 for batch in itertools.chain.from_iterable(
@@ -427,22 +453,26 @@ class TableSource(ChunkSource):
             raise ValueError(
                 f"`groups` must be columns that are no scores; got `{scores[0]}`."
             )
-        found = [table for _, _, table in self._batches(names)]
+        batches = [table for _, _, table in self._batches(names)]
         columns = (
-            [reading.to_column(table.column(name)) for table in found] for name in names
+            [reading.to_column(table.column(name)) for table in batches]
+            for name in names
         )
         return dict(zip(names, map(np.concatenate, columns), strict=True))
 
 
-def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[Any]:
+def split_parts(item: Any, names: Sequence[tuple[str, ...]], message: str) -> list[Any]:
     """The arrays of a chunk or batch, one for each of the names, None for those it has
     not.
 
     Names are spellings in a mapping; a tuple has logits, labels and weights in this
-    order. `rule` says what an array alone must be.
+    order. The `message` says what an array alone must be.
     """
     if isinstance(item, Mapping):
-        keys = [next((name for name in words if name in item), None) for words in names]
+        keys = [
+            next((name for name in spellings if name in item), None)
+            for spellings in names
+        ]
         if keys[0] is not None:
             return [None if key is None else item[key] for key in keys]
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
@@ -453,12 +483,12 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[
         or hasattr(item, "__dlpack__")
     ):
         return [item, *[None] * (len(names) - 1)]
-    rule += (
+    message += (
         ", or a tuple (logits, labels) or (logits, labels, sample_weight), or a "
         "mapping of "
     )
-    rule += ", ".join(words[0] for words in names)
-    raise TypeError(f"{rule}; got {type(item).__name__}.")
+    message += ", ".join(spellings[0] for spellings in names)
+    raise TypeError(f"{message}; got {type(item).__name__}.")
 
 
 def rows_per_chunk(n_classes: int) -> int:
@@ -477,55 +507,58 @@ def reblock(chunks: Iterable[Rows], rows: int) -> Iterator[Rows]:
     >>> [part.n_rows for part in parts]
     [5, 2]
     """
-    held: list[Rows] = []
+    pending: list[Rows] = []
     count = 0
     for chunk in chunks:
         start = 0
         while chunk.n_rows - start >= rows - count:
             stop = start + rows - count
-            yield join_chunks([*held, chunk.take(slice(start, stop))])
-            held = []
+            yield join_chunks([*pending, chunk.take(slice(start, stop))])
+            pending = []
             count = 0
             start = stop
         if start < chunk.n_rows:
-            held.append(chunk.take(slice(start, None)))
+            pending.append(chunk.take(slice(start, None)))
             count += chunk.n_rows - start
-    if held:
-        yield join_chunks(held)
+    if pending:
+        yield join_chunks(pending)
 
 
-def join_chunks(parts: list[Rows]) -> Rows:
+def join_chunks(chunks: list[Rows]) -> Rows:
     """Chunks one below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if len(widths := {part.n_classes for part in parts}) > 1:
+    if len(chunks) == 1:
+        return chunks[0]
+    if len(widths := {chunk.n_classes for chunk in chunks}) > 1:
         raise ValueError(
             f"all chunks must have the same classes; got {sorted(widths)} columns."
         )
-    found = list[Any]()
-    for name in ("scores", "labels", "weights", "groups", "ids"):
-        arrays = [getattr(part, name) for part in parts]
-        given = [to_host(array) for array in arrays if array is not None]
-        if given and len(given) < len(arrays):
-            called = "sample_weight" if name == "weights" else name
-            raise ValueError(
-                f"`{called}` must be in every chunk or in none; some chunks lack it."
-            )
-        found.append(np.concatenate(given) if given else None)
-    return Rows(*found)
+    return Rows(
+        scores=_join_column("scores", [chunk.scores for chunk in chunks]),
+        labels=_join_column("labels", [chunk.labels for chunk in chunks]),
+        weights=_join_column("sample_weight", [chunk.weights for chunk in chunks]),
+        groups=_join_column("groups", [chunk.groups for chunk in chunks]),
+        ids=_join_column("ids", [chunk.ids for chunk in chunks]),
+    )
 
 
-def check_row_count(rows: int, known: int | None) -> None:
-    """A pass over a source must give rows, and as many as are known of."""
-    if known not in (None, rows):
-        rule = (
-            f"a source must give the same rows in every pass; got {rows} after {known}"
+def _join_column(name: str, arrays: list[Any]) -> AnyArray | None:
+    """Arrays one below the other; None if no chunk has any."""
+    present = [to_host(array) for array in arrays if array is not None]
+    if present and len(present) < len(arrays):
+        raise ValueError(
+            f"`{name}` must be in every chunk or in none; some chunks lack it."
         )
-        remedy = (
-            "A function given as a source must return a new iterator whenever it is "
-            "called."
+    return np.concatenate(present) if present else None
+
+
+def check_row_count(rows: int, expected: int | None) -> None:
+    """A pass over a source must give rows, and as many as are expected."""
+    if expected not in (None, rows):
+        raise ValueError(
+            "a source must give the same rows in every pass; got "
+            f"{rows} after {expected}. A function given as a source must return a new "
+            "iterator whenever it is called."
         )
-        raise ValueError(f"{rule}. {remedy}")
     if not rows:
         raise ValueError(_NO_ROWS)
 
@@ -582,14 +615,18 @@ class StreamedPartition(Partition):
     def reduce(self, work: Callable[[Examples], Any]) -> Any:
         state: Any = None
         rows = 0
-        known = self._n_rows
-        count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
+        expected_rows = self._n_rows
+        count = (
+            1
+            if expected_rows is None
+            else -(-expected_rows // rows_per_chunk(self.n_classes))
+        )
         blocks = checked_blocks(self.source, self.n_classes)
         for block in track(blocks, "Reading the data", count, self.progress):
-            found = work(block)
-            state = found if state is None else state + found
+            result = work(block)
+            state = result if state is None else state + result
             rows += block.n_rows
-        check_row_count(rows, known)
+        check_row_count(rows, expected_rows)
         self._n_rows = rows
         return state
 
@@ -750,11 +787,15 @@ def predict(
     by_group = calibrator.schema_.groups is not None
 
     def results() -> Iterator[AnyArray]:
-        for chunk, first, own in _pair_groups(chunks, groups if by_group else None):
+        for chunk, first, chunk_groups in _pair_groups(
+            chunks, groups if by_group else None
+        ):
             if chunk.n_rows:
                 with tables.report_file(chunks.path, first):
-                    found = to_host(predictor.predict(what, chunk.scores, own))
-                yield found
+                    values = to_host(
+                        predictor.predict(what, chunk.scores, chunk_groups)
+                    )
+                yield values
 
     return results()
 
@@ -792,18 +833,18 @@ def predict_to(
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
     done = 0
-    about = {"descr": dtype.str, "fortran_order": False}
+    header = {"descr": dtype.str, "fortran_order": False}
     with replace_file(target) as stream:
-        np.lib.format.write_array_header_1_0(stream, about | {"shape": (0, *columns)})
-        for found in results:
-            stream.write(np.ascontiguousarray(found, dtype).data)
-            done += len(found)
+        np.lib.format.write_array_header_1_0(stream, header | {"shape": (0, *columns)})
+        for values in results:
+            stream.write(np.ascontiguousarray(values, dtype).data)
+            done += len(values)
         check_row_count(done, rows.n_rows)
         stream.seek(
             0
         )  # a header is as long whatever the number of rows, as NumPy pads it
         np.lib.format.write_array_header_1_0(
-            stream, about | {"shape": (done, *columns)}
+            stream, header | {"shape": (done, *columns)}
         )
     return done
 
@@ -826,26 +867,28 @@ def estimate_shift(
     'no change'
     """
     calibrator.check_fitted()
-    most = MOST_NUMBERS // calibrator.n_classes_
+    max_rows = MOST_NUMBERS // calibrator.n_classes_
     first = 0
-    kept: list[tuple[AnyArray, ...]] = []
+    sampled: list[tuple[AnyArray, ...]] = []
     for chunk in open_source(source, fitted_by=calibrator):
         weights = (
             np.ones(chunk.n_rows)
             if chunk.weights is None
             else np.asarray(chunk.weights)
         )
-        kept.append((row_draws(first, chunk.n_rows), chunk.scores, weights))
+        sampled.append((row_draws(first, chunk.n_rows), chunk.scores, weights))
         first += chunk.n_rows
-        if sum(len(part[0]) for part in kept) > 2 * most:
-            kept = [_smallest(kept, most)]
+        if sum(len(columns[0]) for columns in sampled) > 2 * max_rows:
+            sampled = [_smallest(sampled, max_rows)]
     check_row_count(first, None)
-    _, logits, weights = _smallest(kept, most)
+    _, logits, weights = _smallest(sampled, max_rows)
     return calibrator.estimate_shift(logits, sample_weight=weights, delta=delta)
 
 
-def _smallest(parts: list[tuple[AnyArray, ...]], most: int) -> tuple[AnyArray, ...]:
+def _smallest(
+    samples: list[tuple[AnyArray, ...]], max_rows: int
+) -> tuple[AnyArray, ...]:
     """Rows of the smallest keys, which stand first, in their order."""
-    columns = [*map(np.concatenate, zip(*parts, strict=True))]
-    rows = np.sort(np.argsort(columns[0], kind="stable")[:most])
+    columns = [*map(np.concatenate, zip(*samples, strict=True))]
+    rows = np.sort(np.argsort(columns[0], kind="stable")[:max_rows])
     return tuple(column[rows] for column in columns)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import effective_size
+from hokical._core.checks import effective_size, sum_by
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
@@ -70,8 +70,9 @@ class Examples(Partition):
 
     `first_row` is the number of the first row in the data. If the rows are a sample,
     `sampled_from` is the number of rows with a weight that it was drawn from. `coding`
-    says which groups the codes of the logits stand for, if there are groups. They are a
-    partition of one block.
+    says which groups the codes of the logits stand for, if there are groups. If labels
+    were votes, `votes_of` (n,) says which rows share an example. They are a partition of
+    one block.
     """
 
     logits: Logits
@@ -81,6 +82,7 @@ class Examples(Partition):
     sampled_from: int | None = None
     coding: GroupCoding | None = None
     groups: Any = None
+    votes_of: IntArray | None = None
 
     def __post_init__(self) -> None:
         self.n_rows = self.logits.n_rows
@@ -104,7 +106,10 @@ class Examples(Partition):
 
     @cached_property
     def effective_size(self) -> float:
-        return effective_size(self.share)
+        if self.votes_of is None:
+            return effective_size(self.share)
+        n_examples = int(self.votes_of.max()) + 1
+        return effective_size(sum_by(self.votes_of, self.share, n_examples))
 
     @cached_property
     def true_margins(self) -> FloatArray:
@@ -123,7 +128,11 @@ class Examples(Partition):
         """Some of the rows, by number or by a mask."""
         weights = None if self.weights is None else self.weights[rows]
         taken = Examples(
-            self.logits.take(rows), self.labels[rows], weights, coding=self.coding
+            self.logits.take(rows),
+            self.labels[rows],
+            weights,
+            coding=self.coding,
+            votes_of=None if self.votes_of is None else self.votes_of[rows],
         )
         if (
             "correct" in self.__dict__
@@ -516,7 +525,7 @@ def _sample_conformity(block: Examples) -> Conformity:
 def warn_of_copies(examples: Partition, record: FitRecord) -> None:
     """Warn if many rows in memory copy others, where rows of the fit come again."""
     come_again = record.sketch is not None and record.sketch.has_twins
-    if come_again and isinstance(examples, Examples):
+    if come_again and isinstance(examples, Examples) and examples.votes_of is None:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
         warn_of_copies_in_fit(marks)
 

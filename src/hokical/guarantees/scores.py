@@ -309,7 +309,7 @@ class ScoreTable:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of
         a part.
 
-        The part is that which each `wanted` level (n,) belongs to, or the levels next
+        The part is that which each of the `levels` (n,) belongs to, or the levels next
         to it: rounding may move an example by a level, and some are counted one level
         away on purpose. Intervals are extended to the `values` (n,).
         """
@@ -500,7 +500,7 @@ class SelectivePrediction:
 
 
 def match_groups(
-    table: ScoreTable, by: str, groups: Any, n_rows: int
+    table: ScoreTable, by: str, groups: object, n_rows: int
 ) -> IntArray | None:
     """The cell (n,) of each row's group with `by="group"`; warn of unknown groups."""
     if by == "group" and groups is None:

@@ -713,7 +713,7 @@ def label_sets(
     proba: Array,
     examples: HeldOutLabels,
     options: LabelSetOptions,
-    groups: Any,
+    groups: object,
 ) -> LabelSets:
     """Sets for calibrated probabilities (n, labels); see
     `MultilabelCalibrator.predict_set`.
@@ -742,7 +742,7 @@ def label_sets(
 
 
 def _check_label_sets(
-    examples: HeldOutLabels, options: LabelSetOptions, groups: Any
+    examples: HeldOutLabels, options: LabelSetOptions, groups: object
 ) -> None:
     """Raise unless these examples can prove what is asked for."""
     by = options.by

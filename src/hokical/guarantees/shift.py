@@ -669,7 +669,7 @@ class _Comparison:
 
 
 def estimate_shift(
-    model: ShiftModel, data: Logits, counts: FloatArray, delta: float, groups: Any
+    model: ShiftModel, data: Logits, counts: FloatArray, delta: float, groups: object
 ) -> ShiftEstimate:
     """Class frequencies and accuracy of checked rows, of all and of each of the
     `groups` if given.

@@ -133,8 +133,8 @@ class Rule(Checked):
         """The same rule with other values for these fields, unchecked by default:
         tensors, say.
         """
-        twin: Self = _rebuild(self, numbers.get, check=check)
-        return twin
+        changed: Self = _rebuild(self, numbers.get, check=check)
+        return changed
 
     def on_device_of(self, logits: Logits) -> Self:
         """The same rule with its arrays in the library and on the device of the
@@ -147,8 +147,8 @@ class Rule(Checked):
             is_array = isinstance(value, np.ndarray) and not _is_index(value)
             return logits.from_host(value) if is_array else value
 
-        twin: Self = _rebuild(self, move, check=False)
-        return twin
+        moved: Self = _rebuild(self, move, check=False)
+        return moved
 
 
 def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -172,16 +172,16 @@ def _rebuild(
     """A copy of a record and of those in it, with `change(name, value)` for each
     field.
     """
-    twin = object.__new__(type(record))
+    copied = object.__new__(type(record))
     for name in record.__dataclass_fields__:
         value = getattr(record, name)
         full = prefix + name
         if hasattr(type(value), "__dataclass_fields__"):
             value = _rebuild(value, change, check=check, prefix=f"{full}.")
-        object.__setattr__(twin, name, change(full, value))
-    if check and hasattr(twin, "__post_init__"):
-        twin.__post_init__()
-    return twin
+        object.__setattr__(copied, name, change(full, value))
+    if check and hasattr(copied, "__post_init__"):
+        copied.__post_init__()
+    return copied
 
 
 Output = Literal["labels", "confidence", "proba", "members"]
@@ -200,11 +200,11 @@ def predict_blocks(
     """
     if what == "labels" and rule.preserves_labels:
         return logits.labels
-    here = rule if logits.is_numpy else rule.on_device_of(logits)
+    local_rule = rule if logits.is_numpy else rule.on_device_of(logits)
     n_classes = logits.n_classes if what in OF_CLASSES else None
     if what != "proba":
-        return by_blocks(getattr(here, what), logits, n_classes)
-    work = partial(probabilities, here, shown=True, narrow=narrow)
+        return by_blocks(getattr(local_rule, what), logits, n_classes)
+    work = partial(probabilities, local_rule, shown=True, narrow=narrow)
     if not logits.is_numpy:
         return by_blocks(work, logits, n_classes)
     out = np.empty(
@@ -223,13 +223,13 @@ def labels_and_confidence(
     rule: Rule, logits: Logits
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both (n,) in full precision, as arrays of NumPy, from one pass over the rows."""
-    here = rule if logits.is_numpy else rule.on_device_of(logits)
+    local_rule = rule if logits.is_numpy else rule.on_device_of(logits)
 
     def work(block: Logits) -> tuple[Array, Array]:
         if rule.preserves_labels:
-            return block.labels, here.confidence(block)
+            return block.labels, local_rule.confidence(block)
         xp = logits.xp
-        proba = here.proba(block)
+        proba = local_rule.proba(block)
         return xp.argmax(proba, axis=1), xp.max(proba, axis=1)
 
     with logits.backend.in_float64():
@@ -278,37 +278,38 @@ def probabilities(
         shared = distribute_remainder(
             dense, rule.confidence(block), rule.proba(dense), 1.0
         )
-        found = keep_above_zero(shared, dense, LEAST)
+        proba = keep_above_zero(shared, dense, LEAST)
         if hidden == "most":
-            seen = block.mark_seen()
-            least = np.min(found, axis=1, where=seen & (found > 0.0), initial=1.0)
-            left = np.maximum(1.0 - np.sum(found, axis=1, where=seen), 0.0)
-            most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
-            found = np.where(seen, found, most[:, None])
+            is_shown = block.mark_seen()
+            least = np.min(proba, axis=1, where=is_shown & (proba > 0.0), initial=1.0)
+            remainder = np.maximum(1.0 - np.sum(proba, axis=1, where=is_shown), 0.0)
+            # Behind the seen ones.
+            largest_hidden = np.nextafter(np.minimum(least, remainder), 0.0)
+            proba = np.where(is_shown, proba, largest_hidden[:, None])
     else:
         least = least_shown(block) if shown else LEAST
-        found = keep_above_zero(rule.proba(block), block, least)
+        proba = keep_above_zero(rule.proba(block), block, least)
     if narrow:
-        return to_float32(found)
+        return to_float32(proba)
     if not shown or block.is_numpy or rule.preserves_labels:
-        return found
-    return keep_first_maximum(found, block)
+        return proba
+    return keep_first_maximum(proba, block)
 
 
-def to_float32(found: FloatArray) -> NDArray[np.float32]:
+def to_float32(values: FloatArray) -> NDArray[np.float32]:
     """As float32, in which what is above 0 stays above it, and the first maximum of a
     row (n, classes) the first.
     """
-    small = found.astype(np.float32)
+    small = values.astype(np.float32)
     if small.size and small.min() < LEAST_IN_FLOAT32:
-        lost = (found > 0.0) & (found < LEAST_IN_FLOAT32)
+        lost = (values > 0.0) & (values < LEAST_IN_FLOAT32)
         small[lost] = LEAST_IN_FLOAT32
     if small.ndim == 2:
-        best = found.argmax(axis=1)
+        best = values.argmax(axis=1)
         for row in np.flatnonzero(small.argmax(axis=1) != best):
             earlier = small[row, : best[row]]
-            own = small[row, best[row]]
-            np.minimum(earlier, np.nextafter(own, np.float32(0.0)), out=earlier)
+            best_value = small[row, best[row]]
+            np.minimum(earlier, np.nextafter(best_value, np.float32(0.0)), out=earlier)
     return small
 
 
@@ -316,14 +317,14 @@ def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
     """`predict_blocks` for unchecked logits: NaN for rows that `as_logits` would
     refuse.
     """
-    found = predict_blocks(rule, what, logits)
+    values = predict_blocks(rule, what, logits)
     if what == "labels":
-        return found
+        return values
     xp = logits.xp
     sound = xp.isfinite(logits.top)
     if what == "members":
-        return found & sound[:, None]
-    return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
+        return values & sound[:, None]
+    return xp.where(sound if what == "confidence" else sound[:, None], values, xp.nan)
 
 
 #: No possible class gets less than this; 0 is for masked ones. All is computed in
@@ -373,8 +374,12 @@ def floored_margins(logits: Logits, floor: Array, proba: Array | None = None) ->
     if logits.is_numpy:
         return np.log((top + floor) / (proba + floor))
     share = xp.ones_like(top) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
-    some = xp.where(share > 0.0, share, xp.ones_like(share))
-    return xp.where(share > 0.0, xp.log((top + some) / (proba + some)), logits.margins)
+    floor_or_one = xp.where(share > 0.0, share, xp.ones_like(share))
+    return xp.where(
+        share > 0.0,
+        xp.log((top + floor_or_one) / (proba + floor_or_one)),
+        logits.margins,
+    )
 
 
 def uncalibrated(logits: Logits) -> Array:
@@ -485,19 +490,19 @@ def keep_first_maximum(proba: Array, logits: Logits) -> Array:
     if logits.values.dtype == xp.float64:
         return proba
     best = xp.argmax(proba, axis=1)
-    own = xp.max(proba, axis=1, keepdims=True)
-    return xp.minimum(proba, _caps(own, best, logits, wide=False))
+    best_proba = xp.max(proba, axis=1, keepdims=True)
+    return xp.minimum(proba, _caps(best_proba, best, logits, wide=False))
 
 
-def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
-    """What classes may have, (n, columns): `own` (n, 1), those before the label (n,)
-    less.
+def _caps(label_proba: Array, label: Array, logits: Logits, wide: bool) -> Array:
+    """What classes may have, (n, columns): `label_proba` (n, 1), those before the label
+    (n,) less.
     """
     earlier = logits.from_host(np.arange(logits.n_columns))[None, :] < label[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and
     # drops it.
-    below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
-    return logits.xp.where(earlier, below, own)
+    less = label_proba - label_proba * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
+    return logits.xp.where(earlier, less, label_proba)
 
 
 def keep_above_zero(proba: Array, logits: Logits, least: float) -> Array:
@@ -536,7 +541,7 @@ def distribute_remainder(
     if logits.is_numpy:
         shares = np.asarray(shares, order=logits.order)  # sums then round alike
     alone = logits.possible_counts[:, None] == 1.0
-    own = xp.where(alone, 1.0, confidence[:, None])
+    label_proba = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)
     # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would
     # overflow.
@@ -546,13 +551,17 @@ def distribute_remainder(
     if (
         not logits.is_numpy or lost.any()
     ):  # a softmax over the classes other than the label
-        others = logits.possible & ~is_label
-        least = xp.min(xp.where(others, logits.margins, xp.inf), axis=1, keepdims=True)
+        is_other = logits.possible & ~is_label
+        least = xp.min(
+            xp.where(is_other, logits.margins, xp.inf), axis=1, keepdims=True
+        )
         least = xp.where(least < xp.inf, least, 0.0)
-        beyond = xp.where(others, logits.margins - least, 0.0)
-        shares = xp.where(lost, xp.where(others, xp.exp(beyond / -width), 0.0), shares)
+        beyond = xp.where(is_other, logits.margins - least, 0.0)
+        shares = xp.where(
+            lost, xp.where(is_other, xp.exp(beyond / -width), 0.0), shares
+        )
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
-    return xp.where(is_label, own, shares * ((1.0 - own) / total))
+    return xp.where(is_label, label_proba, shares * ((1.0 - label_proba) / total))
 
 
 class SoftmaxRule(Rule):
@@ -565,15 +574,15 @@ class SoftmaxRule(Rule):
         return gumbel.stability(logits, self.temperature)
 
     def proba(self, logits: Logits) -> Array:
-        found = normalized_exponential(
+        proba = normalized_exponential(
             logits.new_margins(-1.0 / self.temperature), logits.xp
         )
         # A float32 below another differs from it by 2^-24 of it or more, and a rounding
         # is 2^-53: no class can come out with the number of a label of larger logit.
         short = logits.is_numpy and logits.values.dtype.itemsize < 8
         if short and np.abs(logits.top).min() > 2.0**-26 * self.temperature:
-            return found
-        return first_maximum(found, logits)
+            return proba
+        return first_maximum(proba, logits)
 
 
 @dataclass(frozen=True)
@@ -648,10 +657,10 @@ class FlooredRule(WrappedRule):
         return self.rule.confidence(add_floor(logits, self.floor))
 
     def proba(self, logits: Logits) -> Array:
-        found = self.rule.proba(add_floor(logits, self.floor))
+        proba = self.rule.proba(add_floor(logits, self.floor))
         # The rule sees float64, whatever type its predictions will have.
-        kept = self.preserves_labels and not logits.is_numpy
-        return keep_first_maximum(found, logits) if kept else found
+        may_tie = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(proba, logits) if may_tie else proba
 
     def interval(
         self, logits: Logits, label: int | None = None
@@ -814,7 +823,7 @@ class BalancedRule(WrappedRule):
     def proba(self, logits: Logits) -> Array:
         xp = logits.xp
         old = self.rule.proba(logits)
-        found = old * self.weights
-        total = xp.sum(found, axis=1, keepdims=True)
+        proba = old * self.weights
+        total = xp.sum(proba, axis=1, keepdims=True)
         lost = total < _LEAST_TOTAL
-        return xp.where(lost, old, found / xp.where(lost, xp.ones_like(total), total))
+        return xp.where(lost, old, proba / xp.where(lost, xp.ones_like(total), total))

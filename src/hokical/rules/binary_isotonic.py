@@ -125,14 +125,14 @@ class VennAbersRule(Rule):
         possible.
         """
         xp, (lower, upper) = logits.xp, self._ends(logits)
-        own = (
+        label_of_row = (
             self.labels(logits) if label is None else xp.full_like(logits.labels, label)
         )
         alone = logits.possible_counts == 1.0
-        sure = xp.astype(logits.labels == own, lower.dtype)
-        low = xp.where(own == 1, lower, 1.0 - upper)
-        high = xp.where(own == 1, upper, 1.0 - lower)
-        return xp.where(alone, sure, low), xp.where(alone, sure, high)
+        is_label = xp.astype(logits.labels == label_of_row, lower.dtype)
+        low = xp.where(label_of_row == 1, lower, 1.0 - upper)
+        high = xp.where(label_of_row == 1, upper, 1.0 - lower)
+        return xp.where(alone, is_label, low), xp.where(alone, is_label, high)
 
     def _ends(self, logits: Logits) -> tuple[Array, Array]:
         """Both functions, (n,) each."""
@@ -203,8 +203,8 @@ class PooledIsotonicRule(Rule):
         size = self.knots.shape[0]
         x = xp.reshape(to_float64(keys, xp), (-1,))
         count = xp.searchsorted(self.knots, x, side="right")
-        found = between_knots(self.knots, self.values, count, 0, size, x, xp)
-        return xp.reshape(found, (-1, logits.n_columns))
+        values = between_knots(self.knots, self.values, count, 0, size, x, xp)
+        return xp.reshape(values, (-1, logits.n_columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,16 +246,16 @@ class ClasswiseIsotonicRule(Rule):
     def _curves(self, keys: Array, logits: Logits) -> Array:
         """The functions at keys (n, classes), all at once."""
         xp = logits.xp
-        ends = np.diff(self.offsets)
+        sizes = np.diff(self.offsets)
         none = xp.zeros_like(keys, dtype=xp.int64)
         first, size = (
             xp.reshape(none + logits.from_host(row)[None, :], (-1,))
-            for row in (self.offsets[:-1], ends)
+            for row in (self.offsets[:-1], sizes)
         )
         x = xp.reshape(to_float64(keys, xp), (-1,))
-        count = _count_at_most(self.knots, first, size, int(ends.max()), x, xp)
-        found = between_knots(self.knots, self.values, count, first, size, x, xp)
-        return xp.reshape(found, (-1, logits.n_columns))
+        count = _count_at_most(self.knots, first, size, int(sizes.max()), x, xp)
+        values = between_knots(self.knots, self.values, count, first, size, x, xp)
+        return xp.reshape(values, (-1, logits.n_columns))
 
     def _by_class(self, keys: NDArray[np.float32]) -> FloatArray:
         """The same, quicker in NumPy for many rows, to the bit."""
@@ -278,13 +278,13 @@ def _count_at_most(
     that are powers of two, the same for all, so that no value decides what is done
     next.
     """
-    found = xp.zeros_like(first)
+    count = xp.zeros_like(first)
     step = 1 << (largest.bit_length() - 1)
     while step:
-        trial = xp.minimum(found + step, size)
-        found = xp.where(xp.take(knots, first + trial - 1) <= x, trial, found)
+        trial = xp.minimum(count + step, size)
+        count = xp.where(xp.take(knots, first + trial - 1) <= x, trial, count)
         step >>= 1
-    return found
+    return count
 
 
 def between_knots(

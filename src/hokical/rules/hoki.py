@@ -72,39 +72,45 @@ class Curve(Checked):
         first = np.append(0, 1 + np.flatnonzero(changes))
         return cls(level[first].astype(np.float64), slope[first], base[first])
 
-    def held_by(self, seen: IntArray, levels: int, chance: float) -> Curve:
-        """The same at the levels that were `seen` (k,), and between them where they
+    def held_by(self, observed: IntArray, levels: int, chance: float) -> Curve:
+        """The same at the levels that were `observed` (k,), and between them where they
         leave a gap.
 
         In a gap it stays within the range of the two ends, and above the greatest level
-        seen it stays as it is there. Below the least it falls on a line to (chance,
+        observed it stays as it is there. Below the least it falls on a line to (chance,
         chance), as flat logits have that stability; or, if confidence is below
         stability there already, it stays until stability is below it, and follows that.
         """
         # Along one line nothing leaves the range of the ends: look where another one
         # begins.
-        bends = np.unique(np.append(np.searchsorted(seen, self.first), seen.size))[1:]
-        gaps = [np.arange(seen[bend - 1], seen[bend] + 1) for bend in bends[:-1]]
-        gaps.append(np.arange(seen[-1], levels + 1))
+        bends = np.unique(
+            np.append(np.searchsorted(observed, self.first), observed.size)
+        )[1:]
+        gaps = [
+            np.arange(observed[bend - 1], observed[bend] + 1) for bend in bends[:-1]
+        ]
+        gaps.append(np.arange(observed[-1], levels + 1))
         level = np.unique(
-            np.concatenate([seen[:1], self.first[self.first > seen[0]], *gaps])
+            np.concatenate([observed[:1], self.first[self.first > observed[0]], *gaps])
         )
         run = self._runs(level)
-        found = self.at(level, levels)
-        gap = np.searchsorted(seen, level, side="right")
-        ends = (
-            self.at(seen[gap - 1], levels),
-            self.at(seen[np.minimum(gap, seen.size - 1)], levels),
+        confidence = self.at(level, levels)
+        gap = np.searchsorted(observed, level, side="right")
+        at_neighbors = (
+            self.at(observed[gap - 1], levels),
+            self.at(observed[np.minimum(gap, observed.size - 1)], levels),
         )
-        low = np.minimum(*ends)
-        high = np.maximum(*ends)
-        astray = (found < low - _ROUNDING) | (found > high + _ROUNDING)
+        low = np.minimum(*at_neighbors)
+        high = np.maximum(*at_neighbors)
+        astray = (confidence < low - _ROUNDING) | (confidence > high + _ROUNDING)
         slope = np.where(astray, 0.0, self.slope[run])
-        base = np.where(astray, np.clip(found, low, high), self.base[run])
-        below = np.arange(seen[0])
-        lines = _lines_below(seen[0] / levels, found[0], chance, below / levels)
-        parts = zip((below, *lines), (level, slope, base), strict=True)
-        return self.from_lines(*(np.concatenate(pair) for pair in parts))
+        base = np.where(astray, np.clip(confidence, low, high), self.base[run])
+        below = np.arange(observed[0])
+        lines = _lines_below(
+            observed[0] / levels, confidence[0], chance, below / levels
+        )
+        columns = zip((below, *lines), (level, slope, base), strict=True)
+        return self.from_lines(*(np.concatenate(pair) for pair in columns))
 
     def confidence(self, stability: Array, level: Array, xp: Namespace = np) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
@@ -146,7 +152,7 @@ class Curve(Checked):
 def _lines_below(
     least: float, confidence: float, chance: float, stability: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope and base at each stability (n,) below the least seen, which has that
+    """Slope and base at each stability (n,) below the least observed, which has that
     confidence.
     """
     if least <= chance:
@@ -218,8 +224,8 @@ class HokiRule(Rule):
 
     def confidence(self, logits: Logits) -> Array:
         level = self.level(logits)
-        place = logits.backend.without_gradient(level)
-        return self.link.confidence(level / float(self.levels), place, logits.xp)
+        fixed_level = logits.backend.without_gradient(level)
+        return self.link.confidence(level / float(self.levels), fixed_level, logits.xp)
 
     def proba(self, logits: Logits) -> Array:
         noise = self.noise.unbounded()

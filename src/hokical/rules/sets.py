@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from hokical._core.arrays import Array, FloatArray, IntArray
+from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
 from hokical._core.checks import ArrayOf, Within, check_choice, check_count
 from hokical._core.logits import Logits
 from hokical.rules.base import (
@@ -71,7 +71,7 @@ class Standing:
         )
 
     @classmethod
-    def of_all(cls, proba: Array, xp: Any) -> Standing:
+    def of_all(cls, proba: Array, xp: Namespace) -> Standing:
         """That of all classes (n, classes), by their probabilities; without runs."""
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
@@ -88,7 +88,7 @@ class SetScore(ABC):
     """How strange a class is; a set has the classes of score at most a threshold."""
 
     @abstractmethod
-    def of(self, standing: Standing, xp: Any = np) -> Array:
+    def of(self, standing: Standing, xp: Namespace = np) -> Array:
         """The scores, in the shape of the standing."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class SetScore(ABC):
 class SmallestSets(SetScore):
     """The score is minus the probability: the smallest sets on average."""
 
-    def of(self, standing: Standing, xp: Any = np) -> Array:
+    def of(self, standing: Standing, xp: Namespace = np) -> Array:
         return -standing.proba
 
     def members(
@@ -136,7 +136,7 @@ class OrderedSets(SmallestSets):
     Sets are runs of neighbouring columns.
     """
 
-    def of(self, standing: Standing, xp: Any = np) -> Array:
+    def of(self, standing: Standing, xp: Namespace = np) -> Array:
         if standing.run is None:
             raise ValueError(
                 "ordered sets need examples that were noted for them. Call "
@@ -162,7 +162,7 @@ class AdaptiveSets(SetScore):
     penalty: float = 0.0
     free_ranks: int = 0
 
-    def of(self, standing: Standing, xp: Any = np) -> Array:
+    def of(self, standing: Standing, xp: Namespace = np) -> Array:
         ranks_beyond = xp.clip(standing.rank - self.free_ranks, 0.0, None)
         scores = standing.above + self.penalty * ranks_beyond
         return xp.where(standing.proba > 0.0, scores, xp.inf)
