@@ -12,7 +12,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -41,7 +41,7 @@ __all__ = [
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Distinct for colour-blind readers, and readable on white and on dark ground.
+# Distinct for color-blind readers, and readable on white and on dark backgrounds.
 BLUE = "#3f74b5"
 ORANGE = "#e08a3c"
 GREY = "#808080"
@@ -57,7 +57,7 @@ def axes_or_new(ax: Axes | None) -> Axes:
 
 
 def ink(ax: Axes) -> Any:
-    """The colour of the Axes' own words: black, or white in
+    """The color of the words of the Axes: black, or white in
     `style.use("dark_background")`.
     """
     return ax.xaxis.label.get_color()
@@ -73,9 +73,8 @@ def legend_beside(ax: Axes) -> None:
     names = [textwrap.fill(name, 36) for name in names]
     lines = 1.3 * sum(name.count("\n") + 1 for name in names) + 0.6 * len(names) + 1
     figure: Any = ax.figure
-    if figure.axes == [ax] and hasattr(
-        figure, "set_layout_engine"
-    ):  # not a part of a figure
+    is_whole_figure = hasattr(figure, "set_layout_engine")
+    if figure.axes == [ax] and is_whole_figure:
         figure.set_layout_engine(figure.get_layout_engine() or "constrained")
         width, height = figure.get_size_inches()
         figure.set_size_inches(max(width, 8.0), max(height, 9.0 / 72 * lines + 1.0))
@@ -91,7 +90,7 @@ def legend_beside(ax: Axes) -> None:
 
 
 def _bars(ax: Axes, low: Any, high: Any, heights: Any, **look: Any) -> None:
-    """Bars from one end to the other, apart by a line in the colour of the ground."""
+    """Bars from `low` to `high`, apart by a line in the color of the background."""
     ax.bar(
         low,
         heights,
@@ -103,32 +102,39 @@ def _bars(ax: Axes, low: Any, high: Any, heights: Any, **look: Any) -> None:
 
 def _points(ax: Axes, x: Any, y: Any, low: Any, high: Any, /, **look: Any) -> None:
     """Points with intervals."""
-    ends = np.maximum([np.subtract(y, low), np.subtract(high, y)], 0.0)
-    ax.errorbar(x, y, yerr=ends, fmt="o", **look)
+    reach = np.maximum([np.subtract(y, low), np.subtract(high, y)], 0.0)
+    ax.errorbar(x, y, yerr=reach, fmt="o", **look)
 
 
 def _line(
     ax: Axes, x: Any, y: Any, low: Any, high: Any, band: dict[str, Any], look: Any
 ) -> None:
-    """A line with a band in its colour."""
+    """A line with a band in its color."""
     (line,) = ax.plot(x, y, **look)
     ax.fill_between(x, low, high, color=line.get_color(), linewidth=0, **band)
 
 
 def _finish(
-    ax: Axes, loc: Any, x: str, y: str, legend: Any = None, **ends: Any
+    ax: Axes,
+    loc: Literal["upper left", "upper center", "upper right"],
+    x: str,
+    y: str,
+    legend: dict[str, Any] | None = None,
+    **limits: Any,
 ) -> Axes:
-    """The Axes with a legend at a place, names and ends."""
-    ax.set(xlabel=x, ylabel=y, **ends)
+    """The Axes with a legend at `loc`, names of both axes, and limits."""
+    ax.set(xlabel=x, ylabel=y, **limits)
     ax.legend(loc=loc, frameon=False, **(legend or {}))
     return ax
 
 
 #: Small points with caps.
 _SMALL: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
-#: Where axes of probability may end; bars of a histogram; marks of a rug.
+#: Where axes of probability may end.
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+#: Bars of a histogram of probabilities.
 _BARS = 25
+#: Marks of a rug, at most.
 _MARKS = 120
 
 
@@ -154,30 +160,33 @@ class EventPicture:
     @classmethod
     def from_summary(
         cls,
-        found: risk_models.BinarySummary,
+        summary: risk_models.BinarySummary,
         edges: Any = None,
         top: float | None = None,
     ) -> Self:
         """Of a summary; `edges` are those of the bands, `top` the end of the axes."""
-        levels = found.levels
-        bands = found.bands(edges)
-        top = axis_top(found) if top is None else top
-        cuts = np.linspace(0.0, top, _BARS + 1)
-        place = np.minimum(
-            (levels.confidence / top * _BARS).astype(np.int64), _BARS - 1
-        )
+        levels = summary.levels
+        top = axis_top(summary) if top is None else top
+        bar = np.minimum((levels.confidence / top * _BARS).astype(np.int64), _BARS - 1)
         shares = []
         rugs = []
         for weight in (levels.correct, levels.errors):
             reached = np.cumsum(weight)
-            shares.append(np.bincount(place, weight, _BARS) / (reached[-1] or 1.0))
-            count = int(min(_MARKS, np.ceil(reached[-1])))
-            wanted = (np.arange(count) + 0.5) / max(count, 1) * reached[-1]
-            spots = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
-            rugs.append(np.asarray(levels.confidence[spots]))
-        net = found.decision_curve(top * np.arange(1, 100) / 100.0)
+            shares.append(np.bincount(bar, weight, _BARS) / (reached[-1] or 1.0))
+            n_marks = int(min(_MARKS, np.ceil(reached[-1])))
+            quantiles = (np.arange(n_marks) + 0.5) / max(n_marks, 1) * reached[-1]
+            marks = np.minimum(np.searchsorted(reached, quantiles), reached.size - 1)
+            rugs.append(np.asarray(levels.confidence[marks]))
         return cls(
-            top, found.curve, bands, cuts, shares[0], shares[1], rugs[0], rugs[1], net
+            top=top,
+            curve=summary.curve,
+            bands=summary.bands(edges),
+            edges=np.linspace(0.0, top, _BARS + 1),
+            events=shares[0],
+            others=shares[1],
+            rug_events=rugs[0],
+            rug_others=rugs[1],
+            decision=summary.decision_curve(top * np.arange(1, 100) / 100.0),
         )
 
     def draw_curve(self, ax: Axes | None, delta: float, **style: Any) -> Axes:
@@ -209,21 +218,23 @@ class EventPicture:
                 "alpha": 0.5,
             }
             ax.plot(rug, np.full(rug.size, height * self.top), color=color, **marks)
-        ends: dict[str, Any] = {
-            "xlim": (0, self.top),
-            "ylim": (-0.05 * self.top, 1.06 * self.top),
-        }
-        names = "predicted probability", "observed share of events"
-        return _finish(ax, "upper left", *names, **ends)
+        return _finish(
+            ax,
+            "upper left",
+            "predicted probability",
+            "observed share of events",
+            xlim=(0, self.top),
+            ylim=(-0.05 * self.top, 1.06 * self.top),
+        )
 
 
-def axis_top(found: risk_models.BinarySummary) -> float:
+def axis_top(summary: risk_models.BinarySummary) -> float:
     """A round number that nearly all probabilities and observed shares lie below."""
-    levels = found.levels
-    most = levels.confidence[
-        np.searchsorted(np.cumsum(levels.weight), 0.995 * levels.total)
-    ]
-    largest = max(float(most), *(row.observed for row in found.bands().rows))
+    levels = summary.levels
+    reached = np.cumsum(levels.weight)
+    high_quantile = levels.confidence[np.searchsorted(reached, 0.995 * levels.total)]
+    observed = [band.observed for band in summary.bands().rows]
+    largest = max(float(high_quantile), *observed)
     return next((top for top in _TOPS if top >= largest), 1.0)
 
 
@@ -250,10 +261,10 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = binary_summary(
+    summary = binary_summary(
         probability, outcome, delta=delta, sample_weight=sample_weight
     )
-    return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
+    return EventPicture.from_summary(summary, edges).draw_curve(ax, delta, **style)
 
 
 def draw_distribution(
@@ -277,15 +288,18 @@ def draw_distribution(
     True
     """
     summary = binary_summary(probability, outcome, sample_weight=sample_weight)
-    found = EventPicture.from_summary(summary)
+    picture = EventPicture.from_summary(summary)
     ax = axes_or_new(ax)
-    ends = found.edges[:-1], found.edges[1:]
-    _bars(ax, *ends, found.events, **({"color": ORANGE, "label": "event"} | style))
-    _bars(ax, *ends, -found.others, **({"color": GREY, "label": "no event"} | style))
+    low = picture.edges[:-1]
+    high = picture.edges[1:]
+    event_style = {"color": ORANGE, "label": "event"} | style
+    other_style = {"color": GREY, "label": "no event"} | style
+    _bars(ax, low, high, picture.events, **event_style)
+    _bars(ax, low, high, -picture.others, **other_style)
     ax.axhline(0.0, color=ink(ax), linewidth=0.8)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
     names = ("predicted probability", "share of the outcome's rows")
-    return _finish(ax, "upper right", *names, xlim=(0, found.top))
+    return _finish(ax, "upper right", *names, xlim=(0, picture.top))
 
 
 def draw_decision_curve(
@@ -323,9 +337,9 @@ def draw_decision_curve(
             label="treat all",
         )
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")
-    ends = (curve.threshold, curve.net_benefit, curve.low, curve.high)
-    _line(ax, *ends, {"alpha": 0.15}, {"label": label} | style)
-    top = max(float(np.max(np.asarray(each.get_ydata()))) for each in ax.lines)
+    columns = (curve.threshold, curve.net_benefit, curve.low, curve.high)
+    _line(ax, *columns, {"alpha": 0.15}, {"label": label} | style)
+    top = max(float(np.max(np.asarray(line.get_ydata()))) for line in ax.lines)
     limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (-0.1 * top, 1.15 * top)}
     return _finish(ax, "upper right", "threshold of the risk", "net benefit", **limits)
 
@@ -381,12 +395,12 @@ class Reliability:
             label="gap to the confidence",
             **gap,
         )
-        ends = (self.accuracy, self.accuracy_low, self.accuracy_high)
+        interval = (self.accuracy, self.accuracy_low, self.accuracy_high)
         look: dict[str, Any] = {
             "label": f"{1.0 - self.delta:.0%} interval",
             "markersize": 3,
         }
-        _points(ax, self.confidence, *ends, color=ink(ax), **look, **_SMALL)
+        _points(ax, self.confidence, *interval, color=ink(ax), **look, **_SMALL)
         ax.plot(
             [0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated"
         )
@@ -434,25 +448,35 @@ def reliability(
     """
     levels = read_levels(proba, labels, sample_weight)
     n_bins = check_count("n_bins", n_bins)
-    (gap, weight, hits), starts = (
-        levels.by_bin(n_bins, bins),
-        levels.bin_starts(n_bins, bins),
-    )
-    worth = weight * levels.rows_per_weight
+    gap, weight, hits = levels.by_bin(n_bins, bins)
+    starts = levels.bin_starts(n_bins, bins)
+    n_rows = weight * levels.rows_per_weight
     accuracy = hits / weight
-    ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
+    n_hits = np.minimum(accuracy * n_rows, n_rows)
+    interval = clopper_pearson(n_hits, n_rows, delta=delta)
     stops = np.append(starts[1:], levels.confidence.size) - 1
     low = levels.confidence[starts]
     high = levels.confidence[stops]
     if bins == "width":
         edges = bin_edges(n_bins)
-        place = bin_index(low, n_bins)
-        low = edges[place]
-        high = edges[place + 1]
-    columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
-    shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
-    error = ece(levels, n_bins=n_bins, bins=bins)
-    return Reliability(*columns, *shares, error, n_bins, bins, float(delta))
+        index = bin_index(low, n_bins)
+        low = edges[index]
+        high = edges[index + 1]
+    return Reliability(
+        low=low,
+        high=high,
+        count=np.rint(weight).astype(np.int64),
+        weight=weight,
+        correct=hits,
+        confidence=(hits - gap) / weight,
+        accuracy=accuracy,
+        accuracy_low=interval[:, 0],
+        accuracy_high=interval[:, 1],
+        ece=ece(levels, n_bins=n_bins, bins=bins),
+        n_bins=n_bins,
+        scheme=bins,
+        delta=float(delta),
+    )
 
 
 def draw_reliability(
@@ -505,28 +529,24 @@ def draw_histogram(
     ax = axes_or_new(ax)
     levels = read_levels(proba, labels, sample_weight)
     edges = bin_edges(check_count("n_bins", n_bins))
-    place = bin_index(levels.confidence, n_bins)
-    right, wrong = (
-        np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors)
-    )
-    _bars(
-        ax,
-        edges[:-1],
-        edges[1:],
-        right,
-        **({"color": BLUE, "label": "correct"} | style),
-    )
-    stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
-    _bars(ax, edges[:-1], edges[1:], wrong, **(stacked | style))
+    index = bin_index(levels.confidence, n_bins)
+    correct = np.bincount(index, levels.correct, n_bins)
+    errors = np.bincount(index, levels.errors, n_bins)
+    low = edges[:-1]
+    high = edges[1:]
+    _bars(ax, low, high, correct, **({"color": BLUE, "label": "correct"} | style))
+    stacked = {"color": ORANGE, "label": "errors", "bottom": correct, "hatch": "////"}
+    _bars(ax, low, high, errors, **(stacked | style))
     mean = levels.mean_confidence
-    share = levels.accuracy
+    accuracy = levels.accuracy
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
-    ax.axvline(share, color=ink(ax), linestyle=":", label=f"accuracy {share:.1%}")
+    ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
     return _finish(ax, "upper left", "confidence", "examples", xlim=(0, 1))
 
 
 #: At lower coverages few examples are left, and their risk does not set the axis.
 _READABLE_COVERAGE = 0.05
+#: Points of a curve that are drawn, at most.
 _POINTS = 200
 
 
@@ -548,12 +568,15 @@ class RiskCoverage:
     def from_levels(cls, levels: Levels) -> Self:
         """The curve of a table of levels."""
         coverage, risk = risk_coverage_curve(levels)
-        wanted = np.arange(1, _POINTS + 1) / _POINTS
-        kept = np.unique(
-            np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1)
+        evenly_spaced = np.arange(1, _POINTS + 1) / _POINTS
+        reached = np.searchsorted(coverage, evenly_spaced)
+        points = np.unique(np.minimum(reached, coverage.shape[0] - 1))
+        return cls(
+            threshold=levels.confidence[::-1][points],
+            coverage=coverage[points],
+            risk=risk[points],
+            area=aurc(levels),
         )
-        curve = (levels.confidence[::-1][kept], coverage[kept], risk[kept])
-        return cls(*curve, aurc(levels))
 
 
 def draw_risk_coverage(
@@ -578,9 +601,8 @@ def draw_risk_coverage(
     """
     data = RiskCoverage.from_levels(read_levels(proba, labels, sample_weight))
     ax = axes_or_new(ax)
-    shown = (
-        f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
-    )
+    area = f"AURC {data.area:.4f}"
+    shown = area if label is None else f"{label} ({area})"
     dashes = ("-", "--", "-.", ":")[len(ax.lines) % 4]
     ax.plot(data.coverage, data.risk, **({"linestyle": dashes, "label": shown} | style))
     curves = [np.asarray(line.get_xydata()) for line in ax.lines]
@@ -644,24 +666,26 @@ def draw_sets(
     >>> len(ax.patches) > 0
     True
     """
-    found = summarize_sets(members, labels, goal=goal)
+    summary = summarize_sets(members, labels, goal=goal)
     axes = axes_or_new(ax)
-    rows = found.by_size
-    n = found.overall.n
-    places = list(range(len(rows)))
+    rows = summary.by_size
+    n = summary.overall.n
+    positions = list(range(len(rows)))
     bars: dict[str, Any] = {
         "color": BLUE,
         "alpha": 0.5,
         "label": "share of sets",
     } | style
-    axes.bar(places, [row.n / n for row in rows], **bars)
+    axes.bar(positions, [row.n / n for row in rows], **bars)
     points = (
         [getattr(row, name) for row in rows] for name in ("coverage", "low", "high")
     )
-    _points(axes, places, *points, color=ORANGE, label="coverage")
-    if found.goal is not None:
-        axes.axhline(found.goal, color=GREY, linestyle="--", label="requested coverage")
-    axes.set_xticks(places, [row.name for row in rows])
+    _points(axes, positions, *points, color=ORANGE, label="coverage")
+    if summary.goal is not None:
+        axes.axhline(
+            summary.goal, color=GREY, linestyle="--", label="requested coverage"
+        )
+    axes.set_xticks(positions, [row.name for row in rows])
     limits: dict[str, Any] = {"ylim": (0.0, 1.18), "yticks": np.arange(6) / 5}
     above = {"ncols": 3}  # all bars
     return _finish(axes, "upper center", "classes in the set", "share", above, **limits)

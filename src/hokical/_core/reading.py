@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hokical._core.arrays import (
     AnyArray,
@@ -200,6 +201,11 @@ def infer_numbers(array: AnyArray) -> AnyArray:
         return array
     is_same = numbers.shape == array.shape and numbers.dtype.kind in "biuf"
     return numbers if is_same else array
+
+
+def shape_of(data: object) -> tuple[int, ...]:
+    """The shape of an array of any library, of a table, or of nested lists."""
+    return tuple(np.shape(cast(ArrayLike, data)))
 
 
 def to_floats(
@@ -496,8 +502,9 @@ def as_labels(
 
 #: For labels that are not (n,).
 _ONE_LABEL = (
-    "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels "
-    "of a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
+    "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
+    "classes) are for fits, metrics and `evaluate` of logits alone; several labels of "
+    "a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
 )
 
 

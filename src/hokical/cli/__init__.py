@@ -49,7 +49,7 @@ class Guard(TyperGroup):
     `--debug` asks.
     """
 
-    _given: frozenset[str] = frozenset()
+    _arguments: frozenset[str] = frozenset()
 
     def main(self, args: Any = None, *more: Any, **options: Any) -> Any:
         """Exit code 0 if the reader of a pipe closes it, as in `hokical methods |
@@ -65,7 +65,7 @@ class Guard(TyperGroup):
                 warnings.simplefilter("default", UserWarning)  # the fits' are such
                 warnings.showwarning = lambda message, *_, **__: ui.warn(str(message))
                 code = super().main(args, *more, **options) or 0
-            if not code and "--strict" in self._given and ui.warned:
+            if not code and "--strict" in self._arguments and ui.warned:
                 code = FAILED
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
@@ -78,7 +78,7 @@ class Guard(TyperGroup):
                 os.dup2(nowhere, stream)
             code = 0
         except Exception as error:
-            if "--debug" in self._given:
+            if "--debug" in self._arguments:
                 traceback.print_exc()
             code = _report(error)
         if code == INTERRUPTED:
@@ -87,7 +87,7 @@ class Guard(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`--debug` and `--strict` may be anywhere, also after the command."""
-        self._given = frozenset(args)
+        self._arguments = frozenset(args)
         return super().parse_args(
             ctx, [arg for arg in args if arg not in ("--debug", "--strict")]
         )
@@ -102,18 +102,21 @@ class Guard(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Commands of other distributions are loaded when they are used."""
-        own = super().get_command(ctx, cmd_name)
-        if own is None and (added := _added_commands().get(cmd_name)) is not None:
-            own = typer.main.get_group(added.load())
-            own.name = cmd_name
-        elif own is None and cmd_name in _ADDED_BY:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
+        added = _added_commands().get(cmd_name)
+        if added is not None:
+            command = typer.main.get_group(added.load())
+            command.name = cmd_name
+        elif cmd_name in _ADDED_BY:
             remedy = f"pip install {_ADDED_BY[cmd_name]}"
             raise _UsageError(f"`hokical {cmd_name}` is not installed: {remedy}.")
-        return own
+        return command
 
 
 def _added_commands() -> dict[str, EntryPoint]:
-    return {found.name: found for found in entry_points(group="hokical.commands")}
+    return {entry.name: entry for entry in entry_points(group="hokical.commands")}
 
 
 def _report(error: Exception) -> int:
@@ -126,13 +129,13 @@ def _report(error: Exception) -> int:
     message = ui.in_words(
         message if message.endswith((".", "?", "!")) else f"{message}."
     )
-    known = getattr(error, "param", None) or getattr(error, "param_hint", None)
+    parameter = getattr(error, "param", None) or getattr(error, "param_hint", None)
     context = getattr(error, "ctx", None)
     hint = ""
     if code == FAILED:
         hint = f"({type(error).__name__}; --debug shows where)"
     elif context is not None and not (
-        isinstance(error, typer.BadParameter) and known is None
+        isinstance(error, typer.BadParameter) and parameter is None
     ):
         hint = f"Try '{context.command_path} --help'."  # which errors of the library do not need
     line = Text.assemble(("Error: ", "bold red"), " ".join(f"{message} {hint}".split()))

@@ -206,8 +206,10 @@ def _apply_to_file(
     columns = _table_columns(predictions.columns, rows, target)
     n_marked = hokical.io.write_table(target, columns)
     if n_marked:
-        what = f"{n_marked:,} cells of text that a spreadsheet would run"
-        ui.say(f"{what} begin with ' in {target}.")
+        ui.say(
+            f"{n_marked:,} cells of text that a spreadsheet would run begin with ' in "
+            f"{target}."
+        )
     return WrittenFile(
         columns=tuple(columns),
         confidence=predictions.columns["confidence"],
@@ -317,12 +319,12 @@ def _name_labels(results: dict[str, AnyArray], rows: Rows) -> dict[str, AnyArray
     each probability.
     """
     names = np.array(rows.classes or range(rows.n_classes))
-    others = dict(results)
-    named = {"label": names[others.pop("labels")]}
-    members = others.pop("members", None)
-    set_size = others.pop("set_size", None)
-    probabilities = others.pop("probabilities", np.empty((0, 0)))
-    named |= others
+    unnamed = dict(results)
+    named = {"label": names[unnamed.pop("labels")]}
+    members = unnamed.pop("members", None)
+    set_size = unnamed.pop("set_size", None)
+    probabilities = unnamed.pop("probabilities", np.empty((0, 0)))
+    named |= unnamed
     if members is not None and set_size is not None:
         texts = ["|".join(map(str, names[row])) for row in members]
         named |= {"set": np.array(texts), "set_size": set_size}

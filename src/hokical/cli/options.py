@@ -52,9 +52,9 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def split_names(given: str | None) -> tuple[str, ...]:
+def split_names(text: str | None) -> tuple[str, ...]:
     """Names with commas between them."""
-    return tuple(name.strip() for name in (given or "").split(",") if name.strip())
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 #: Options that say how data are read have a part of their own on help pages.
@@ -263,8 +263,8 @@ class Source:
     def check_new(self, fitted: Any, rows: Rows) -> None:
         """Warn if its rows are those that the calibrator was fitted on."""
         if isinstance(rows.scores, Logits):
-            found = fitted.is_of_fit(rows)
-            hokical.guarantees.fingerprints.warn_of_rows_of_fit(found, self.path.name)
+            of_fit = fitted.is_of_fit(rows)
+            hokical.guarantees.fingerprints.warn_of_rows_of_fit(of_fit, self.path.name)
 
     def clusters(self, rows: Rows) -> Any:
         """What each of its rows belongs to, None if no column says it."""
@@ -274,24 +274,33 @@ class Source:
 
     def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
         """Ids and labels of a file without scores; None if it has scores."""
-        known = self._columns(fitted)
-        right = takes_confidences(fitted)
+        columns = self._columns(fitted)
         options = {
-            name: known[name] for name in ("label_column", "classes") if name in known
+            name: columns[name]
+            for name in ("label_column", "classes")
+            if name in columns
         }
-        found = examples.read_late_labels(self.path, id_column, right=right, **options)
-        return found and (found[0].astype(np.str_), found[1])
+        late = examples.read_late_labels(
+            self.path, id_column, right=takes_confidences(fitted), **options
+        )
+        return late and (late[0].astype(np.str_), late[1])
 
     def _columns(self, fitted: Any) -> dict[str, Any]:
         """Which columns are read, and what they hold."""
-        found = {} if fitted is None else examples.options_from(fitted.metadata_)
-        known = "confidence" if takes_confidences(fitted) else found.get("kind")
-        names = tuple(getattr(fitted, "class_names", ())) or found.get("classes", ())
-        kind = known if self.probabilities is None else _KINDS[self.probabilities]
-        kind = kind if self.confidence is None else "confidence"
-        if known and kind != known:
+        stored = {} if fitted is None else examples.options_from(fitted.metadata_)
+        kind_of_fit = stored.get("kind")
+        if takes_confidences(fitted):
+            kind_of_fit = "confidence"
+        names = tuple(getattr(fitted, "class_names", ())) or stored.get("classes", ())
+        kind = kind_of_fit
+        if self.confidence is not None:
+            kind = "confidence"
+        elif self.probabilities is not None:
+            kind = _KINDS[self.probabilities]
+        if kind_of_fit and kind != kind_of_fit:
             ui.warn(
-                f"{kind} do not match the fit of the calibrator, which had {known}."
+                f"{kind} do not match the fit of the calibrator, which had "
+                f"{kind_of_fit}."
             )
         classes = split_names(self.classes)
         columns = split_names(self.score_columns)
@@ -303,14 +312,14 @@ class Source:
             raise ui.bad_option(
                 "--classes", f"{why} it out: the calibrator knows them."
             )
-        given = {
+        options = {
             "kind": kind,
             "score_columns": split_names(self.confidence) or columns,
             "label_column": self.label_column,
             "classes": names or classes,
             "split": self.split.value,
         }
-        return found | {name: value for name, value in given.items() if value}
+        return stored | {name: value for name, value in options.items() if value}
 
 
 #: Which of them a command has: of data without labels, of data for a calibrator, and
@@ -328,20 +337,23 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
     """
 
     def add(function: Any) -> Any:
-        first, given = (
-            dict(signature(f, eval_str=True).parameters) for f in (function, Source)
-        )
-        given["split"] = given["split"].replace(default=split)
-        first.pop("given", None)
-        shown = Parameter(
+        parameters = dict(signature(function, eval_str=True).parameters)
+        parameters.pop("given", None)
+        source_fields = dict(signature(Source, eval_str=True).parameters)
+        source_fields["split"] = source_fields["split"].replace(default=split)
+        as_json = Parameter(
             "as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool
         )
-        own_data = {name: each for name, each in given.items() if name in names}
-        options = first | {"as_json": shown} | own_data
-        for name, each in options.items():
-            kind = list[str] | None if name in REPEATABLE else each.annotation
-            option: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
-            options[name] = each.replace(annotation=option, kind=Parameter.KEYWORD_ONLY)
+        options = parameters | {"as_json": as_json}
+        options |= {
+            name: field for name, field in source_fields.items() if name in names
+        }
+        for name, option in options.items():
+            kind = list[str] | None if name in REPEATABLE else option.annotation
+            annotated: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
+            options[name] = option.replace(
+                annotation=annotated, kind=Parameter.KEYWORD_ONLY
+            )
 
         @wraps(function)
         def run(*, as_json: bool, **values: Any) -> None:
@@ -349,12 +361,13 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
             for name in REPEATABLE & {*values}:
                 values[name] = _join_names(values[name])
             read = {name: values.pop(name) for name in names}
-            function(**values, **({"given": Source(**read)} if names else {})).print(
-                as_json
-            )
+            source = {"given": Source(**read)} if names else {}
+            function(**values, **source).print(as_json)
 
         vars(run)["__signature__"] = Signature(list(options.values()))
-        run.__annotations__ = {each.name: each.annotation for each in options.values()}
+        run.__annotations__ = {
+            option.name: option.annotation for option in options.values()
+        }
         return run
 
     return add
@@ -385,7 +398,7 @@ def read_calibrator(
     If `beside` is the calibrator instead, the error says so.
     """
     try:
-        found = hokical.load(path)
+        calibrator = hokical.load(path)
     except hokical.CalibratorFileError as error:
         if beside is not None and _is_calibrator(beside):
             raise typer.BadParameter(
@@ -396,18 +409,19 @@ def read_calibrator(
     except OSError as error:
         why = f"expected a calibrator file; cannot be read: {error.strerror}."
         raise hokical.io.DataFileError(path, why, "See `fit`.") from error
-    known = found.metadata_
+    metadata = calibrator.metadata_
     usable = all(
-        isinstance(value, _METADATA.get(name, object)) for name, value in known.items()
+        isinstance(value, _METADATA.get(name, object))
+        for name, value in metadata.items()
     )
-    usable &= known.get("scores", "logits") in _KINDS
+    usable &= metadata.get("scores", "logits") in _KINDS
     if not usable or not all(
-        isinstance(name, str) for name in known.get("classes", ())
+        isinstance(name, str) for name in metadata.get("classes", ())
     ):
         raise hokical.CalibratorFileError(
             f"{path} has unusable facts about its fit. Fit again."
         )
-    if for_rows and found.name == "multilabel":
+    if for_rows and calibrator.name == "multilabel":
         why = (
             "is for several labels per example, which no command reads. Use it in "
             "Python:"
@@ -415,12 +429,12 @@ def read_calibrator(
         raise typer.BadParameter(
             f"{path} {why} `hokical.load(path).predict_proba(scores)`."
         )
-    if for_rows and found.name != "confidence":
+    if for_rows and calibrator.name != "confidence":
         with ui.check_options("CALIBRATOR"):
             hokical.calibrators.stored.check_plain_logits(
-                found.rule_.name, found.rule_.logits_kind, "method"
+                calibrator.rule_.name, calibrator.rule_.logits_kind, "method"
             )
-    return found
+    return calibrator
 
 
 def _is_calibrator(path: Path) -> bool:
@@ -435,16 +449,16 @@ def _is_calibrator(path: Path) -> bool:
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     catalog = hokical.calibrators.catalog
-    known = [*catalog.method_names(2), "auto"]
+    names = [*catalog.method_names(2), "auto"]
     name = catalog.resolve_alias(name)
-    if name in known:
+    if name in names:
         return name
     why = (
         f"{name} needs more than logits, which cannot be given here; fit it in Python."
     )
     if name not in catalog.method_names():
         why = (
-            f"no method {name!r}; there are {', '.join(known)}.{catalog.suggest(name)}"
+            f"no method {name!r}; there are {', '.join(names)}.{catalog.suggest(name)}"
         )
     raise typer.BadParameter(why)
 
@@ -472,26 +486,26 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
     A value is a number, true, false, none or several of them in brackets; else the text
     itself.
     """
-    known = calibrator.get_params(deep=False)
+    defaults = calibrator.get_params(deep=False)
     chosen = dict[str, Any]()
     for setting in settings:
         value: Any
-        key, sign, value = (part.strip() for part in setting.partition("="))
-        if not sign or key not in known:
-            listed = ", ".join(f"{each}={default}" for each, default in known.items())
+        key, sign, value = (text.strip() for text in setting.partition("="))
+        if not sign or key not in defaults:
+            listed = ", ".join(f"{name}={value}" for name, value in defaults.items())
             why = f"must be an option of {calibrator.name}: {listed or 'it has none'}"
             raise ui.bad_option("--set", f"{why}; got {setting!r}.")
         with suppress(SyntaxError, ValueError):
-            word = value.lower() in ("true", "false", "none")
-            value = ast.literal_eval(value.capitalize() if word else value)
+            is_constant = value.lower() in ("true", "false", "none")
+            value = ast.literal_eval(value.capitalize() if is_constant else value)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits, kind = {
             bool: (isinstance(value, bool), "true or false"),
             int: (number and int(value) == value, "a whole number"),
             float: (number, "a number"),
-        }.get(type(known[key]), (True, ""))
+        }.get(type(defaults[key]), (True, ""))
         if not fits:
-            why = f"must be {kind}, as the default {known[key]}; got {setting!r}."
+            why = f"must be {kind}, as the default {defaults[key]}; got {setting!r}."
             raise ui.bad_option("--set", why)
         chosen[key] = value
     with ui.check_options("--set"):
@@ -514,7 +528,7 @@ def _protect(values: dict[str, Any]) -> None:
     for name in (*OUTPUTS, "lock of --state", "numbers of --report"):
         if name not in paths or paths[name].is_dir():  # which the command checks itself
             continue
-        other_paths = [path for other, path in paths.items() if other != name]
+        other_paths = [path for key, path in paths.items() if key != name]
         if any(
             _is_same(paths[name], file)
             for path in other_paths
@@ -539,9 +553,9 @@ def _files_read(path: Path) -> list[Path]:
     return [path, examples.labels_beside(path)]
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     """Whether two paths lead to one file, which may not exist yet."""
     try:
-        return one.samefile(other)
+        return first.samefile(second)
     except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
+        return os.path.realpath(first) == os.path.realpath(second)

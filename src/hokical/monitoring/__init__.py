@@ -7,6 +7,8 @@ what is known.
 """
 
 from hokical.monitoring.e_process import CoverageMonitor
-from hokical.monitoring.monitor import CalibrationMonitor, OnlineSets, Status
+from hokical.monitoring.monitor import CalibrationMonitor
+from hokical.monitoring.online import OnlineSets
+from hokical.monitoring.status import Status
 
 __all__ = ["CalibrationMonitor", "CoverageMonitor", "OnlineSets", "Status"]

@@ -68,8 +68,8 @@ class Alarm:
     n: int
 
 
-#: A number for each direction, place and stake.
-Bets = Annotated[FloatArray, ArrayOf((2, "places", STAKES.size), -np.inf, np.inf)]
+#: A number for each direction, bin (and all bins) and stake.
+Bets = Annotated[FloatArray, ArrayOf((2, "bins", STAKES.size), -np.inf, np.inf)]
 
 
 @storable("e-process")
@@ -86,11 +86,11 @@ class EProcess:
     counts labelled examples.
     """
 
-    allowance: Annotated[FloatArray, ArrayOf((2, "places"), 0.0, 1.0)]
+    allowance: Annotated[FloatArray, ArrayOf((2, "bins"), 0.0, 1.0)]
     delta: float
     settled: Bets
     open: Bets
-    since: Annotated[IntArray, ArrayOf((2, "places", STAKES.size), 0, dtype=np.int64)]
+    since: Annotated[IntArray, ArrayOf((2, "bins", STAKES.size), 0, dtype=np.int64)]
     n: int = 0
     alarm: Alarm | None = None
 
@@ -99,11 +99,11 @@ class EProcess:
         """The e-process of no examples."""
         shape = (*allowance.shape, STAKES.shape[0])
         return cls(
-            allowance,
-            delta,
-            np.full(shape, -np.inf),
-            np.zeros(shape),
-            np.zeros(shape, int),
+            allowance=allowance,
+            delta=delta,
+            settled=np.full(shape, -np.inf),
+            open=np.zeros(shape),
+            since=np.zeros(shape, int),
         )
 
     def add(
@@ -113,13 +113,13 @@ class EProcess:
         them alone.
         """
         gap = correct - confidence
-        places = np.full(confidence.size, -1) if bins is None else bins
+        row_bins = np.full(confidence.size, -1) if bins is None else bins
         for first in range(0, gap.size, _ROWS):
-            own = gap[first : first + _ROWS]
-            where = places[first : first + _ROWS]
-            payoff = np.stack([-own, own], axis=1)[:, :, None]
-            overall = np.broadcast_to(self.allowance[:, :1], (own.size, 2, 1))
-            by_bin = self.allowance[:, 1 + where].T[:, :, None]
+            gaps = gap[first : first + _ROWS]
+            bin_of_row = row_bins[first : first + _ROWS]
+            payoff = np.stack([-gaps, gaps], axis=1)[:, :, None]
+            overall = np.broadcast_to(self.allowance[:, :1], (gaps.size, 2, 1))
+            by_bin = self.allowance[:, 1 + bin_of_row].T[:, :, None]
             allowed = np.concatenate([overall, by_bin], axis=2)
             # Never a loss of all: the share of the stake is below 1.
             ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
@@ -127,16 +127,16 @@ class EProcess:
             # bin.
             gains = np.asarray(np.floor(np.log1p(ratio) * _UNITS))
             done = 0
-            while done < own.size:
+            while done < gaps.size:
                 block = slice(done, done + BLOCK - self.n % BLOCK)
-                self._bet(gains[block], where[block])
+                self._bet(gains[block], bin_of_row[block])
                 done = block.stop
 
     @property
     def log_e(self) -> float:
         """Logarithm of the mean wealth, with the stakes that have not been bet yet."""
-        rest = -math.log(self.n // BLOCK + 2)
-        wealth = np.logaddexp(self._log_wealth(self.open), rest) + self._log_shares
+        log_unbet = -math.log(self.n // BLOCK + 2)
+        wealth = np.logaddexp(self._log_wealth(self.open), log_unbet) + self._log_shares
         return float(np.logaddexp.reduce(wealth.ravel()))
 
     def _bet(self, gains: FloatArray, bins: IntArray) -> None:
@@ -150,9 +150,8 @@ class EProcess:
         steps[:, :, 0] = gains[:, :, 0]
         steps[np.arange(bins.shape[0]), :, 1 + bins] = gains[:, :, 1]
         steps[0] += self.open
-        sums = np.cumsum(
-            steps, axis=0, out=steps
-        )  # integers: exact however batches are cut
+        # Sums of integers are exact, however batches are cut.
+        sums = np.cumsum(steps, axis=0, out=steps)
         if self.alarm is None:
             self._raise_alarm(sums)
         self.open = sums[-1].copy()
@@ -165,24 +164,27 @@ class EProcess:
         """Raise the alarm at the first of the gains, (m, 2, 1 + J, stakes), that
         suffice.
         """
-        enough = 1.0 / self.delta - 1.0 / (
-            self.n // BLOCK + 2
-        )  # less stakes that are not bet yet
+        unbet = 1.0 / (self.n // BLOCK + 2)
+        needed_wealth = 1.0 / self.delta - unbet
         with np.errstate(over="ignore"):
             best = np.exp(self._log_wealth(sums.max(axis=0)) + self._log_shares)
-            if best.sum() < enough:
+            if best.sum() < needed_wealth:
                 return  # not even if all bets had been at their best at once
             wealth = np.exp(self._log_wealth(sums) + self._log_shares)
-        reached = wealth.sum(axis=(1, 2, 3)) >= enough
+        reached = wealth.sum(axis=(1, 2, 3)) >= needed_wealth
         if not reached.any():
             return
         row = int(np.argmax(reached))
         wealth = self._log_wealth(sums[row]) + self._log_shares
-        by_place = np.logaddexp.reduce(wealth, axis=2)
-        side, place = divmod(int(np.argmax(by_place)), by_place.shape[1])
-        since = self.since[side, place, np.argmax(wealth[side, place])]
-        bin_ = place - 1 if place else None
-        self.alarm = Alarm(DIRECTIONS[side], bin_, int(since) + 1, self.n + row + 1)
+        by_bin = np.logaddexp.reduce(wealth, axis=2)
+        side, column = divmod(int(np.argmax(by_bin)), by_bin.shape[1])
+        since = self.since[side, column, np.argmax(wealth[side, column])]
+        self.alarm = Alarm(
+            direction=DIRECTIONS[side],
+            bin=column - 1 if column else None,
+            since=int(since) + 1,
+            n=self.n + row + 1,
+        )
 
     def _log_wealth(self, gains: FloatArray) -> FloatArray:
         """Log wealth of the bets that have started, given the gains of the open
@@ -265,8 +267,8 @@ class CoverageMonitor:
         the Beta distribution: what they cannot exclude with 95 % is tolerated, if that
         is more.
         """
-        known = calibrator.fitted.certified_sets(SetOptions(coverage)).examples
-        n = max(1, int(known.counts.sum() / known.unit))
+        examples = calibrator.fitted.certified_sets(SetOptions(coverage)).examples
+        n = max(1, int(examples.counts.sum() / examples.unit))
         low = plan(coverage=coverage, examples=(n,)).low[0]
         return cls(coverage, delta, max(tolerance, coverage - low))
 
@@ -274,22 +276,22 @@ class CoverageMonitor:
         """Add whether sets contained the true class, (n,) bool, in the order of the
         labels.
         """
-        given = np.atleast_1d(to_host(covered))
-        if given.ndim != 1 or not np.isin(given, (0, 1)).all():
-            rule = (
-                f"`covered` must be 1-D with True or False for each set; got {given!r}"
+        values = np.atleast_1d(to_host(covered))
+        if values.ndim != 1 or not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                "`covered` must be 1-D with True or False for each set; got "
+                f"{values!r}. Pass `members[rows, labels]`."
             )
-            raise ValueError(f"{rule}. Pass `members[rows, labels]`.")
-        hits = given.astype(np.bool_)
+        hits = values.astype(np.bool_)
         self._test.add(np.full(hits.size, self.coverage), hits)
         self._covered += int(hits.sum())
         return self
 
-    def update_sets(self, found: PredictionSets, labels: Any) -> Self:
+    def update_sets(self, sets: PredictionSets, labels: Any) -> Self:
         """Add sets and their true classes (n,); -1 or NaN where a label is not known
         yet.
         """
-        members = to_host(found.members)
+        members = to_host(sets.members)
         truth = as_partial_labels(labels, *members.shape)
         rows = np.flatnonzero(truth >= 0)
         return self.update(members[rows, truth[rows]])

@@ -27,16 +27,16 @@ from hokical.metrics.levels import as_examples
 from hokical.monitoring.e_process import Alarm, CoverageMonitor, EProcess
 
 #: Classes or groups in a status.
-_SHOWN = 20
+_MAX_SHOWN = 20
 #: Probability that one of the intervals of fit-time gaps fails.
 _DELTA = 0.05
 #: Total variation distance of the confidences below which a shift is negligible.
-_LEAST_DISTANCE = 0.1
+_MIN_DISTANCE = 0.1
 #: The chi-square approximation needs about this many expected examples in a cell.
-_LEAST_EXPECTED = 5.0
+_MIN_EXPECTED = 5.0
 #: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones
 #: by chance.
-_LEAST_SURPRISE = 20.0
+_MIN_SURPRISE = 20.0
 #: How hashes and counts of rows without ids, and of those with ids, are called in
 #: files.
 _STORED = (("hashes", "counts"), ("named_hashes", "named_counts"))
@@ -59,20 +59,30 @@ class LabelledRows:
     groups: IntArray
 
     def __post_init__(self) -> None:
-        if len({len(part) for part in vars(self).values()}) > 1:
+        if len({len(column) for column in vars(self).values()}) > 1:
             raise ValueError("the arrays of labelled rows must have one length.")
         if not ((self.confidence >= 0.0) & (self.confidence <= 1.0)).all():
             raise ValueError("`confidence` must lie in [0, 1].")
 
+    @classmethod
+    def empty(cls, n_columns: int) -> Self:
+        """No rows, with so many columns of groups."""
+        return cls(
+            confidence=np.zeros(0),
+            correct=np.zeros(0, np.bool_),
+            predicted=np.zeros(0, int),
+            groups=np.zeros((0, n_columns), int),
+        )
+
     def take(self, rows: AnyArray | slice) -> Self:
         """Some of the rows, by a mask, a slice or by number."""
-        return type(self)(**{name: part[rows] for name, part in vars(self).items()})
+        return type(self)(**{name: column[rows] for name, column in vars(self).items()})
 
     def __len__(self) -> int:
         return len(self.confidence)
 
     def to_stored(self) -> dict[str, Any]:
-        return {name: pack_array(part) for name, part in vars(self).items()}
+        return {name: pack_array(column) for name, column in vars(self).items()}
 
     @property
     def brier(self) -> float:
@@ -83,14 +93,12 @@ class LabelledRows:
         """Mean confidence and accuracy, of a bin or of all rows; NaN where there are
         none.
         """
-        own = (
-            self
-            if bin_ is None
-            else self.take(bin_index(self.confidence, n_bins) == bin_)
-        )
-        if not len(own):
+        rows = self
+        if bin_ is not None:
+            rows = self.take(bin_index(self.confidence, n_bins) == bin_)
+        if not len(rows):
             return np.nan, np.nan
-        return float(own.confidence.mean()), float(own.correct.mean())
+        return float(rows.confidence.mean()), float(rows.correct.mean())
 
 
 #: A prediction without a label: confidence, class (-1: unknown), groups, whether its
@@ -138,39 +146,40 @@ class SeenRows:
         """
         batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
         tables = [self.counts] if have_ids else [self.counts, self.named]
-        known = hashes if any(batch in table for table in tables) else hashes[:0]
-        own = [
+        repeated = hashes if any(batch in table for table in tables) else hashes[:0]
+        distinct = [
             table for table in tables if len(table) >= _DISTINCT * sum(table.values())
         ]
-        if not known.size:
-            known = hashes[
-                [any(each in table for table in own) for each in hashes.tolist()]
+        if not repeated.size:
+            repeated = hashes[
+                [any(row in table for table in distinct) for row in hashes.tolist()]
             ]
         # New rows are equal to these with probability exp(-surprise) at most, if they
-        # are independent: by the frequencies that favour these rows most, their own.
-        counts = np.unique(known, return_counts=True)[1]
-        surprise = float(counts @ np.log(known.size / counts))
-        if known.size > hashes.size / 2 and surprise > _LEAST_SURPRISE:
+        # are independent: by the frequencies that favor these rows most, their own.
+        counts = np.unique(repeated, return_counts=True)[1]
+        surprise = float(counts @ np.log(repeated.size / counts))
+        if repeated.size > hashes.size / 2 and surprise > _MIN_SURPRISE:
             raise ValueError(
-                f"predictions must be counted once; {known.size:,} of these "
+                f"predictions must be counted once; {repeated.size:,} of these "
                 f"{hashes.size:,} rows were counted before. If only their labels are "
                 "new, pass `ids` with the predictions and then `add_labels(ids, "
                 "labels)`; if they are to count again, `again=True`."
             )
         table = self.named if have_ids else self.counts
         # Rows with ids leave no trace of how they were cut into batches.
-        for each in [*hashes[-self.limit :].tolist(), *([] if have_ids else [batch])]:
-            table[each] = table.pop(each, 0) + 1
+        newest = hashes[-self.limit :].tolist()
+        for row in newest if have_ids else [*newest, batch]:
+            table[row] = table.pop(row, 0) + 1
         drop_oldest(table, self.limit)
 
     def to_stored(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"limit": self.limit}
+        stored: dict[str, Any] = {"limit": self.limit}
         for (hashes, counts), table in zip(
             _STORED, (self.counts, self.named), strict=True
         ):
-            found[hashes] = pack_array(np.array([*table], float))
-            found[counts] = pack_array(np.array([*table.values()], int))
-        return found
+            stored[hashes] = pack_array(np.array([*table], float))
+            stored[counts] = pack_array(np.array([*table.values()], int))
+        return stored
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -182,18 +191,20 @@ def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
     """Checked ids, text or integers, as text; of so many rows if that is known."""
     array = np.atleast_1d(to_numpy(ids, "ids"))
     check_length(array, array.size if n_rows is None else n_rows, "ids")
-    found = array.tolist()
-    wrong = [each for each in found if type(each) not in (str, int) or each == ""]
+    keys = array.tolist()
+    wrong = [key for key in keys if type(key) not in (str, int) or key == ""]
     if wrong:
-        rule = f"`ids` must be text or integers; got {wrong[0]!r}"
-        raise TypeError(f"{rule}. Give each prediction its own id.")
-    return [str(each) for each in found]
+        raise TypeError(
+            f"`ids` must be text or integers; got {wrong[0]!r}. Give each prediction its "
+            "own id."
+        )
+    return [str(key) for key in keys]
 
 
 def refuse_repeated(ids: list[str]) -> list[str]:
     """The ids; raise if one comes twice."""
     if len(set(ids)) < len(ids):
-        twice = next(each for each in ids if ids.count(each) > 1)
+        twice = next(key for key in ids if ids.count(key) > 1)
         raise ValueError(
             f"`ids` must be different; got {twice!r} twice. Leave one of them out."
         )
@@ -208,33 +219,28 @@ def check_ids(
     With a `limit` of rows that may wait, raise if one does not wait for a label;
     `beside` is one more remedy.
     """
-    for each in ids:
-        waits = each in held.rows
-        counted = each in held.labelled
+    for key in ids:
+        waits = key in held.rows
+        has_label = key in held.labelled
         if limit is None and waits:
             why = (
-                f"must be new; {each!r} waits for its label. Pass the label to "
-                "`add_labels(ids, "
+                f"must be new; {key!r} waits for its label. Pass the label to "
+                "`add_labels(ids, labels)`, and not the prediction again."
             )
-            why += "labels)`, and not the prediction again."
-        elif limit is None and counted:
+        elif limit is None and has_label:
             why = (
-                f"must be new; {each!r} was counted with its label before. Leave the "
-                "row out, "
+                f"must be new; {key!r} was counted with its label before. Leave the row "
+                "out, or give a new prediction a new id."
             )
-            why += "or give a new prediction a new id."
-        elif counted:
-            why = f"must wait for a label; {each!r} has one already. Leave it out."
+        elif has_label:
+            why = f"must wait for a label; {key!r} has one already. Leave it out."
         elif limit is not None and not waits:
             why = (
-                f"must be those of predictions without labels; {each!r} is unknown. "
-                "Pass `ids` "
+                f"must be those of predictions without labels; {key!r} is unknown. Pass "
+                "`ids` with the predictions; if its row was one of more than "
+                f"{limit:,} that waited, make a new monitor with a larger "
+                f"`max_waiting`{beside}."
             )
-            why += (
-                f"with the predictions; if its row was one of more than {limit:,} that "
-                "waited, "
-            )
-            why += f"make a new monitor with a larger `max_waiting`{beside}."
         else:
             continue
         raise ValueError(f"`ids` {why}")
@@ -244,8 +250,8 @@ def close_ids(ids: list[str], held: Any, limit: int) -> None:
     """Note in `held.labelled`, which keeps so many, that these ids have been
     labelled.
     """
-    for each in ids:
-        held.rows.pop(each, None)
+    for key in ids:
+        held.rows.pop(key, None)
     held.labelled.update(dict.fromkeys(ids))
     drop_oldest(held.labelled, limit)
 
@@ -290,13 +296,13 @@ class PartTests:
     def add(self, parts: IntArray, rows: LabelledRows) -> None:
         """Add labelled rows of the parts (n,), -1 where they are not known."""
         order = np.argsort(parts, kind="stable")
-        for own in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
-            if own.size and parts[own[0]] >= 0:
-                part = str(parts[own[0]])
-                if part not in self.tests:
+        for members in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            if members.size and parts[members[0]] >= 0:
+                number = str(parts[members[0]])
+                if number not in self.tests:
                     allowance = np.full((2, 1), self.tolerance)
-                    self.tests[part] = EProcess.start(allowance, self.delta)
-                self.tests[part].add(rows.confidence[own], rows.correct[own])
+                    self.tests[number] = EProcess.start(allowance, self.delta)
+                self.tests[number].add(rows.confidence[members], rows.correct[members])
 
     def table(
         self, parts: IntArray, window: LabelledRows, names: Sequence[str]
@@ -304,16 +310,23 @@ class PartTests:
         """The parts to show: alarms first, then by evidence; `parts` (n, columns) of
         the window.
         """
-        found = []
+        table = []
         for number, test in self.tests.items():
-            part = int(number)
-            own = window.take((parts == part).any(axis=1))
-            name = names[part] if part < len(names) else str(part)
-            found.append(
-                PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name)
+            label = int(number)
+            rows = window.take((parts == label).any(axis=1))
+            confidence, accuracy = rows.shares()
+            status = PartStatus(
+                label=label,
+                n=len(rows),
+                mean_confidence=confidence,
+                accuracy=accuracy,
+                log_e=test.log_e,
+                alarm=test.alarm,
+                name=names[label] if label < len(names) else number,
             )
-        found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
-        return tuple(found[:_SHOWN])
+            table.append(status)
+        table.sort(key=lambda part: (part.alarm is None, -part.log_e, part.label))
+        return tuple(table[:_MAX_SHOWN])
 
 
 @storable("monitor-reference")
@@ -341,8 +354,11 @@ class Reference:
         correct.
         """
         index = bin_index(confidence, n_bins)
-        parts = (weight, correct, weight * confidence)
-        return cls(*(sum_by(index, part, n_bins) for part in parts))
+        return cls(
+            weight=sum_by(index, weight, n_bins),
+            correct=sum_by(index, correct, n_bins),
+            confidence=sum_by(index, weight * confidence, n_bins),
+        )
 
     def allowances(self, tolerance: float) -> FloatArray:
         """How far confidence may be off, (2, 1 + J): the tolerance, or what the fit
@@ -357,12 +373,16 @@ class Reference:
         z = -NormalDist().inv_cdf(_DELTA / (2.0 * (1 + n.size)))
         right = (self.correct + 0.5 * z**2) / (n + z**2)
         reach = z * np.sqrt(right * (1.0 - right) / (n + z**2))
-        says = self.confidence / np.maximum(n, 1.0)
+        mean_confidence = self.confidence / np.maximum(n, 1.0)
         share = (self.correct + 2.0) / (n + 4.0)  # so that no bin has a variance of 0
         overall = float((self.correct - self.confidence).sum()) / n_all
         spread = z * math.sqrt(float((n * share * (1.0 - share)).sum())) / n_all
-        over = np.append(spread - overall, np.where(n > 0, says - right + reach, 1.0))
-        under = np.append(overall + spread, np.where(n > 0, right + reach - says, 1.0))
+        over = np.append(
+            spread - overall, np.where(n > 0, mean_confidence - right + reach, 1.0)
+        )
+        under = np.append(
+            overall + spread, np.where(n > 0, right + reach - mean_confidence, 1.0)
+        )
         return np.asarray(np.clip([over, under], tolerance, 1.0))
 
 
@@ -396,7 +416,7 @@ def input_shift(counts: IntArray, reference: FloatArray, delta: float) -> InputS
     table = np.array([counts, reference], dtype=np.float64)
     sizes = table.sum(axis=1)
     # Neighbouring bins are joined until both samples expect enough examples in each.
-    group = merge_cells(table.sum(axis=0), _LEAST_EXPECTED * sizes.sum() / sizes.min())
+    group = merge_cells(table.sum(axis=0), _MIN_EXPECTED * sizes.sum() / sizes.min())
     table = np.array([np.bincount(group, row, int(group.max()) + 1) for row in table])
     share = table / sizes[:, None]
     distance = 0.5 * float(np.abs(share[0] - share[1]).sum())
@@ -408,7 +428,7 @@ def input_shift(counts: IntArray, reference: FloatArray, delta: float) -> InputS
         p_value = (
             chi_square_tail(freedom, statistic) if math.isfinite(statistic) else 0.0
         )
-    shifted = p_value < delta and distance >= _LEAST_DISTANCE
+    shifted = p_value < delta and distance >= _MIN_DISTANCE
     return InputShift(int(counts.sum()), distance, p_value, shifted)
 
 
@@ -455,9 +475,9 @@ class MonitorOptions:
         if groups is None:
             return np.full((n_rows, len(self.group_sizes)), -1)
         if self.groups is None:
-            rule = "must be None for this monitor, which was made without them"
             raise ValueError(
-                f"`groups` {rule}. Give `groups` of the reference to the monitor."
+                "`groups` must be None for this monitor, which was made without them. "
+                "Give `groups` of the reference to the monitor."
             )
         codes = self.groups.codes([groups] if np.isscalar(groups) else groups, n_rows)
         return np.asarray(codes + np.cumsum([0, *self.group_sizes[:-1]]))
@@ -505,41 +525,45 @@ class MonitorState:
         tested. Rows without ids are recognized by their `hashes`, also among those with
         ids.
         """
-        known = truth >= 0
+        has_label = truth >= 0
         keys = None if ids is None else as_ids(ids, len(rows))
         if keys is not None:
             check_ids(refuse_repeated(keys), self.waiting)
         if hashes is not None:
             self.seen.add(hashes, have_ids=keys is not None)
         if keys is not None:
-            waiting = self.waiting
-            for k in np.flatnonzero(~known).tolist():
-                sets = (
-                    ()
-                    if members is None
-                    else tuple(np.flatnonzero(members[k]).tolist())
-                )
-                groups = tuple(rows.groups[k].tolist())
-                own = float(rows.confidence[k])
-                waiting.rows[keys[k]] = (
-                    own,
-                    int(rows.predicted[k]),
-                    groups,
-                    of_logits,
-                    sets,
-                )
-            waiting.dropped += drop_oldest(waiting.rows, waiting.limit)
-            close_ids(
-                [keys[k] for k in np.flatnonzero(known).tolist()],
-                waiting,
-                waiting.limit,
-            )
+            self._keep_waiting(rows, ~has_label, keys, members, of_logits)
+            labelled = [keys[k] for k in np.flatnonzero(has_label).tolist()]
+            close_ids(labelled, self.waiting, self.waiting.limit)
         newest = np.concatenate([self.inputs, rows.confidence])
         self.inputs = newest[-self.options.window :]
         self.n_observed += len(rows)
         if members is not None and self.sets is not None:
-            self.sets.update(members[known, truth[known]])
-        self.count_labelled(rows.take(known))
+            self.sets.update(members[has_label, truth[has_label]])
+        self.count_labelled(rows.take(has_label))
+
+    def _keep_waiting(
+        self,
+        rows: LabelledRows,
+        waits: BoolArray,
+        keys: list[str],
+        members: AnyArray | None,
+        of_logits: bool,
+    ) -> None:
+        """Keep the rows that wait for a label, by id."""
+        waiting = self.waiting
+        for k in np.flatnonzero(waits).tolist():
+            classes: tuple[int, ...] = ()
+            if members is not None:
+                classes = tuple(np.flatnonzero(members[k]).tolist())
+            waiting.rows[keys[k]] = (
+                float(rows.confidence[k]),
+                int(rows.predicted[k]),
+                tuple(rows.groups[k].tolist()),
+                of_logits,
+                classes,
+            )
+        waiting.dropped += drop_oldest(waiting.rows, waiting.limit)
 
     def count_labelled(self, rows: LabelledRows) -> None:
         """Add labelled rows, in order of arrival."""

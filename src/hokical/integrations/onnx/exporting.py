@@ -470,7 +470,9 @@ def attach(
     properties |= {item.key: item.value for item in tail.metadata_props}
     properties |= {"hokical_scores": source, "hokical_scores_are": scores}
     properties |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
-    properties |= _append(network, tail, source, dtype, layout, predictor)
+    if dtype == "bfloat16":
+        source = models.cast_to_float(network, source)
+    properties |= _append(network, tail, source, layout, predictor.schema.groups)
     models.helper.set_model_props(network, properties)
     models.write_model(network, path)
     return network
@@ -480,25 +482,15 @@ def _append(
     network: Any,
     tail: Any,
     source: str,
-    dtype: str,
     layout: ScoresLayout,
-    predictor: Predictor,
+    coding: GroupCoding | None,
 ) -> dict[str, str]:
     """Put the nodes of a calibrator behind a network; properties name its inputs."""
     taken = models.names_in(models.every_graph(network.graph))
-    prefixes = ("hokical/" * k for k in count(1))
-    prefix = next(p for p in prefixes if not any(name.startswith(p) for name in taken))
+    prefix = models.free_prefix(taken)
     names = {item.name: _free_name(item.name, taken) for item in tail.graph.output}
     names["logits"] = source
     properties = {}
-    if dtype == "bfloat16":
-        names["logits"] = f"{prefix}scores"
-        network.graph.node.append(
-            models.helper.make_node(
-                "Cast", [source], [names["logits"]], to=models.FLOAT
-            )
-        )
-    coding = predictor.rule.needed_groups
     if coding is not None:
         names["groups"] = _free_name("groups", taken)
         properties["hokical_groups"] = names["groups"]
