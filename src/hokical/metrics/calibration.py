@@ -167,13 +167,13 @@ def row_scores(rows: Outcomes) -> Scores:
 
 
 def ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
     norm: float = 1,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by
     bins.
@@ -182,7 +182,9 @@ def ece(
     (n,) whether it was: booleans, or 0 and 1. Or `proba` (n, classes) are the
     probabilities of all classes, whose rows sum to 1 (within 1e-2, for float16) and are
     not rescaled, and `labels` (n,) the true classes as column indices; then the
-    likeliest class is the predicted label. `sample_weight` (n,) says how often each
+    likeliest class is the predicted label. `labels` may be soft, (n, classes): votes of
+    several annotators or a distribution, of which the metric is the mean. Each row is
+    one example, whatever the number of its votes. `sample_weight` (n,) says how often each
     example counts; 2 is the same as passing it twice. Without weights the result does
     not depend on the order of the rows, to the bit.
 
@@ -214,13 +216,13 @@ def ece(
 
 
 def debiased_ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
     squared: bool = False,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """The 2-norm calibration error without the bias that sampling adds (Kumar et al.,
     2019).
@@ -251,7 +253,11 @@ def debiased_ece(
 
 
 def classwise_ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    n_bins: int = 15,
+    sample_weight: object = None,
 ) -> float:
     """Mean over the classes of the ECE of (proba[:, k], labels == k) (Kull et al.,
     2019).
@@ -273,7 +279,9 @@ def classwise_ece(
     return float(np.abs(gaps).sum() / (len(gaps) // n_bins * total))
 
 
-def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def brier(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """The Brier score of all classes (n, classes), in [0, 2], or of a confidence (n,),
     in [0, 1].
 
@@ -292,7 +300,11 @@ def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
 
 
 def log_loss(
-    proba: Any, labels: Any = None, *, clip: float = 0.0, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    clip: float = 0.0,
+    sample_weight: object = None,
 ) -> float:
     """Mean of -log(probability given to what happened), in nats.
 
@@ -319,7 +331,7 @@ def log_loss(
 
 
 def ranked_probability_score(
-    proba: Any, labels: Any = None, *, sample_weight: Any = None
+    proba: object, labels: object = None, *, sample_weight: object = None
 ) -> float:
     """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below
     classes - 1.
@@ -363,11 +375,11 @@ _MOST_CELLS = 1 << 18
 
 
 def smooth_ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     bandwidth: float | None = None,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
@@ -440,7 +452,9 @@ def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float
     return error
 
 
-def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def auroc(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """Probability that a correct example is more confident than a wrong one; ties count
     1/2.
 
@@ -453,7 +467,9 @@ def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
     return read_levels(proba, labels, sample_weight).roc_places[2]
 
 
-def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def aurc(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """Area under the risk-coverage curve: the mean over k of the risk of the k most
     confident.
 
@@ -479,7 +495,11 @@ def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
 
 
 def selective_risk(
-    proba: Any, labels: Any = None, *, coverage: Any = 0.8, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    coverage: Any = 0.8,
+    sample_weight: object = None,
 ) -> Any:
     """Share of wrong predictions among the most confident `coverage` of the examples.
 
@@ -512,7 +532,7 @@ def selective_risk(
 
 
 def risk_coverage_curve(
-    proba: Any, labels: Any = None, *, sample_weight: Any = None
+    proba: object, labels: object = None, *, sample_weight: object = None
 ) -> tuple[FloatArray, FloatArray]:
     """Coverage and risk (groups,) at each distinct confidence as threshold, highest
     first.

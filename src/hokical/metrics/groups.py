@@ -23,7 +23,7 @@ import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupCoding, GroupNames, count_rows
-from hokical._core.reading import as_labels, as_weights, refuse, to_floats
+from hokical._core.reading import as_labels, as_weights, refuse, shape_of, to_floats
 from hokical.guarantees.bounds import check_chance
 from hokical.metrics.intervals import share_ends
 from hokical.metrics.levels import Outcomes, as_examples, as_predictions
@@ -296,11 +296,11 @@ class GroupTable:
 
 
 def group_table(
-    proba: Any,
-    labels: Any,
-    groups: Any,
+    proba: object,
+    labels: object,
+    groups: object,
     *,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     delta: float = 0.05,
     class_names: Sequence[str] = (),
 ) -> GroupTable:
@@ -346,8 +346,11 @@ def group_table(
     weights = (
         None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
     )
-    if np.ndim(proba) != 2:
+    if len(shape_of(proba)) != 2:
         return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
+    if len(shape_of(labels)) == 2:
+        rule = "`labels` must be one per row (n,), for tests of groups"
+        raise ValueError(f"{rule}; got votes of shape {shape_of(labels)}.")
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:
@@ -371,7 +374,7 @@ def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
 
 def audit(
     questions: dict[str, Outcomes],
-    groups: Any,
+    groups: object,
     weights: FloatArray | None,
     delta: float,
 ) -> GroupTable:
@@ -542,13 +545,13 @@ class PredictionPowered:
 
 
 def prediction_powered_accuracy(
-    confidence: Any,
-    correct: Any,
-    unlabelled: Any,
+    confidence: object,
+    correct: object,
+    unlabelled: object,
     *,
     delta: float = 0.05,
-    groups: Any = None,
-    unlabelled_groups: Any = None,
+    groups: object = None,
+    unlabelled_groups: object = None,
 ) -> PredictionPowered:
     """The accuracy of today's rows, from some labels and the confidences of the other
     rows.
@@ -658,7 +661,7 @@ def prediction_powered_accuracy(
     return replace(estimate(slice(None), slice(None)), by_group=by_group)
 
 
-def _columns(values: Any, name: str) -> FloatArray:
+def _columns(values: object, name: str) -> FloatArray:
     """Each of the confidences (n, signals) and its log-odds, (n, 2 signals)."""
     array = to_floats(values, name, "fiub")
     table = array[:, None] if array.ndim == 1 else array

@@ -34,6 +34,7 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, lazy
 from hokical._core.checks import bin_index, check_choice, sum_by
 from hokical._core.conversion import check_probability_rows
 from hokical._core.logits import row_slices
+from hokical._core.votes import read_votes
 from hokical.rules import base as rules
 
 Bins = Literal["width", "mass"]
@@ -140,14 +141,14 @@ class EventOutcomes(Outcomes):
 
 
 def as_examples(
-    proba: Any, labels: Any, sample_weight: Any = None, *, event: bool = False
+    proba: object, labels: object, sample_weight: object = None, *, event: bool = False
 ) -> Outcomes:
     """Check (n,) confidences and whether each was right, or (n, classes) and labels.
 
     Of an `event`: probabilities (n,) and whether it happened, or (n, 2) and labels.
     Rows of weight 0 are dropped.
     """
-    if np.ndim(proba) == 2:
+    if len(reading.shape_of(proba)) == 2:
         data = as_predictions(proba, labels, sample_weight)
         n_classes = data.proba.shape[1]
         if event and n_classes != 2:
@@ -175,8 +176,13 @@ def as_examples(
     return Outcomes(values, array.astype(np.bool_), weight).counted()
 
 
-def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
-    """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
+def as_predictions(
+    proba: object, labels: object, sample_weight: object = None
+) -> Predictions:
+    """Check full-vector data and drop rows of weight 0. Rows are never rescaled.
+
+    Labels may be votes (n, classes), which make weighted rows of each row.
+    """
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
         rule = (
@@ -189,11 +195,15 @@ def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predic
         check_probability_rows(
             block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
         )
+    if (votes := read_votes(labels, *table.shape)) is not None:
+        weight = votes.weigh(sample_weight, table.shape[0])
+        table = table if votes.are_hard else table[votes.rows]
+        return Predictions(table, votes.labels, weight).counted()
     weight = reading.as_weights(sample_weight, table.shape[0])
     return Predictions(table, reading.as_labels(labels, *table.shape), weight).counted()
 
 
-def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
+def as_confidence(confidence: object, name: str = "confidence") -> FloatArray:
     """Checked confidences (n,), or other probabilities of that name."""
     values = _as_numbers(confidence, name, "numbers in [0, 1]").astype(np.float64)
     if values.ndim != 1 or not values.size:
@@ -212,7 +222,7 @@ def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     return values
 
 
-def _as_numbers(values: Any, name: str, rule: str) -> AnyArray:
+def _as_numbers(values: object, name: str, rule: str) -> AnyArray:
     array = reading.to_numpy(values, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must be {rule}; got dtype {array.dtype}.")
@@ -454,7 +464,7 @@ def level_confidence(level: IntArray) -> FloatArray:
 
 
 def read_levels(
-    proba: Any, labels: Any, sample_weight: Any, *, event: bool = False
+    proba: object, labels: object, sample_weight: object, *, event: bool = False
 ) -> Levels:
     """The table of levels, from a metric's arguments; see `as_examples`."""
     if isinstance(proba, Levels):
@@ -520,7 +530,7 @@ def add_known(sums: Any, others: Any) -> Any:
     return others if sums is None else sums if others is None else sums + others
 
 
-def is_chunked(data: Any) -> bool:
+def is_chunked(data: object) -> bool:
     """Whether an argument holds chunks, returns them, or is a Dask array."""
     if lazy_arrays(data) is not None:
         return True

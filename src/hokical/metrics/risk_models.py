@@ -219,11 +219,11 @@ class BinarySummary(Estimates):
     event: str = "the event"
     levels: Levels = field(repr=False, kw_only=True)
 
-    def bands(self, edges: Any = None) -> RiskBands:
+    def bands(self, edges: object = None) -> RiskBands:
         """The table by bands of probability; see `risk_bands`."""
         return risk_bands(self.levels, edges=edges, delta=self.delta)
 
-    def decision_curve(self, thresholds: Any = None) -> DecisionCurve:
+    def decision_curve(self, thresholds: object = None) -> DecisionCurve:
         """Net benefit by threshold; see `hokical.metrics.decision_curve`."""
         return decision_curve(self.levels, thresholds=thresholds, delta=self.delta)
 
@@ -264,12 +264,12 @@ class BinarySummary(Estimates):
 
 
 def binary_summary(
-    probability: Any,
-    outcome: Any = None,
+    probability: object,
+    outcome: object = None,
     *,
     delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
+    sample_weight: object = None,
+    cluster: object = None,
 ) -> BinarySummary:
     """What clinical papers and scorecard validations report of the probability of an
     event.
@@ -443,7 +443,11 @@ def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> E
 
 
 def calibration_slope(
-    proba: Any, labels: Any = None, *, delta: float = 0.05, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    delta: float = 0.05,
+    sample_weight: object = None,
 ) -> Recalibration:
     """Slope and intercept of the observed log-odds on the predicted log-odds (Cox,
     1958).
@@ -478,11 +482,11 @@ def calibration_slope(
 
 
 def smooth_calibration_curve(
-    probability: Any,
-    outcome: Any = None,
+    probability: object,
+    outcome: object = None,
     *,
     delta: float = 0.05,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> CalibrationCurve:
     """Observed share of events by predicted probability: a smooth curve with a
     pointwise band.
@@ -510,12 +514,12 @@ def smooth_calibration_curve(
 
 
 def risk_bands(
-    probability: Any,
-    outcome: Any = None,
-    edges: Any = None,
+    probability: object,
+    outcome: object = None,
+    edges: object = None,
     *,
     delta: float = 0.05,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> RiskBands:
     """Predicted and observed share of events by band of probability, as rating grades
     are checked.
@@ -554,7 +558,9 @@ def risk_bands(
     return RiskBands(bands, statistic, p_value, delta, note)
 
 
-def _cut_bands(levels: Levels, edges: Any) -> tuple[IntArray, FloatArray, FloatArray]:
+def _cut_bands(
+    levels: Levels, edges: object
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """The first level of each band that has rows, and the ends of these bands."""
     if edges is None:
         starts = levels.bin_starts(10, "mass")
@@ -626,7 +632,9 @@ def _hosmer_lemeshow(
     return statistic, (1.0 + larger) / (1.0 + _DRAWS), f"simulated, as {few}"
 
 
-def population_stability_index(expected: Any, actual: Any, edges: Any = None) -> float:
+def population_stability_index(
+    expected: object, actual: object, edges: object = None
+) -> float:
     """PSI: how far the distribution of scores or probabilities has moved since
     development.
 
@@ -650,9 +658,10 @@ def population_stability_index(expected: Any, actual: Any, edges: Any = None) ->
             raise ValueError(
                 f"`{name}` must be finite numbers, at least one; got {values!r}."
             )
-    cuts = (
-        np.quantile(old, np.arange(1, 10) / 10.0) if edges is None else np.ravel(edges)
-    )
+    if edges is None:
+        cuts = np.quantile(old, np.arange(1, 10) / 10.0)
+    else:
+        cuts = np.asarray(edges, np.float64).ravel()
     bands = np.concatenate([[-math.inf], np.unique(cuts), [math.inf]])
     e, a = (
         np.maximum(np.histogram(each, bands)[0], 0.5) / each.size for each in (old, new)
@@ -661,12 +670,12 @@ def population_stability_index(expected: Any, actual: Any, edges: Any = None) ->
 
 
 def decision_curve(
-    proba: Any,
-    labels: Any = None,
-    thresholds: Any = None,
+    proba: object,
+    labels: object = None,
+    thresholds: object = None,
     *,
     delta: float = 0.05,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> DecisionCurve:
     """Net benefit of treating whose risk is at or above each threshold (Vickers and
     Elkin, 2006).

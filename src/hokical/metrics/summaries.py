@@ -22,8 +22,9 @@ import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count
-from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
+from hokical._core.reading import as_clusters, as_labels, as_weights, shape_of, to_numpy
 from hokical._core.special import normal_quantile
+from hokical._core.votes import read_votes
 from hokical.guarantees import bounds
 from hokical.metrics import calibration
 from hokical.metrics.intervals import (
@@ -464,20 +465,21 @@ class _Clusters:
 
 
 def summary(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
+    sample_weight: object = None,
+    cluster: object = None,
 ) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n,
     classes) give the Brier score and the log loss of all classes and add
     `classwise_ece`. The selective risk is that of the most confident 80 %. To evaluate
-    a calibrator see `hokical.evaluate`.
+    a calibrator see `hokical.evaluate`. With votes as labels (n, classes), a row is one
+    example, and intervals are those of as many rows as its votes are worth.
 
     `delta` is the probability that an interval or a bound fails. With weights there are
     no bounds, as the proofs do not allow them, and intervals are those of as many rows
@@ -506,7 +508,7 @@ def summary(
 
 
 def clustered_levels(
-    cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False
+    cluster: object, *columns: Any, n_bins: int = 15, event: bool = False
 ) -> Levels:
     """The table of levels of a metric's arguments, with what rows in clusters are
     worth.
@@ -516,17 +518,33 @@ def clustered_levels(
             "`cluster` cannot be given with chunks; pass arrays of all rows."
         )
 
-    def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
+    def make(proba: object, labels: object, sample_weight: object = None) -> Levels:
         rows = as_examples(proba, labels, sample_weight, event=event)
-        codes = None
-        if cluster is not None:
-            n = len(labels)
-            codes = as_clusters(cluster, n)
-            weight = as_weights(sample_weight, n)
-            codes = codes if weight is None else codes[weight > 0.0]
-        return count_levels(rows, n_bins=n_bins, codes=codes)
+        codes, n_rows = _cluster_codes(cluster, proba, labels, sample_weight)
+        levels = count_levels(rows, n_bins=n_bins, codes=codes)
+        return levels if n_rows is None else replace(levels, n_rows=n_rows)
 
     return cast(Levels, add_chunks(make, *columns))
+
+
+def _cluster_codes(
+    cluster: object, proba: object, labels: object, sample_weight: object
+) -> tuple[IntArray | None, int | None]:
+    """Clusters of the rows that count, and the number of rows if labels are votes.
+
+    The weighted rows that votes make of a row belong together.
+    """
+    n = shape_of(labels)[0]
+    codes = None if cluster is None else as_clusters(cluster, n)
+    shape = shape_of(proba)
+    votes = read_votes(labels, *shape) if len(shape) == 2 else None
+    weight = as_weights(sample_weight, n)
+    counting = np.ones(n) if weight is None else weight
+    if votes is None or votes.are_hard:
+        return (None if codes is None else codes[counting > 0.0]), None
+    rows = votes.rows[counting[votes.rows] > 0.0]
+    n_rows = int(np.unique(rows).size)
+    return (rows if codes is None else codes[rows]), n_rows
 
 
 def summarize(levels: Levels, options: SummaryOptions) -> Summary:
@@ -650,8 +668,8 @@ class SetSummary:
 
 
 def summarize_sets(
-    members: Any,
-    labels: Any,
+    members: object,
+    labels: object,
     *,
     goal: float | None = None,
     delta: float = 0.05,
