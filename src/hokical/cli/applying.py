@@ -85,7 +85,7 @@ def apply(
 ) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
-    The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
+    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per input row:
     columns to keep, label, confidence. Labels are names where those of the
     classes are known. With --missing drop, rows without a score stay, empty.
 
