@@ -238,6 +238,23 @@ STATED = [
     ("0", 0.0),
     ("0%", 0.0),
     ("Confidence: 0", 0.0),
+    ("Very high.", 0.95),
+    ("Confidence: high (8/10)", 0.8),
+    ("Confidence: Moderate (60%)", 0.6),
+    ("There is a small chance (5%) that I'm wrong", 0.95),
+    ("the likelihood of this being wrong is 0.35", 0.65),
+    ("There's about a 1 in 5 chance I'm mistaken.", 0.8),
+    ("I'm 90% sure it is not wrong", 0.9),
+    ("Confidence/100: 72", 0.72),
+    ("Confidence: [90]", 0.9),
+    ("Definitely not sure.", 0.35),
+    ("It isn't likely", 0.33),
+    ("ninety-nine point nine percent", 0.999),
+    ("zero point nine five", 0.95),
+    ("85% confident (not 90%)", 0.85),
+    ("on a scale of one to ten, eight", 0.8),
+    ("Initially 90%, now 60%", 0.6),
+    ("My guess is 25%, and I'm 80% sure of it.", 0.8),
 ]
 #: Texts in which a reader finds a confidence, but not which one.
 AMBIGUOUS = [
@@ -272,6 +289,15 @@ AMBIGUOUS = [
     "I'm not at all sure",
     "hardly likely",
     "80% Paris, 10%",
+    "one hundred and ten percent",
+    "My confidence is moderate to high",
+    "I could be wrong (20% chance)",
+    "I could be wrong (20%)",
+    "Certainly not.",
+    "Probably not",
+    "First I was 90% sure; after checking I am 60% sure",
+    "20% no, 80% yes",
+    "8/10, maybe 9/10",
 ]
 #: Texts that state no confidence.
 SILENT = [
@@ -307,6 +333,11 @@ SILENT = [
     "Ich bin 90 Prozent sicher",
     "Confidence (0-100)",
     "(0-100%)",
+    "p < 0.05",
+    "GPT-4 is 80% accurate",
+    "In 95% of cases this works",
+    "Yes",
+    "I would think so",
 ]
 
 

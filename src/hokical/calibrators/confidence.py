@@ -142,8 +142,8 @@ class OutcomeCalibrator(StoredEstimator):
         self.columns_ = ColumnSchema(columns)
 
     @abstractmethod
-    def _check_rows(self, given: Rows) -> Rows:
-        """Checked rows on the host of what was given."""
+    def _check_rows(self, examples: Rows) -> Rows:
+        """Checked rows on the host."""
 
     @abstractmethod
     def _hashes(self, rows: Rows) -> list[FloatArray]:
@@ -192,9 +192,9 @@ class OutcomeCalibrator(StoredEstimator):
         return self._check_rows(self.read_pair(scores, labels, sample_weight, groups))
 
     def _control_risk(
-        self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *given: Any
+        self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *examples: Any
     ) -> control.RiskControl:
-        rows = self.read_held_out(reused, *given)
+        rows = self.read_held_out(reused, *examples)
         proba = self.predict_rows(
             rows.scores, None if by == "new group" else rows.groups
         )
@@ -244,7 +244,7 @@ _TOO_LARGE = (
 _NOT_GIVEN = ("None", "<NA>", "nan")
 
 #: The share of values below 1 % above which fractions are suspected on a scale to 100.
-_MOST_BELOW = 0.02
+_MAX_FRACTIONS = 0.02
 
 
 class ConfidenceCalibrator(OutcomeCalibrator):
@@ -355,9 +355,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """
         return arrays.to_input_library(self._predict(confidence, groups), confidence)
 
-    def _check_rows(self, given: Rows) -> Rows:
-        stated = self._stated(given.scores)
-        right = to_numpy(given.labels, "right")
+    def _check_rows(self, examples: Rows) -> Rows:
+        stated = self._stated(examples.scores)
+        right = to_numpy(examples.labels, "right")
         n = len(stated)
         if not n:
             raise ValueError(
@@ -371,7 +371,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             "`right` must be True or False (1 or 0)",
             remedy,
         )
-        return check_rows_of(given, stated, right.astype(np.bool_, copy=False), n)
+        return check_rows_of(examples, stated, right.astype(np.bool_, copy=False), n)
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
         """Numbers of each answer, and others of all of them together, in their order.
@@ -380,9 +380,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         order.
         """
         table = np.stack([self._combine(rows.scores), rows.labels], axis=1)
-        words = number_words(table.ravel(), np.arange(table.size))
-        whole = np.arange(len(table), dtype=np.uint64) + words.sum()
-        return [number_hashes(table), scatter(whole)]
+        by_position = number_words(table.ravel(), np.arange(table.size))
+        in_order = np.arange(len(table), dtype=np.uint64) + by_position.sum()
+        return [number_hashes(table), scatter(in_order)]
 
     def uncalibrated(self, confidence: Any) -> FloatArray:
         """The confidences (n,) as they are stated, on a scale to 1; the mean of
@@ -413,17 +413,17 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         must be equal. With `cluster` (n,), one answer of each cluster counts, as in
         `Calibrator.certify`.
         """
-        given = (confidence, right, sample_weight, groups)
-        rows = self.read_held_out(reused, *given, cluster=cluster)
+        rows = self.read_held_out(
+            reused, confidence, right, sample_weight, groups, cluster=cluster
+        )
         weights = rows.weights
         wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
         if not (control.can_be_counts(weights) if counts else alike):
-            rule = (
+            raise ValueError(
                 "`sample_weight` must be equal in `certify`, or whole numbers with "
-                "`counts=True`"
+                "`counts=True`: a guarantee is about counts. Leave it out."
             )
-            raise ValueError(f"{rule}: a guarantee is about counts. Leave it out.")
         if weights is not None and not counts:
             weights = (weights > 0.0).astype(np.float64)
         names = (
@@ -541,12 +541,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         signals = self.rule_.signals
         shape = () if signals is None else signals.rise.shape
         if stated.shape[1:] != shape:
-            rule = f"must have the shape {('n', *shape)} of the fit; got {stated.shape}"
-            remedy = (
-                "Pass the same signals in the same order; for logits use "
-                "`hokical.auto`."
+            raise ValueError(
+                f"`confidence` must have the shape {('n', *shape)} of the fit; got "
+                f"{stated.shape}. Pass the same signals in the same order; for logits "
+                "use `hokical.auto`."
             )
-            raise ValueError(f"`confidence` {rule}. {remedy}")
         return self.rule_.combine(stated)
 
     def _stated(self, confidence: Any) -> FloatArray:
@@ -576,18 +575,18 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     def _warn_of_scale(self, array: AnyArray) -> None:
         """Warn of numbers that seem to be on another scale, or on two."""
-        given = array[~np.isnan(array)] if array.dtype.kind == "f" else array.ravel()
-        largest = given.max(initial=0.0)
+        numbers = array[~np.isnan(array)] if array.dtype.kind == "f" else array.ravel()
+        largest = numbers.max(initial=0.0)
         fractions = (array > 0.0) & (array < 1.0)
         mixed = self.scale == 100.0 and largest > 1.0
-        if mixed and fractions.sum() > _MOST_BELOW * given.size:
+        if mixed and fractions.sum() > _MAX_FRACTIONS * numbers.size:
             row, *_ = np.argwhere(fractions)[0].tolist()
             warn_user(
                 "`confidence` seems to mix percentages and fractions: "
-                f"{fractions.sum():,} of {given.size:,} lie between 0 and 1, the first "
+                f"{fractions.sum():,} of {numbers.size:,} lie between 0 and 1, the first "
                 f"in row {row}, on a scale to 100. Multiply those by 100."
             )
-        if self.scale > 1.0 and given.any() and largest <= 1.0:
+        if self.scale > 1.0 and numbers.any() and largest <= 1.0:
             warn_user(
                 "`confidence` look like fractions: none is above 1 on a scale to "
                 f"{self.scale:g}. If they are, multiply them by the scale, or fit with "
@@ -746,10 +745,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         from hokical._fitting.outcomes import fit_multilabel
 
-        given = self.read_pair(scores, labels, sample_weight, None)
+        examples = self.read_pair(scores, labels, sample_weight, None)
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self.columns_ = ColumnSchema(given.columns)
-        rows = self._check_rows(given)
+        self.columns_ = ColumnSchema(examples.columns)
+        rows = self._check_rows(examples)
         highest = rows.scores.max() if rows.scores.min() >= 0.0 else np.inf
         if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
             kind = "probabilities: all lie in [0, 1]. Convert"
@@ -772,11 +771,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         with arrays.float64_scope(scores):
             values, backend = _as_scores(self.schema_.order(scores, "scores"))
             if values.shape[1] != self.n_labels_:
-                rule = (
+                raise ValueError(
                     "`scores` must have one column per label of the fit, "
-                    f"{self.n_labels_}"
+                    f"{self.n_labels_}; got {values.shape[1]}."
                 )
-                raise ValueError(f"{rule}; got {values.shape[1]}.")
             return arrays.to_input_library(self.rule_.proba(values, backend), scores)
 
     def uncalibrated(self, scores: Any) -> FloatArray:
@@ -793,10 +791,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         price = np.asarray(costs, np.float64)
         shapes = ((2,), (self.n_labels_, 2))
         if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
-            rule = (
-                f"positive, of a wrong and of a missed label, shape (2,) or {shapes[1]}"
+            raise ValueError(
+                "`costs` must be positive, of a wrong and of a missed label, shape "
+                f"(2,) or {shapes[1]}; got {costs!r}."
             )
-            raise ValueError(f"`costs` must be {rule}; got {costs!r}.")
         level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
         return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
@@ -818,31 +816,33 @@ class MultilabelCalibrator(OutcomeCalibrator):
         `groups`, one column or several, are for `by="group"` and `by="new group"`. With
         `cluster` (n,), one example of each cluster counts, as in `Calibrator.certify`.
         """
-        given = (scores, labels, sample_weight, groups)
-        rows = self.read_held_out(reused, *given, cluster=cluster)
+        rows = self.read_held_out(
+            reused, scores, labels, sample_weight, groups, cluster=cluster
+        )
         refuse_copies(self._marks(rows), reused, name="scores")
         proba = self.predict_rows(rows.scores, None)
-        found = HeldOutLabels.from_rows(proba, rows.labels, rows.weights, rows.groups)
-        self.held_out_ = replace(found, clustered=cluster is not None)
+        held_out = HeldOutLabels.from_rows(
+            proba, rows.labels, rows.weights, rows.groups
+        )
+        self.held_out_ = replace(held_out, clustered=cluster is not None)
         return self
 
-    def _check_rows(self, given: Rows) -> Rows:
-        host = self._read_scores(given.scores)
+    def _check_rows(self, examples: Rows) -> Rows:
+        host = self._read_scores(examples.scores)
         columns = self.schema_.columns
-        alike = not {*reading.column_names(given.labels)}.isdisjoint(columns)
-        labels = self.schema_.order(given.labels, "labels", strict=alike)
+        alike = not {*reading.column_names(examples.labels)}.isdisjoint(columns)
+        labels = self.schema_.order(examples.labels, "labels", strict=alike)
         array = to_numpy(labels, "labels")
         if array.shape != host.shape or array.dtype.kind not in "fiub":
-            got = (
+            raise ValueError(
+                f"`labels` must be 0 or 1 for every score, shape {host.shape}; got "
                 f"{array.dtype} of shape {array.shape}. For one class per row use "
                 "`hokical.auto`."
             )
-            rule = f"`labels` must be 0 or 1 for every score, shape {host.shape}"
-            raise ValueError(f"{rule}; got {got}")
         truth = array.astype(np.float64)  # NaN where it is not known
-        known = np.isnan(truth) | (truth == 0.0) | (truth == 1.0)
-        refuse(~known, array, "`labels` must be 0, 1 or NaN (not known)")
-        return check_rows_of(given, host, truth, len(host))
+        is_label = np.isnan(truth) | (truth == 0.0) | (truth == 1.0)
+        refuse(~is_label, array, "`labels` must be 0, 1 or NaN (not known)")
+        return check_rows_of(examples, host, truth, len(host))
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
         return [number_hashes(rows.scores)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from hokical.io.tables import (
     read_text,
     report_damage,
 )
+
+Parsed = TypeVar("Parsed")
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
@@ -55,13 +58,13 @@ class SequenceScores(NamedTuple):
         return np.asarray(self.total / self.n_tokens)
 
 
-class _Place(NamedTuple):
-    """A position of a reply: the token that was sampled there, and log-probabilities
-    by token.
+class _Position(NamedTuple):
+    """A position of a reply: the token that was sampled, and log-probabilities by
+    token.
     """
 
     token: str
-    tokens: dict[str, float]
+    log_probabilities: dict[str, float]
 
 
 def read_logprobs(
@@ -111,118 +114,169 @@ def read_logprobs(
     >>> read_logprobs([reply], ["A", "B", "C"]).scores.labels
     array([1])
     """
-    index = _as_index(choices)
+    class_of_choice = _index_choices(choices)
     check_choice("position", position, Literal["last", "first"])
     if not 0.0 <= least_mass <= 1.0:
         raise ValueError(f"`least_mass` must lie in [0, 1]; got {least_mass!r}.")
+    entries = _parse_entries(source, _positions, "a reply with `logprobs`")
     answers = dict[int, tuple[FloatArray, float]]()
-    n_replies, replies, unread = _parse_entries(
-        source, _positions, "a reply with `logprobs`"
-    )
-    for row, given in replies.items():
-        places = given if after is None else _places_after(given, after)
-        tokens = _find_answer(places, index, {*choices}, "first" if after else position)
-        scores = np.full(len(choices), -np.inf)
-        for token, value in tokens.items():  # in all spellings
-            if (place := _class_of(token, index)) is not None:
-                scores[place] = np.logaddexp(scores[place], value)
+    for row, positions in entries.parsed.items():
+        searched = positions if after is None else _positions_after(positions, after)
+        tokens = _find_answer(
+            searched, class_of_choice, {*choices}, "first" if after else position
+        )
+        scores = _add_spellings(tokens, class_of_choice, len(choices))
         if np.isfinite(scores).any() and np.exp(scores).sum() >= least_mass:
             answers[row] = scores, min(tokens.values())
     if not answers:
-        raise unread or ValueError(
+        raise entries.error or ValueError(
             f"no reply has one of the choices {list(choices)} among its tokens, with a "
             f"probability of {least_mass:g} together. A choice must be one token: let "
             "the model answer with a letter or a number."
         )
-    values, ceilings = zip(*answers.values(), strict=True)
-    table = np.array(values)
-    classes = np.where(np.isfinite(table), np.arange(len(choices)), -1)
-    found = TopK(table, classes, len(choices), ceiling=ceilings)
-    return ChoiceScores(found, np.array([*answers]), n_replies - len(answers))
+    rows = np.array([*answers])
+    return ChoiceScores(
+        _as_top_k([*answers.values()], len(choices)),
+        rows,
+        entries.n_entries - rows.size,
+    )
+
+
+def _add_spellings(
+    tokens: Mapping[str, float], class_of_choice: Mapping[str, int], n_choices: int
+) -> FloatArray:
+    """The log-probability (choices,) of each choice, in all its spellings."""
+    scores = np.full(n_choices, -np.inf)
+    for token, log_probability in tokens.items():
+        choice = _class_of(token, class_of_choice)
+        if choice is not None:
+            scores[choice] = np.logaddexp(scores[choice], log_probability)
+    return scores
+
+
+def _as_top_k(answers: Sequence[tuple[FloatArray, float]], n_choices: int) -> TopK:
+    """Scores of replies; a choice that is not listed is below the ceiling."""
+    table = np.array([scores for scores, _ in answers])
+    ceilings = [ceiling for _, ceiling in answers]
+    classes = np.where(np.isfinite(table), np.arange(n_choices), -1)
+    return TopK(table, classes, n_choices, ceiling=ceilings)
+
+
+@dataclass(frozen=True)
+class _Entries(Generic[Parsed]):
+    """What was read from the entries of a source, by their number.
+
+    `error` says what is wrong with the first entry that could not be read.
+    """
+
+    n_entries: int
+    parsed: dict[int, Parsed]
+    error: ValueError | None
+
+
+#: Entries or attributes that a reply has, and a list of replies has not.
+_REPLY_NAMES = ("choices", "outputs", "output", "candidates", "response")
 
 
 def _parse_entries(
-    source: Any, parse: Callable[[Any], Any], wanted: str
-) -> tuple[int, dict[int, Any], ValueError | None]:
-    """How many entries there are, what is read from each, and what is wrong with the
-    first other.
-
-    They are the JSON objects of a file, as one list or one a line, or the replies
-    given.
-    """
+    source: Any, parse: Callable[[Any], Parsed], expected: str
+) -> _Entries[Parsed]:
+    """The entries of a file of JSON objects, as a list or one a line, or of replies."""
     path = Path(source) if isinstance(source, (str, os.PathLike)) else None
-    parts = ("choices", "outputs", "output", "candidates", "response")
     if path is not None:
-        find_format(
-            path
-        )  # for its errors about files that are not there, empty or not text
-        with report_damage(path, "JSON, or JSON lines"):
-            source = json_records(read_text(path).strip())
-    elif isinstance(source, Mapping) or any(hasattr(source, name) for name in parts):
-        source = [source]  # a single reply
+        source = _json_entries(path)
+    elif _is_reply(source):
+        source = [source]
     n_entries = 0
-    found = dict[int, Any]()
-    unread = None
+    parsed = dict[int, Parsed]()
+    first_error: ValueError | None = None
     for row, entry in enumerate(source):
         n_entries += 1
         try:
-            found[row] = parse(entry)
+            parsed[row] = parse(entry)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
-            text = f"expected {wanted} in entry {row}; {reason}."
-            unread = unread or (DataFileError(path, text) if path else ValueError(text))
-    return n_entries, found, unread
+            if first_error is None:
+                first_error = _entry_error(path, row, expected, error)
+    return _Entries(n_entries, parsed, first_error)
 
 
-def _as_index(choices: Sequence[str]) -> dict[str, int]:
-    """The class of every choice by its spelling: as it is, and without case where
-    that differs.
+def _json_entries(path: Path) -> Iterable[Any]:
+    find_format(path)  # its errors are about files that are missing, empty or no text
+    with report_damage(path, "JSON, or JSON lines"):
+        return json_records(read_text(path).strip())
+
+
+def _is_reply(source: object) -> bool:
+    """Whether a source is a single reply."""
+    named = any(hasattr(source, name) for name in _REPLY_NAMES)
+    return isinstance(source, Mapping) or named
+
+
+def _entry_error(
+    path: Path | None, row: int, expected: str, error: Exception
+) -> ValueError:
+    reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
+    message = f"expected {expected} in entry {row}; {reason}."
+    return ValueError(message) if path is None else DataFileError(path, message)
+
+
+def _index_choices(choices: Sequence[str]) -> dict[str, int]:
+    """The class of every choice by its spelling, and by that without case where it is
+    clear.
     """
-    exact = {choice: place for place, choice in enumerate(choices)}
+    exact = {choice: k for k, choice in enumerate(choices)}
     if len(exact) < max(len(choices), 2):
         raise ValueError(
             f"`choices` must be at least two different answers; got {choices!r}."
         )
-    folded = {choice.casefold(): place for choice, place in exact.items()}
+    folded = {choice.casefold(): k for choice, k in exact.items()}
     return folded | exact if len(folded) == len(exact) else exact
 
 
-def _class_of(token: str, index: dict[str, int]) -> int | None:
+def _class_of(token: str, class_of_choice: Mapping[str, int]) -> int | None:
     """The choice that a token spells."""
     bare = token.strip(_AROUND)
-    return index.get(bare, index.get(bare.casefold()))
+    return class_of_choice.get(bare, class_of_choice.get(bare.casefold()))
 
 
 def _find_answer(
-    places: list[_Place], index: dict[str, int], choices: set[str], position: str
+    positions: Sequence[_Position],
+    class_of_choice: Mapping[str, int],
+    choices: set[str],
+    occurrence: Literal["last", "first"],
 ) -> dict[str, float]:
-    """The log-probabilities where the answer is stated; where none is, those at the
-    beginning.
+    """The log-probabilities where the answer is stated, or else at the beginning.
 
     Choices as they are written go before those in another case, such as the article
-    "a".
+    "a", and tokens that are words before those inside of one, such as "B" of "Bob".
     """
     stated = [
-        k for k, place in enumerate(places) if _class_of(place.token, index) is not None
+        k
+        for k, position in enumerate(positions)
+        if _class_of(position.token, class_of_choice) is not None
     ]
-    exact = [k for k in stated if places[k].token.strip(_AROUND) in choices]
-    words = [*(_as_text(place.token) for place in places), ""]
-    inside = [
-        a[-1:].isalnum() and b[:1].isalnum() for a, b in pairwise(words)
-    ]  # "B" of "Bob"
-    whole = [k for k in exact or stated if not inside[k]]
-    if found := whole or exact or stated:
-        return places[found[-1 if position == "last" else 0]].tokens
-    return places[0].tokens if places else {}
+    exact = [k for k in stated if positions[k].token.strip(_AROUND) in choices]
+    texts = [*(_as_text(position.token) for position in positions), ""]
+    goes_on = [
+        text[-1:].isalnum() and after[:1].isalnum() for text, after in pairwise(texts)
+    ]
+    separate = [k for k in exact or stated if not goes_on[k]]
+    candidates = separate or exact or stated
+    if candidates:
+        k = candidates[-1 if occurrence == "last" else 0]
+        return positions[k].log_probabilities
+    return positions[0].log_probabilities if positions else {}
 
 
-def _places_after(places: list[_Place], after: str) -> list[_Place]:
-    """Those after the last occurrence of a text."""
-    words = [_as_text(place.token) for place in places]
-    found = "".join(words).casefold().rfind(after.casefold())
-    ends = np.cumsum([len(word.casefold()) for word in words])
-    first = np.searchsorted(ends, found + len(after.casefold()), side="right")
-    return places[int(first) :] if found >= 0 else []
+def _positions_after(positions: list[_Position], after: str) -> list[_Position]:
+    """Those after the last occurrence of a text, in any case."""
+    texts = [_as_text(position.token).casefold() for position in positions]
+    start = "".join(texts).rfind(after.casefold())
+    if start < 0:
+        return []
+    stops = np.cumsum([len(text) for text in texts])
+    first = np.searchsorted(stops, start + len(after.casefold()), side="right")
+    return positions[int(first) :]
 
 
 def _as_text(token: str) -> str:
@@ -247,26 +301,27 @@ def read_sequence_logprobs(source: Any, *, after: str | None = None) -> Sequence
     >>> found.texts, found.total, found.mean
     (['Paris'], array([-0.6]), array([-0.3]))
     """
-    n_replies, replies, unread = _parse_entries(
-        source, _positions, "a reply with `logprobs`"
-    )
-    if after is not None:
-        replies = {row: _places_after(places, after) for row, places in replies.items()}
-    found = {row: places for row, places in replies.items() if places}
-    if not found:
-        wanted = "" if after is None else f" after {after!r}"
-        raise unread or ValueError(f"no reply has tokens{wanted}.")
+    entries = _parse_entries(source, _positions, "a reply with `logprobs`")
+    replies = {
+        row: positions if after is None else _positions_after(positions, after)
+        for row, positions in entries.parsed.items()
+    }
+    replies = {row: positions for row, positions in replies.items() if positions}
+    if not replies:
+        where = "" if after is None else f" after {after!r}"
+        raise entries.error or ValueError(f"no reply has tokens{where}.")
     totals = [
-        sum(place.tokens[place.token] for place in places) for places in found.values()
+        sum(position.log_probabilities[position.token] for position in positions)
+        for positions in replies.values()
     ]
     texts = [
-        "".join(_as_text(place.token) for place in own).strip()
-        for own in found.values()
+        "".join(_as_text(position.token) for position in positions).strip()
+        for positions in replies.values()
     ]
-    counts = np.array([*map(len, found.values())])
-    rows = np.array([*found])
-    n_skipped = n_replies - len(found)
-    return SequenceScores(np.array(totals), counts, texts, rows, n_skipped)
+    n_tokens = np.array([len(positions) for positions in replies.values()])
+    rows = np.array([*replies])
+    n_skipped = entries.n_entries - rows.size
+    return SequenceScores(np.array(totals), n_tokens, texts, rows, n_skipped)
 
 
 def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
@@ -281,12 +336,12 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     >>> read_lm_eval([line])
     (array([[-3.5 , -1.25]]), array([1]))
     """
-    _, found, unread = _parse_entries(
-        source, _choices_of_sample, "a multiple-choice sample"
-    )
-    if unread or not found:
-        raise unread or ValueError("`source` must hold at least one sample; got none.")
-    scores, labels = zip(*found.values(), strict=True)
+    samples = _parse_entries(source, _choices_of_sample, "a multiple-choice sample")
+    if samples.error or not samples.parsed:
+        raise samples.error or ValueError(
+            "`source` must hold at least one sample; got none."
+        )
+    scores, labels = zip(*samples.parsed.values(), strict=True)
     logits = np.array([*zip_longest(*scores, fillvalue=-np.inf)]).T
     return np.ascontiguousarray(logits), np.array(labels)
 
@@ -305,102 +360,127 @@ def _choices_of_sample(sample: Any) -> tuple[list[float], int]:
         )
     scores = [float(answer[0]) for answer in answers]
     target = str(target[0] if isinstance(target, list) else target)
-    texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
+    choices = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
+    label = _label_of_target(target, choices)
+    if not 0 <= label < len(scores):
+        raise ValueError(f"its target {target!r} is none of its {len(scores)} choices")
+    return scores, label
+
+
+def _label_of_target(target: str, choices: list[str]) -> int:
+    """The number of the right choice; -1 if it is not recognised."""
     text = target.strip(_AROUND)
     if text.isdecimal():
-        place = int(text)
-    elif target in texts:
-        place = texts.index(target)
-    else:
-        place = "ABCDEFGHIJ".find(text) if len(text) == 1 else -1
-    if not 0 <= place < len(scores):
-        raise ValueError(f"its target {target!r} is none of its {len(scores)} choices")
-    return scores, place
+        return int(text)
+    if target in choices:
+        return choices.index(target)
+    return "ABCDEFGHIJ".find(text) if len(text) == 1 else -1
 
 
-def _get(record: Any, *names: str) -> Any:
+def _get(record: object, *names: str) -> Any:
     """The first of these entries of a mapping, or attributes of an object, that is
     not None.
     """
     for name in names:
-        found = (
+        value = (
             record.get(name)
             if isinstance(record, Mapping)
             else getattr(record, name, None)
         )
-        if found is not None:
-            return found
+        if value is not None:
+            return value
     return None
 
 
-def _positions(reply: Any) -> list[_Place]:
+def _positions(reply: object) -> list[_Position]:
     """At each position the token that was sampled, and the log-probabilities."""
     if not isinstance(reply, Mapping) and not hasattr(reply, "__dict__"):
         raise TypeError(f"got {type(reply).__name__}")
     reply = _get(reply, "response") or reply
     reply = _get(reply, "body") or reply  # a line of batch output
     if _get(reply, "type") == "message" and _get(reply, "content"):
-        remedy = "Ask the model for its confidence, or for several answers, and use "
-        remedy += "`hokical.calibrate_confidence`"
-        raise ValueError(f"Anthropic's messages have no log-probabilities. {remedy}")
-    if outputs := _get(reply, "outputs"):  # vLLM
-        found = _get(outputs[0], "logprobs")
-    elif output := _get(reply, "output"):  # OpenAI's responses: after the reasoning
-        texts = (_get(item, "content") or () for item in output)
-        found = next(
-            filter(None, (_get(one, "logprobs") for text in texts for one in text)),
-            None,
+        raise ValueError(
+            "Anthropic's messages have no log-probabilities. Ask the model for its "
+            "confidence, or for several answers, and use "
+            "`hokical.calibrate_confidence`"
         )
-    elif candidates := _get(reply, "candidates"):  # Gemini
-        found = _get(candidates[0], "logprobsResult", "logprobs_result")
-    else:
-        found = _get((_get(reply, "choices") or [None])[0], "logprobs")
-    if found is None:
-        remedy = "Ask the API for `logprobs` and `top_logprobs`"
-        raise ValueError(f"its `logprobs` are missing or null. {remedy}")
-    if outputs:
-        sampled = _get(outputs[0], "token_ids") or [None] * len(found)
-        return [*map(_vllm_place, found, sampled)]
-    if chosen := _get(found, "chosenCandidates", "chosen_candidates"):
-        tops = _get(found, "topCandidates", "top_candidates")
-        pairs = zip(chosen, (_get(top, "candidates") for top in tops), strict=True)
-        return [_place(*pair, "logProbability", "log_probability") for pair in pairs]
-    if content := found if isinstance(found, list) else _get(found, "content"):
+    record = _logprobs_of(reply)
+    if record is None:
+        raise ValueError(
+            "its `logprobs` are missing or null. Ask the API for `logprobs` and "
+            "`top_logprobs`"
+        )
+    if outputs := _get(reply, "outputs"):
+        sampled = _get(outputs[0], "token_ids") or [None] * len(record)
+        return [*map(_vllm_position, record, sampled)]
+    if chosen := _get(record, "chosenCandidates", "chosen_candidates"):
+        return _gemini_positions(chosen, record)
+    content = record if isinstance(record, list) else _get(record, "content")
+    if content:
         return [
-            _place(each, _get(each, "top_logprobs") or (), "logprob")
-            for each in content
+            _position(token, _get(token, "top_logprobs") or (), "logprob")
+            for token in content
         ]
-    tokens = _get(found, "tokens") or ()
-    values = _get(found, "token_logprobs") or ()
-    tables = _get(found, "top_logprobs") or [{}] * len(tokens)
-    each = zip(tokens, tables, values, strict=True)  # of completions
+    return _completion_positions(record)
+
+
+def _logprobs_of(reply: object) -> Any:
+    """The record of log-probabilities of a reply, in the format of its API."""
+    if outputs := _get(reply, "outputs"):  # vLLM
+        return _get(outputs[0], "logprobs")
+    if output := _get(reply, "output"):  # OpenAI's responses: after the reasoning
+        texts = (text for item in output for text in _get(item, "content") or ())
+        records = (_get(text, "logprobs") for text in texts)
+        return next(filter(None, records), None)
+    if candidates := _get(reply, "candidates"):  # Gemini
+        return _get(candidates[0], "logprobsResult", "logprobs_result")
+    return _get((_get(reply, "choices") or [None])[0], "logprobs")
+
+
+def _gemini_positions(chosen: Iterable[object], record: object) -> list[_Position]:
+    tops = _get(record, "topCandidates", "top_candidates")
     return [
-        _Place(token, {**(table or {}), token: float(value)})
-        for token, table, value in each
+        _position(token, _get(top, "candidates"), "logProbability", "log_probability")
+        for token, top in zip(chosen, tops, strict=True)
     ]
 
 
-def _place(chosen: Any, others: Iterable[Any], *names: str) -> _Place:
-    """A position from records of a token and its log-probability."""
-    listed = {_get(one, "token"): float(_get(one, *names)) for one in (*others, chosen)}
-    if None in listed:
-        raise KeyError("token")
-    return _Place(_get(chosen, "token"), listed)
+def _completion_positions(record: object) -> list[_Position]:
+    """Positions of completions, which have a column for each field."""
+    tokens = _get(record, "tokens") or ()
+    sampled = _get(record, "token_logprobs") or ()
+    tables = _get(record, "top_logprobs") or [{}] * len(tokens)
+    return [
+        _Position(token, {**(table or {}), token: float(log_probability)})
+        for token, table, log_probability in zip(tokens, tables, sampled, strict=True)
+    ]
 
 
-def _vllm_place(table: Mapping[Any, Any], number: Any) -> _Place:
-    """A position of vLLM, which has a table by the numbers of tokens, one of them
-    sampled.
+def _position(sampled: object, top: Iterable[object], *names: str) -> _Position:
+    """A position from records of tokens with log-probabilities under one of these
+    names.
     """
-    own = {str(key): one for key, one in table.items()}
-    tokens = dict[str, float]()
-    for one in own.values():  # tokens of one spelling
-        token = str(_get(one, "decoded_token"))
-        value = float(_get(one, "logprob"))
-        tokens[token] = float(np.logaddexp(tokens.get(token, -np.inf), value))
-    best = (
-        max(own, key=lambda k: _get(own[k], "logprob"))
-        if number is None
-        else str(number)
-    )
-    return _Place(str(_get(own[best], "decoded_token")), tokens)
+    log_probabilities = {
+        _get(token, "token"): float(_get(token, *names)) for token in (*top, sampled)
+    }
+    if None in log_probabilities:
+        raise KeyError("token")
+    return _Position(_get(sampled, "token"), log_probabilities)
+
+
+def _vllm_position(table: Mapping[Any, Any], sampled: object) -> _Position:
+    """A position of vLLM, which has a table by the numbers of tokens.
+
+    `sampled` is the number of the token that was sampled, None if it is the likeliest.
+    """
+    by_number = {str(number): token for number, token in table.items()}
+    log_probabilities = dict[str, float]()
+    for token in by_number.values():  # several may have one spelling
+        text = str(_get(token, "decoded_token"))
+        value = float(_get(token, "logprob"))
+        total = np.logaddexp(log_probabilities.get(text, -np.inf), value)
+        log_probabilities[text] = float(total)
+    number = str(sampled)
+    if sampled is None:
+        number = max(by_number, key=lambda k: _get(by_number[k], "logprob"))
+    return _Position(str(_get(by_number[number], "decoded_token")), log_probabilities)

@@ -65,6 +65,8 @@ _SCORES: dict[ScoreKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _ID = re.compile(r"(.*_)?id", re.IGNORECASE)
 #: `keep` for every column that is not a score.
 ALL = ("all",)
+#: Columns of numbers that are looked at to suggest which may hold scores.
+_MAX_CANDIDATES = 5
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
@@ -200,16 +202,17 @@ def read_late_labels(
     table = tables.open_table(Path(path), "test")
     ids = table.first(id_column)
     labels = table.first(*filter(None, (label_column, *LABELS)))
-    rest = [name for name in table.names if name != ids]
-    labels = rest[0] if labels is None and len(rest) == 1 else labels
+    other_names = [name for name in table.names if name != ids]
+    if labels is None and len(other_names) == 1:
+        labels = other_names[0]
     if ids is None or labels is None:
         return None
     with suppress(DataFileError):
         Layout(table, Columns(label_column=labels))
         return None  # as it has scores
     with tables.report_file(table.path, table.place):
-        found = encode_labels(table.read_column(labels), classes, right=right)
-    return table.read_column(ids), found
+        codes = encode_labels(table.read_column(labels), classes, right=right)
+    return table.read_column(ids), codes
 
 
 def named_columns(groups: Any, columns: Sequence[str]) -> tuple[str, ...]:
@@ -217,8 +220,8 @@ def named_columns(groups: Any, columns: Sequence[str]) -> tuple[str, ...]:
     another way.
     """
     names = [groups] if isinstance(groups, str) else groups
-    named = isinstance(names, (list, tuple)) and {*map(str, names)} <= {*columns}
-    return tuple(names) if named else ()
+    are_columns = isinstance(names, (list, tuple)) and {*map(str, names)} <= {*columns}
+    return tuple(names) if are_columns else ()
 
 
 def labels_beside(path: Path) -> Path:
@@ -246,20 +249,20 @@ def read_table(
     lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
     rows = tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
     data = tables.arrow_table(TABLE, rows)
-    named = named_columns(groups, data.names)
-    known = {} if fitted_by is None else options_from(fitted_by.metadata_)
+    group_columns = named_columns(groups, data.names)
+    options = {} if fitted_by is None else options_from(fitted_by.metadata_)
     wanted = Columns(
-        kind=kind or known.get("kind"),
+        kind=kind or options.get("kind"),
         score_columns=tuple(score_columns),
         label_column=labels,
         weight_column=sample_weight if isinstance(sample_weight, str) else None,
-        groups=named,
+        groups=group_columns,
         classes=tuple(classes),
         fitted_by=None if kind == "confidence" else fitted_by,
     )
     try:
         layout = Layout(data, wanted)
-        found = layout.read(data)
+        examples = layout.read(data)
     except DataFileError as error:  # in the words of Python
         text = (
             str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
@@ -276,16 +279,20 @@ def read_table(
         )
     if layout.weights is not None and sample_weight is None and fitted_by is None:
         remedy = "Name it as `sample_weight`, or rename it if it holds no weights."
-        told = f"rows count by the column `{layout.weights}` of the table"
-        warn_user(f"{told}. {remedy}", FitDataWarning)
-    weights = (
-        found.weights
-        if wanted.weight_column or sample_weight is None
-        else sample_weight
-    )
-    about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
-    return found._replace(
-        weights=weights, groups=found.groups if named else groups, about=about
+        warn_user(
+            f"rows count by the column `{layout.weights}` of the table. {remedy}",
+            FitDataWarning,
+        )
+    weights = sample_weight
+    if wanted.weight_column or sample_weight is None:
+        weights = examples.weights
+    about = dict(examples.about)
+    if about.get("scores") == "logits":
+        del about["scores"]
+    return examples._replace(
+        weights=weights,
+        groups=examples.groups if group_columns else groups,
+        about=about,
     )
 
 
@@ -302,7 +309,7 @@ def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
     ... )
     {'kind': 'probabilities', 'score_columns': ('P(*)',), 'classes': ('a', 'b')}
     """
-    found = {"kind": metadata["scores"]} if "scores" in metadata else {}
+    options = {"kind": metadata["scores"]} if "scores" in metadata else {}
     columns = metadata.get("score_columns", ())
     if isinstance(columns, str):  # as version 0.3 stored them
         columns = columns.replace("{class}", "*").split(",")
@@ -310,10 +317,20 @@ def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
         ("score_columns", columns),
         ("classes", metadata.get("classes")),
     ):
-        found |= {name: tuple(names)} if names else {}
-    return found | {
+        options |= {name: tuple(names)} if names else {}
+    return options | {
         name: metadata[name] for name in ("label_column", "zeros") if name in metadata
     }
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """Columns of scores by class, or by their own names, and what the scores are, if
+    names say it.
+    """
+
+    kind: ScoreKind | None
+    by_class: Mapping[str, str]
 
 
 class Layout:
@@ -335,199 +352,251 @@ class Layout:
         self.table = table
         self.wanted = wanted
         self.groups = tuple(table.require(name, "--groups") for name in wanted.groups)
-        named = () if wanted.keep == ALL else wanted.keep or ()
-        self.kept = tuple(
-            table.require(name, "--keep, --cluster or --id-column") for name in named
-        )
-        self.labels = table.first(*LABELS)
+        self.kept: tuple[str, ...] = ()
+        if wanted.keep not in (None, ALL):
+            option = "--keep, --cluster or --id-column"
+            self.kept = tuple(table.require(name, option) for name in wanted.keep or ())
+        self.labels = self._find_label_column()
         self.weights = table.first(*WEIGHTS)
-        if wanted.label_column is not None and wanted.labelled == "some":
-            self.labels = table.first(wanted.label_column) or self.labels
-        elif wanted.label_column is not None:
-            self.labels = table.require(wanted.label_column, "--label-column")
         if wanted.weight_column is not None:
             self.weights = table.require(wanted.weight_column, "`sample_weight`")
         self._taken = {self.labels, self.weights, *self.groups, *self.kept}
-        kind, found = self._find_scores()
-        by_class = self._as_in_fit(found)
+        found = self._find_scores()
+        by_class = self._as_in_fit(found.by_class)
         self.scores = tuple(by_class.values())
-        self.kind = wanted.kind or kind
+        self.kind = wanted.kind or found.kind
         if self.kind == "confidence" and wanted.label_column is None:
             self.labels = table.first(*RIGHT)
-        # By such a column version 0.3 chose rows.
-        if table.part is None and table.first("split") not in {
-            None,
-            *self._taken,
-            *self.scores,
-        }:
-            remedy = (
-                "Save its parts as tables of their own, or rename the column to use "
-                "all rows."
-            )
-            raise table.error(
-                "expected a table of one part; found a column `split`.", remedy
-            )
+        self._refuse_parts()
         if wanted.keep is None or wanted.keep == ALL:
-            rest = (name for name in table.names if name not in self.scores)
             self.kept = tuple(
-                name for name in rest if wanted.keep == ALL or is_id(name)
+                name
+                for name in table.names
+                if name not in self.scores and (wanted.keep == ALL or is_id(name))
             )
         self.columns = self.scores if len(self.scores) > 1 else ()
         named_by_class = self.columns and not all(map(str.isdecimal, by_class))
         self.classes = tuple(by_class) if named_by_class else ()
-        if [*by_class] == [*found]:
+        if [*by_class] == [*found.by_class]:
             self.classes = wanted.classes or self.classes
-        used: set[str | None] = {*table.names}
-        if self.columns:
-            used = {*self._taken, self.labels, *self.scores, *self.kept}
-        own_part = table.part is not None and self.scores[0].lower().startswith(
+        is_of_part = table.part is not None and self.scores[0].lower().startswith(
             f"{table.part}_"
         )
-        self.part = table.part if own_part else None
-        self.unused = tuple(n for n in table.numbers if n not in used and not is_id(n))
+        self.part = table.part if is_of_part else None
+        self.unused = self._unused_columns()
         if wanted.labelled == "none":
             self.labels = None
 
-    def _as_in_fit(self, found: Mapping[str, str]) -> Mapping[str, str]:
+    def _find_label_column(self) -> str | None:
+        """The column of the labels: that which is named, or by the convention."""
+        name = self.wanted.label_column
+        by_convention = self.table.first(*LABELS)
+        if name is None:
+            return by_convention
+        if self.wanted.labelled == "some":
+            return self.table.first(name) or by_convention
+        return self.table.require(name, "--label-column")
+
+    def _refuse_parts(self) -> None:
+        """Raise if a column chooses rows, as it did in version 0.3."""
+        table = self.table
+        used = {None, *self._taken, *self.scores}
+        if table.part is None and table.first("split") not in used:
+            raise table.error(
+                "expected a table of one part; found a column `split`.",
+                "Save its parts as tables of their own, or rename the column to use "
+                "all rows.",
+            )
+
+    def _unused_columns(self) -> tuple[str, ...]:
+        """Columns of numbers that are used for nothing, beside columns by class."""
+        if not self.columns:
+            return ()
+        used = {*self._taken, self.labels, *self.scores, *self.kept}
+        return tuple(
+            name for name in self.table.numbers if name not in used and not is_id(name)
+        )
+
+    def _as_in_fit(self, by_class: Mapping[str, str]) -> Mapping[str, str]:
         """Columns by class in the order of the fit, if they are its columns.
 
         Others are refused, unless the user has named the columns or the classes.
         """
         wanted = self.wanted
-        classes = [*found]
-        columns = [*found.values()]
-        known = wanted.known_columns
-        names = wanted.known_classes
-        if len(found) < 2:
-            return found
-        for own, theirs in ((classes, names), (classes, known), (columns, known)):
-            if places := reading.match_columns(own, theirs):
-                return {classes[k]: columns[k] for k in places}
-        if known and not (wanted.score_columns or wanted.classes):
-            remedy = "Rename them, or name the scores in the order of the fit: "
-            remedy += "--score-columns NAMES."
+        if len(by_class) < 2:
+            return by_class
+        classes = [*by_class]
+        columns = [*by_class.values()]
+        columns_of_fit = wanted.known_columns
+        for names, names_of_fit in (
+            (classes, wanted.known_classes),
+            (classes, columns_of_fit),
+            (columns, columns_of_fit),
+        ):
+            if order := reading.match_columns(names, names_of_fit):
+                return {classes[k]: columns[k] for k in order}
+        if columns_of_fit and not (wanted.score_columns or wanted.classes):
             raise self.table.error(
-                f"expected {reading.describe_columns(columns, known)}.", remedy
+                f"expected {reading.describe_columns(columns, columns_of_fit)}.",
+                "Rename them, or name the scores in the order of the fit: "
+                "--score-columns NAMES.",
             )
-        return found
+        return by_class
 
-    def _find_scores(self) -> tuple[ScoreKind | None, Mapping[str, str]]:
-        """The kind of scores, if names say it, and the columns by class or by their
-        own names.
+    def _find_scores(self) -> ScoreColumns:
+        """The columns of the scores, by what the user names, by the convention, or as
+        in the fit.
         """
-        table = self.table
+        named = self._named_scores()
+        if named:
+            return ScoreColumns(None, named)
+        by_kind = self._scores_by_convention()
+        for kind, columns in by_kind.items():
+            if self.wanted.kind in (None, kind):
+                ordered = columns if len(columns) == 1 else self._in_order(columns)
+                return ScoreColumns(kind, ordered)
+        columns_of_fit = self._scores_of_fit(by_kind)
+        if columns_of_fit:
+            return ScoreColumns(None, columns_of_fit)
+        if self.table.names == [NO_NAME]:
+            return ScoreColumns("logits", {NO_NAME: NO_NAME})
+        named_like_labels = {} if by_kind else self._columns_named_like_labels()
+        if named_like_labels:
+            return ScoreColumns(None, named_like_labels)
+        self._refuse_other_kinds(by_kind)
+        raise self._no_scores()
+
+    def _named_scores(self) -> Mapping[str, str]:
+        """Columns by class that the options name; none if they name none."""
         wanted = self.wanted
-        by_kind = dict[ScoreKind, dict[str, str]]()
-        if (names := wanted.score_columns) and "*" not in names[0]:
-            option = (
-                "--confidence" if wanted.kind == "confidence" else "--score-columns"
-            )
+        table = self.table
+        names = wanted.score_columns
+        if names and "*" in names[0]:
+            columns = self._match(re.escape(names[0]).replace(r"\*", "(.+)", 1))
+            if len(columns) < 2:
+                raise table.error(
+                    f"expected columns like {names[0]}, one for every class; found "
+                    f"{table.listed()}.",
+                    "Check --score-columns; `*` is the name of a class.",
+                )
+            return self._in_order(columns)
+        if names:
+            is_confidence = wanted.kind == "confidence"
+            option = "--confidence" if is_confidence else "--score-columns"
             chosen = [table.require(name, option) for name in names]
             by_class = len(chosen) == len(wanted.classes) > 1
-            return None, dict(
-                zip(wanted.classes if by_class else names, chosen, strict=True)
-            )
-        if names:
-            found = self._match(re.escape(names[0]).replace(r"\*", "(.+)", 1))
-            if len(found) < 2:
-                rule = f"expected columns like {names[0]}, one for every class"
-                remedy = "Check --score-columns; `*` is the name of a class."
-                raise table.error(f"{rule}; found {table.listed()}.", remedy)
-            return None, self._in_order(found)
+            return dict(zip(wanted.classes if by_class else names, chosen, strict=True))
         if wanted.classes and all(map(table.first, wanted.classes)):
-            return None, {
-                name: table.require(name, "--classes") for name in wanted.classes
-            }
-        for kind, (whole, patterns) in _SCORES.items():
-            if (name := table.first(*whole)) is not None:
+            return {name: table.require(name, "--classes") for name in wanted.classes}
+        return {}
+
+    def _scores_by_convention(self) -> dict[ScoreKind, dict[str, str]]:
+        """Columns by class of each kind that the names of columns say."""
+        by_kind = dict[ScoreKind, dict[str, str]]()
+        for kind, (array_names, patterns) in _SCORES.items():
+            name = self.table.first(*array_names)
+            if name is not None:
                 by_kind[kind] = {name: name}
-            elif found := next(
-                (own for each in patterns if len(own := self._match(each)) > 1), {}
-            ):
-                by_kind[kind] = found
-        for kind, found in by_kind.items():
-            if wanted.kind in (None, kind):
-                return kind, found if len(found) == 1 else self._in_order(found)
-        known = wanted.known_columns
-        of_other_kind = {name for found in by_kind.values() for name in found.values()}
-        if known and all(
-            table.first(name) not in {None, *of_other_kind} for name in known
-        ):
-            return None, {name: table.require(name, "the fit") for name in known}
-        if table.names == [NO_NAME]:
-            return "logits", {NO_NAME: NO_NAME}
-        if (
-            not by_kind
-            and self.labels
-            and wanted.kind != "confidence"
-            and len(table.names) > 2
-        ):
-            values = {
-                str(value).strip() for value in table.read_column(self.labels).tolist()
-            }
-            values = {value for value in values if value.lower() not in MISSING}
-            free = {
-                name.strip(): name for name in table.names if name not in self._taken
-            }
-            if values and values <= {
-                *free
-            }:  # columns named like the values of the label
-                return None, {name: free[name] for name in free if name in values}
-        for kind, found in by_kind.items():
-            if not all(name.strip().isdecimal() for name in found.values()):
-                rule = f"expected {wanted.kind}, as asked for or as in the fit"
-                problem = f"{rule}; found {kind} in `{next(iter(found.values()))}`."
-                remedy = (
-                    f"Pass {wanted.kind}, or use a calibrator that was fitted on "
-                    f"{kind}."
+                continue
+            for pattern in patterns:
+                columns = self._match(pattern)
+                if len(columns) > 1:
+                    by_kind[kind] = columns
+                    break
+        return by_kind
+
+    def _scores_of_fit(
+        self, by_kind: Mapping[ScoreKind, Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """The columns of the fit, if the table has all of them as no other scores."""
+        names = self.wanted.known_columns
+        other_scores = {
+            name for columns in by_kind.values() for name in columns.values()
+        }
+        if all(self.table.first(name) not in {None, *other_scores} for name in names):
+            return {name: self.table.require(name, "the fit") for name in names}
+        return {}
+
+    def _columns_named_like_labels(self) -> Mapping[str, str]:
+        """Columns that are named like the values of the label; none if some are not."""
+        table = self.table
+        few = len(table.names) <= 2
+        if not self.labels or self.wanted.kind == "confidence" or few:
+            return {}
+        values = {
+            str(value).strip() for value in table.read_column(self.labels).tolist()
+        }
+        values = {value for value in values if value.lower() not in MISSING}
+        free = {name.strip(): name for name in table.names if name not in self._taken}
+        if not values <= {*free}:
+            return {}
+        return {name: column for name, column in free.items() if name in values}
+
+    def _refuse_other_kinds(
+        self, by_kind: Mapping[ScoreKind, Mapping[str, str]]
+    ) -> None:
+        """Raise if there are scores of another kind than is wanted, but for numbered
+        columns.
+        """
+        wanted_kind = self.wanted.kind
+        for kind, columns in by_kind.items():
+            if not all(name.strip().isdecimal() for name in columns.values()):
+                raise self.table.error(
+                    f"expected {wanted_kind}, as asked for or as in the fit; found "
+                    f"{kind} in `{next(iter(columns.values()))}`.",
+                    f"Pass {wanted_kind}, or use a calibrator that was fitted on "
+                    f"{kind}.",
                 )
-                raise table.error(problem, remedy)
-        other = "test" if table.part == "val" else "val"
-        there = table.part and any(
-            name.lower().startswith(f"{other}_") for name in table.names
-        )
-        rule = (
-            "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or "
-            "`confidence`"
+
+    def _no_scores(self) -> DataFileError:
+        """That no column says that it holds scores, and which might."""
+        table = self.table
+        other_part = "test" if table.part == "val" else "val"
+        has_other_part = table.part and any(
+            name.lower().startswith(f"{other_part}_") for name in table.names
         )
         remedy = f"Name the scores: --score-columns {self._possible_scores()}"
-        remedy += f", or the part: --split {other}." if there else "."
-        raise table.error(f"{rule}; found {table.listed()}.", remedy)
+        remedy += f", or the part: --split {other_part}." if has_other_part else "."
+        return table.error(
+            "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or "
+            f"`confidence`; found {table.listed()}.",
+            remedy,
+        )
 
     def _possible_scores(self) -> str:
         """Up to four columns that hold numbers, and no label: whole numbers below
         their count.
         """
-        most = dict[str, float]()
-        for name in (
-            n for n in self.table.names if n not in self._taken and not is_id(n)
-        ):
+        highest = dict[str, float]()
+        for name in self.table.names:
+            if name in self._taken or is_id(name):
+                continue
             with suppress(DataFileError):
                 values = self.table.read((name,), ())[0]
                 if values.dtype.kind in "fiu" and values.size:
-                    whole = values.min() >= 0 and np.array_equal(
-                        values, np.floor(values)
-                    )
-                    most[name] = values.max() if whole and values.ndim == 1 else np.inf
-            if len(most) > 5:
+                    highest[name] = values.max() if _are_codes(values) else np.inf
+            if len(highest) > _MAX_CANDIDATES:
                 break
-        free = [name for name in most if most[name] >= len(most) - 1]
-        return f"{','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
+        names = [name for name in highest if highest[name] >= len(highest) - 1]
+        return f"{','.join(names[:4]) or 'NAMES'}{',...' if len(names) > 4 else ''}"
 
     def _match(self, pattern: str) -> dict[str, str]:
         """Columns that match, by the class in their name; numbered ones alone if
         there are such.
         """
-        own = re.compile(pattern, re.IGNORECASE)
-        free = {*self.table.names} - self._taken
-        matches = ((own.fullmatch(name.strip()), name) for name in self.table.names)
-        found = {match[1]: name for match, name in matches if match and name in free}
-        return {key: name for key, name in found.items() if key.isdecimal()} or found
+        regex = re.compile(pattern, re.IGNORECASE)
+        by_class = dict[str, str]()
+        for name in self.table.names:
+            match = regex.fullmatch(name.strip())
+            if match and name not in self._taken:
+                by_class[match[1]] = name
+        numbered = {key: name for key, name in by_class.items() if key.isdecimal()}
+        return numbered or by_class
 
-    def _in_order(self, found: dict[str, str]) -> Mapping[str, str]:
+    def _in_order(self, by_class: dict[str, str]) -> Mapping[str, str]:
         """Columns in the order of the classes: by number, or as they are asked for."""
-        if all(map(str.isdecimal, found)):
-            numbers = sorted(map(int, found))
+        if all(map(str.isdecimal, by_class)):
+            numbers = sorted(map(int, by_class))
             if numbers[0] > 1 or numbers != list(
                 range(numbers[0], numbers[0] + len(numbers))
             ):
@@ -540,14 +609,16 @@ class Layout:
                     "a,b,c."
                 )
                 raise self.table.error(problem, remedy)
-            return dict(sorted(found.items(), key=lambda item: int(item[0])))
+            return dict(sorted(by_class.items(), key=lambda item: int(item[0])))
         classes = self.wanted.classes
-        if missing := [name for name in classes if name not in found]:
-            lost = ", ".join(f"`{name}`" for name in missing[:6])
-            found_in = f"found none for {lost} among {self.table.listed()}"
-            problem = f"expected a column for each class; {found_in}."
-            raise self.table.error(problem, "Check --classes and --score-columns.")
-        return {name: found[name] for name in classes} or found
+        if missing := [name for name in classes if name not in by_class]:
+            listed = ", ".join(f"`{name}`" for name in missing[:6])
+            raise self.table.error(
+                f"expected a column for each class; found none for {listed} among "
+                f"{self.table.listed()}.",
+                "Check --classes and --score-columns.",
+            )
+        return {name: by_class[name] for name in classes} or by_class
 
     def find_labels(
         self, labels: Location | None, column: str | None
@@ -557,22 +628,22 @@ class Layout:
         It is the file that the user names; else, beside an array without a name, one of
         a matching name.
         """
-        beside = labels_beside(self.table.path)
-        if (
-            self.table.names == [NO_NAME]
-            and beside != self.table.path
-            and beside.exists()
-        ):
-            labels = labels or beside
+        path = self.table.path
+        path_beside = labels_beside(path)
+        has_no_name = self.table.names == [NO_NAME]
+        if has_no_name and path_beside != path and path_beside.exists():
+            labels = labels or path_beside
         if labels is None:
             return None
-        other = tables.open_table(Path(labels), self.table.part or "val")
-        found = other.first(*(LABELS if column is None else [column]))
-        rest = [name for name in other.names if not is_id(name)]
-        if found is None and len(rest) != 1:
-            problem = f"expected labels in `label` or `y`; found {other.listed()}."
-            raise other.error(problem, "Name them: --label-column NAME.")
-        return other, found or rest[0]
+        label_table = tables.open_table(Path(labels), self.table.part or "val")
+        name = label_table.first(*(LABELS if column is None else [column]))
+        candidates = [name for name in label_table.names if not is_id(name)]
+        if name is None and len(candidates) != 1:
+            problem = (
+                f"expected labels in `label` or `y`; found {label_table.listed()}."
+            )
+            raise label_table.error(problem, "Name them: --label-column NAME.")
+        return label_table, name or candidates[0]
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -585,54 +656,38 @@ class Layout:
         """The examples of a table; their labels are in a column of it, or `beside`
         it.
         """
-        wanted = self.wanted
-        other, name = beside or (table, self.labels)
-        scores, columns = table.read(self.scores, self.others)
-        scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
-        truth = np.full(len(scores), -1) if wanted.labelled == "some" else None
-        if name is not None:
-            column = columns[name] if other is table else other.read_column(name)
-            with tables.report_file(other.path, other.place):
-                truth = encode_labels(
-                    column, self.classes, right=self.kind == "confidence"
-                )
-            if other is not table:
-                truth = join_labels(
-                    table, other, truth, all_known=wanted.labelled == "all"
-                )
-        weighted = self.weights is not None and truth is not None
-        weights = to_numbers(columns[self.weights or ""]) if weighted else None
-        all_labelled = wanted.labelled == "all" and truth is not None
-        used = np.ones(len(scores), np.bool_)
-        if wanted.drop_missing:
-            known = np.where(truth == -1, np.nan, 0.0) if all_labelled else None
-            for given in (scores, weights, known):
-                used &= _has_values(given, len(used))
+        label_table, label_name = beside or (table, self.labels)
+        values, columns = table.read(self.scores, self.others)
+        values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        labels = None
+        if self.wanted.labelled == "some":
+            labels = np.full(len(values), -1)
+        if label_name is not None:
+            own_column = columns[label_name] if label_table is table else None
+            labels = self._read_labels(table, label_table, label_name, own_column)
+        weights = None
+        if self.weights is not None and labels is not None:
+            weights = to_numbers(columns[self.weights])
+        used = self._used_rows(values, weights, labels)
         rows = np.flatnonzero(used)
 
         def take(array: Any) -> Any:
             return array if array is None or used.all() else array[rows]
 
         with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
-            scores = take(scores)
-            kind = self.settle_kind(scores)
-            found, n_classes = self._as_scores(scores, kind)
+            values = take(values)
+            kind = self.settle_kind(values)
+            scores, n_classes = self._as_scores(values, kind)
             weights = reading.as_weights(take(weights), len(rows), of_block=True)
-        if truth is not None:
-            with tables.report_file(other.path, other.place):
-                truth = reading.as_partial_labels(truth, len(used), n_classes)
-                if all_labelled and not wanted.drop_missing and -1 in truth:
-                    raise ValueError(
-                        "each row must have a label; got no label in row "
-                        f"{np.argmin(truth)}. Fill it in, or leave out such rows: "
-                        "--missing drop."
-                    )
+        if labels is not None:
+            with tables.report_file(label_table.path, label_table.place):
+                labels = self._check_labels(labels, len(used), n_classes)
+        groups = {name: to_numbers(take(columns[name])) for name in self.groups}
         return Rows(
-            found,
-            take(truth),
+            scores,
+            take(labels),
             weights,
-            groups={name: to_numbers(take(columns[name])) for name in self.groups}
-            or None,
+            groups=groups or None,
             columns=self.columns,
             classes=() if kind == "confidence" else self.classes,
             about=self.about(kind),
@@ -642,6 +697,45 @@ class Layout:
             kept={name: columns[name] for name in self.kept},
             unused=self.unused,
         )
+
+    def _read_labels(
+        self, table: Table, label_table: Table, name: str, column: AnyArray | None
+    ) -> AnyArray:
+        """Labels (n,) in the order of the table, of its own column or of a file
+        beside it.
+        """
+        values = label_table.read_column(name) if column is None else column
+        with tables.report_file(label_table.path, label_table.place):
+            labels = encode_labels(
+                values, self.classes, right=self.kind == "confidence"
+            )
+        if label_table is table:
+            return labels
+        all_known = self.wanted.labelled == "all"
+        return join_labels(table, label_table, labels, all_known=all_known)
+
+    def _used_rows(
+        self, values: AnyArray, weights: AnyArray | None, labels: AnyArray | None
+    ) -> BoolArray:
+        """Which rows (n,) are used: all, or those that lack nothing."""
+        used = np.ones(len(values), np.bool_)
+        if not self.wanted.drop_missing:
+            return used
+        if self.wanted.labelled == "all" and labels is not None:
+            used &= labels != -1
+        return used & _has_values(values, used.size) & _has_values(weights, used.size)
+
+    def _check_labels(self, labels: AnyArray, n_rows: int, n_classes: int) -> AnyArray:
+        """Labels (n,), -1 where there is none, if rows may lack one."""
+        checked = reading.as_partial_labels(labels, n_rows, n_classes)
+        wanted = self.wanted
+        if wanted.labelled == "all" and not wanted.drop_missing and -1 in checked:
+            raise ValueError(
+                "each row must have a label; got no label in row "
+                f"{np.argmin(checked)}. Fill it in, or leave out such rows: "
+                "--missing drop."
+            )
+        return checked
 
     def read_logits(
         self, table: Table, beside: tuple[Table, str] | None = None
@@ -701,35 +795,35 @@ class Layout:
         sums_to_one = bool(np.all(np.abs(sums - 1.0) <= SUM_SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
-    def _as_scores(self, given: Any, kind: ScoreKind) -> tuple[Any, int]:
+    def _as_scores(self, values: Any, kind: ScoreKind) -> tuple[Any, int]:
         """Logits (n, classes), or confidences (n,); and how many classes."""
-        if place := reading.first_true(~_has_values(given, len(given))):
-            column = int(np.argmax(np.isnan(np.atleast_1d(given[place]).ravel())))
+        if index := reading.first_true(~_has_values(values, len(values))):
+            column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))
             name = (
                 self.scores[column]
                 if len(self.scores) > 1
                 else self.scores[0] or column
             )
             raise ValueError(
-                f"expected a number in row {place[0]}, column `{name}`; found none "
+                f"expected a number in row {index[0]}, column `{name}`; found none "
                 "(empty, NA or NaN). Fill it in, or leave out such rows: --missing "
                 "drop."
             )
         name = self.scores[0] if len(self.scores) == 1 and self.scores[0] else kind
         if kind == "confidence":
             if len(self.scores) == 1:
-                reading.check_length(given, len(given), name)
-            return np.asarray(given, np.float64), 2
+                reading.check_length(values, len(values), name)
+            return np.asarray(values, np.float64), 2
         if kind == "probabilities":
-            given = from_probabilities(given, zeros=self.wanted.zeros, name=name)
-        elif given.ndim == 1:
-            given = from_binary_scores(given, name=name)
+            values = from_probabilities(values, zeros=self.wanted.zeros, name=name)
+        elif values.ndim == 1:
+            values = from_binary_scores(values, name=name)
         fitted = self.wanted.fitted_by
         if fitted is None:
-            logits = as_logits(given, name=name)
+            logits = as_logits(values, name=name)
         else:
             logits = as_logits(
-                given,
+                values,
                 name=name,
                 n_classes=fitted.n_classes_,
                 owner=type(fitted).__name__,
@@ -769,30 +863,38 @@ def encode_labels(
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
     words = [str(label).strip() for label in labels.tolist()]
-    known = {name: place for place, name in enumerate(classes)}
-    if known.keys().isdisjoint(words):
+    codes: dict[str, int] = {name: code for code, name in enumerate(classes)}
+    if codes.keys().isdisjoint(words):
         numbers = to_numbers(np.array(words))
         if numbers.dtype.kind == "f":
             return reading.whole_numbers(numbers)
-        said = {*map(str.lower, words)} - {*MISSING, "-1"}
-        known = _TRUTH if right or said <= {"true", "false"} else known
-    known = dict.fromkeys((*MISSING, "-1"), -1) | known
-    found = [known.get(word, known.get(word.lower())) for word in words]
-    if None in found:
-        rule = "labels must be column indices if the classes have no names"
-        remedy = "Name the classes, class 0 first: --classes cat,dog,..."
-        if right:
-            rule = "labels of confidences must be 0 or 1, true or false"
-            remedy = "Correct or drop it, or name another column: --label-column NAME."
-        elif classes:
-            listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
-            rule = f"labels must be names of classes ({listed})"
-            remedy = "Correct or drop the row."
-        unknown = [row for row, code in enumerate(found) if code is None]
+        values = {*map(str.lower, words)} - {*MISSING, "-1"}
+        codes = _TRUTH if right or values <= {"true", "false"} else codes
+    codes = dict.fromkeys((*MISSING, "-1"), -1) | codes
+    encoded = [codes.get(word, codes.get(word.lower())) for word in words]
+    unknown = [row for row, code in enumerate(encoded) if code is None]
+    if unknown:
         no_number = (row for row in unknown if tables.parse_number(words[row]) is None)
         row = next(no_number, unknown[0])
-        raise ValueError(f"{rule}; got {words[row]!r} in row {row}. {remedy}")
-    return np.array(found, np.int64)
+        message, remedy = _label_rule(classes, right=right)
+        raise ValueError(f"{message}; got {words[row]!r} in row {row}. {remedy}")
+    return np.array(encoded, np.int64)
+
+
+def _label_rule(classes: Sequence[str], *, right: bool) -> tuple[str, str]:
+    """What labels must be, and what to do about others."""
+    if right:
+        return (
+            "labels of confidences must be 0 or 1, true or false",
+            "Correct or drop it, or name another column: --label-column NAME.",
+        )
+    if classes:
+        listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
+        return f"labels must be names of classes ({listed})", "Correct or drop the row."
+    return (
+        "labels must be column indices if the classes have no names",
+        "Name the classes, class 0 first: --classes cat,dog,...",
+    )
 
 
 def to_numbers(column: AnyArray) -> AnyArray:
@@ -811,37 +913,51 @@ def to_numbers(column: AnyArray) -> AnyArray:
 
 
 def join_labels(
-    table: Table, other: Table, labels: AnyArray, *, all_known: bool
+    table: Table, label_table: Table, labels: AnyArray, *, all_known: bool
 ) -> AnyArray:
     """Labels (n,) of another file in the order of a table: by id where both have
     such a column.
     """
     shared = [
-        name for name in table.names if is_id(name) and other.first(name) is not None
+        name
+        for name in table.names
+        if is_id(name) and label_table.first(name) is not None
     ]
-    own = min(shared, key=len, default=None)
-    if own is None:
+    id_column = min(shared, key=len, default=None)
+    if id_column is None:
         return labels
-    ids = [str(each).strip() for each in table.read_column(own).tolist()]
-    known = [
-        str(each).strip()
-        for each in other.read_column(other.require(own, "id")).tolist()
-    ]
-    for file, names in ((other, known), (table, ids)):
-        twice, times = Counter(names).most_common(1)[0]
-        if times > 1:
-            raise file.error(
-                f"expected each `{own}` once; found {twice!r} twice.", "Drop one."
-            )
-    place = np.array(look_up(ids, known))
-    lost = np.flatnonzero(place == len(known))
-    if lost.size and all_known:
-        found = f"none for {ids[lost[0]]!r}, and {lost.size - 1:,} others"
-        problem = (
-            f"expected a label for each `{own}` of {table.path.name}; found {found}."
+    ids = _read_ids(table, id_column)
+    label_ids = _read_ids(label_table, label_table.require(id_column, "id"))
+    index = np.array(look_up(ids, label_ids))
+    missing = np.flatnonzero(index == len(label_ids))
+    if missing.size and all_known:
+        raise label_table.error(
+            f"expected a label for each `{id_column}` of {table.path.name}; found none "
+            f"for {ids[missing[0]]!r}, and {missing.size - 1:,} others.",
+            "Add them, or drop these rows.",
         )
-        raise other.error(problem, "Add them, or drop these rows.")
-    return np.asarray(np.append(labels, -1)[place])
+    return np.asarray(np.append(labels, -1)[index])
+
+
+def _read_ids(table: Table, column: str) -> list[str]:
+    """The ids of a column, each of which must occur once."""
+    ids = [str(value).strip() for value in table.read_column(column).tolist()]
+    for duplicate, count in Counter(ids).most_common(1):
+        if count > 1:
+            raise table.error(
+                f"expected each `{column}` once; found {duplicate!r} twice.",
+                "Drop one.",
+            )
+    return ids
+
+
+def _are_codes(values: AnyArray) -> bool:
+    """Whether a column (n,) holds whole numbers from 0 on."""
+    return bool(
+        values.ndim == 1
+        and values.min() >= 0
+        and np.array_equal(values, np.floor(values))
+    )
 
 
 def _has_values(column: AnyArray | None, n_rows: int) -> BoolArray:

@@ -34,8 +34,8 @@ from hokical.rules.binary_isotonic import between_knots
 FARTHEST = 20.0
 #: Features that can differ by group.
 N_OWN = 3
-#: Most numbers of curves that are stored in a graph.
-_MOST_NUMBERS = 1 << 22
+#: Maximum numbers of all curves that are stored in a graph.
+_MAX_NUMBERS = 1 << 22
 #: Confidences are cut to this distance from 0 and 1.
 Closest = Annotated[float, Within(1e-12, 0.1)]
 
@@ -232,14 +232,14 @@ class ConfidenceCurve(Checked):
         """The features (n, c) of confidences (n,)."""
         log_p, log_rest = cut_logs(confidence, self.closest, xp)
         odds = log_p - log_rest
-        parts = [xp.ones_like(odds)[:, None]]
-        parts.append(xp.stack([odds, log_p + log_rest], axis=1) - self.centre)
+        columns = [xp.ones_like(odds)[:, None]]
+        columns.append(xp.stack([odds, log_p + log_rest], axis=1) - self.centre)
         if self.knots.size:
-            parts.append(xp.clip(odds[:, None] - self.knots, 0.0, None))
+            columns.append(xp.clip(odds[:, None] - self.knots, 0.0, None))
         if self.atoms.size:
             stated = xp.equal(confidence_keys(confidence, xp)[:, None], self.atoms)
-            parts.append(xp.astype(stated, xp.float64))
-        return xp.concat(parts, axis=1)
+            columns.append(xp.astype(stated, xp.float64))
+        return xp.concat(columns, axis=1)
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row; groups of None are
@@ -255,31 +255,33 @@ class ConfidenceCurve(Checked):
             return self._curve(confidence, codes, xp)
         size = self.grid.size
         keys = confidence_keys(confidence, xp)
-        n_cells = math.prod(self.sizes)
-        n_columns = len(self.sizes)
-        if (
-            xp is np
-        ):  # combinations of groups (cells, columns) that occur, and that of each row
-            cells, cell = np.unique(codes, axis=0, return_inverse=True)
-            cell = cell.reshape(-1)
-        elif n_cells > _MOST_NUMBERS // size:
-            told = f"{n_cells:,} combinations of groups are too many for a graph"
-            remedy = "Fit with fewer columns of groups, or without `monotone`."
-            raise ValueError(f"`monotone` curves of {told}. {remedy}")
-        else:  # all combinations, where a graph is traced
-            cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(
-                n_cells, n_columns
-            )
-            cell = combine_codes(
-                [codes[:, k] for k in range(n_columns)], self.sizes, xp
-            )
-        curves = [self._curve(self.grid, np.tile(each, (size, 1))) for each in cells]
-        values = np.array(
-            [_make_rising(curve, self.counts) for curve in curves]
-        ).ravel()
+        cells, cell = self._cells(codes, xp)
+        curves = [self._curve(self.grid, np.tile(row, (size, 1))) for row in cells]
+        rising = [_make_rising(curve, self.counts) for curve in curves]
         count = xp.searchsorted(self.grid, keys, side="right")
         knots = np.tile(self.grid, len(cells))
-        return between_knots(knots, values, count, cell * size, size, keys, xp)
+        return between_knots(
+            knots, np.array(rising).ravel(), count, cell * size, size, keys, xp
+        )
+
+    def _cells(self, codes: Array, xp: Namespace) -> tuple[IntArray, Array]:
+        """Combinations of groups (cells, columns), and the number (n,) of each row's.
+
+        Those that occur; all, where a graph is traced.
+        """
+        if xp is np:
+            cells, cell = np.unique(codes, axis=0, return_inverse=True)
+            return cells, cell.reshape(-1)
+        n_cells = math.prod(self.sizes)
+        n_columns = len(self.sizes)
+        if self.grid is not None and n_cells > _MAX_NUMBERS // self.grid.size:
+            raise ValueError(
+                f"`monotone` curves of {n_cells:,} combinations of groups are too many "
+                "for a graph. Fit with fewer columns of groups, or without `monotone`."
+            )
+        cells = np.array([*np.ndindex(self.sizes)], np.int64)
+        columns = [codes[:, k] for k in range(n_columns)]
+        return cells.reshape(n_cells, n_columns), combine_codes(columns, self.sizes, xp)
 
     def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
         odds = self.curve_log_odds(confidence, codes, xp)
@@ -294,8 +296,8 @@ class ConfidenceCurve(Checked):
         for table, term in zip(self.tables, self._terms, strict=True):
             columns = [codes[:, k] for k in term]
             sizes = [self.sizes[k] for k in term]
-            own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
-            odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
+            change = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
+            odds = odds + xp.sum(features[:, :N_OWN] * change, axis=1)
         return odds
 
 
@@ -305,9 +307,8 @@ def _make_rising(values: FloatArray, counts: Any) -> FloatArray:
     Isotonic regression: at i it is the largest over a <= i of the least over b >= i of
     the means of a ... b.
     """
-    sums, sizes = (
-        np.append(0.0, np.cumsum(part)) for part in (values * counts, counts)
-    )
+    sums = np.append(0.0, np.cumsum(values * counts))
+    sizes = np.append(0.0, np.cumsum(counts))
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (sums[None, 1:] - sums[:-1, None]) / (
             sizes[None, 1:] - sizes[:-1, None]

@@ -181,7 +181,7 @@ def verdict_tables(
             "What the paper does not claim",
             columns[1:],
             tuple(Row(row.heads, "", row.cells[1:3]) for row in _verdict_rows(beyond)),
-            notes[:1],
+            notes[2:],
             ("share of networks", "paper"),
         ),
     }

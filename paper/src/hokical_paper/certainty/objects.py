@@ -86,7 +86,8 @@ OBJECTS = (
     PaperObject(
         "Theorem 1",
         "sufficient for CE = 0",
-        f"[proof](../../docs/theory.md#the-papers-theorem-1), {_link('theorem_1')}",
+        "[proof](../../docs/theory.md#hoki-is-a-function-of-stability-alone), "
+        + _link("theorem_1"),
         "Theorem 1: equal sides at the end",
         "all",
     ),
@@ -233,7 +234,7 @@ OBJECTS = (
     PaperObject(
         "Section 7.1",
         "networks and baselines",
-        "[made again](#making-the-suite-again)",
+        "[made again](suite.md#making-it-again)",
         "11 of 15 trained anew, 3 by five classes",
         "export",
     ),

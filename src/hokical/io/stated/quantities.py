@@ -76,22 +76,22 @@ def _with_range(tokens: Tokens, quantity: Quantity) -> Quantity:
     joint = tokens.text(stop)
     if not tokens.is_number(stop + 1):
         return quantity
-    end = tokens.skip(stop + 2, "%")
+    after = tokens.skip(stop + 2, "%")
     if joint in ("+/-", "\u00b1"):
-        is_percentage = quantity.is_percentage or end > stop + 2
+        is_percentage = quantity.is_percentage or after > stop + 2
         scale = 100.0 if is_percentage else quantity.scale
-        return replace(quantity, stop=end, scale=scale, is_percentage=is_percentage)
+        return replace(quantity, stop=after, scale=scale, is_percentage=is_percentage)
     between = joint == "and" and tokens.text(quantity.start - 1) == "between"
     if not between and joint not in ("-", "to", "or"):
         return quantity
     high = tokens[stop + 1].value
-    if quantity.value == high == 50.0 and end == stop + 2:  # fifty-fifty
-        return replace(quantity, stop=end, value=0.5, scale=1.0)
-    is_percentage = quantity.is_percentage or end > stop + 2
+    if quantity.value == high == 50.0 and after == stop + 2:  # fifty-fifty
+        return replace(quantity, stop=after, value=0.5, scale=1.0)
+    is_percentage = quantity.is_percentage or after > stop + 2
     is_change = joint == "to" and tokens.text(quantity.start - 1) == "from"
     return replace(
         quantity,
-        stop=end,
+        stop=after,
         value=0.5 * (quantity.value + high),
         scale=100.0 if is_percentage else None,
         is_percentage=is_percentage,

@@ -11,6 +11,7 @@ contradict each other, and numbers whose scale is unknown, are ambiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any, overload
 
@@ -205,8 +206,8 @@ def _fixed_scale(scale: float) -> Callable[[Reading], Reading]:
     def on_scale(reading: Reading) -> Reading:
         value = reading.value / scale
         if 0.0 <= value <= 1.0:
-            return reading._replace(value=value, scale=1.0)
-        return reading._replace(value=np.nan, doubt=BEYOND)
+            return replace(reading, value=value, scale=1.0)
+        return replace(reading, value=np.nan, doubt=BEYOND)
 
     return on_scale
 
@@ -236,11 +237,11 @@ def _common_scale(readings: Sequence[Reading]) -> Callable[[Reading], Reading]:
 
     def on_scale(reading: Reading) -> Reading:
         if not 0.0 <= reading.value <= 100.0:
-            return reading._replace(value=np.nan, doubt=BEYOND)
+            return replace(reading, value=np.nan, doubt=BEYOND)
         scale = scale_of(reading)
         if scale is None:
-            return reading._replace(value=np.nan, doubt=NO_SCALE)
-        return reading._replace(value=reading.value / scale, scale=1.0)
+            return replace(reading, value=np.nan, doubt=NO_SCALE)
+        return replace(reading, value=reading.value / scale, scale=1.0)
 
     return on_scale
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -67,10 +67,12 @@ class Strength(IntEnum):
     NUMBER = 2  # 0.9, 9/10
     PERCENTAGE = 3
     NAMED = 4  # 90% sure, a probability of 0.9
-    FIELD = 5  # Confidence: 85
+    WORD_OF_FIELD = 5  # Confidence: high
+    FIELD = 6  # Confidence: 85
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """What a reply states: `value` on a `scale`, None if it names none; or a `doubt`.
 
     `bare` numbers are all that the reply consists of.
@@ -174,9 +176,9 @@ class Reply:
         if reading is None:
             return None
         if quantity.doubt:
-            return reading._replace(doubt=quantity.doubt, value=np.nan)
+            return replace(reading, doubt=quantity.doubt, value=np.nan)
         if self._is_negated(quantity.start):
-            return reading._replace(doubt=_NEGATED, value=np.nan)
+            return replace(reading, doubt=_NEGATED, value=np.nan)
         return _checked(reading)
 
     def _strength_of(self, quantity: Quantity) -> Reading | None:
@@ -188,7 +190,7 @@ class Reply:
             is_percentage=quantity.is_percentage,
         )
         if self._is_all(quantity):
-            return reading._replace(strength=Strength.FIELD, bare=True)
+            return replace(reading, strength=Strength.FIELD, bare=True)
         label = self._label_before(quantity)
         if label is not None:
             return self._labelled(reading, quantity, label)
@@ -198,7 +200,7 @@ class Reply:
         if self._is_answer(quantity):
             return None
         if self._on_named_scale(quantity):
-            return reading._replace(strength=Strength.NAMED)
+            return replace(reading, strength=Strength.NAMED)
         return self._unnamed(quantity, reading)
 
     def _is_all(self, quantity: Quantity) -> bool:
@@ -214,7 +216,12 @@ class Reply:
         """The position of the label of a quantity: "confidence is about", "P(true):"."""
         i = self._before_hedges(quantity.start)
         text = self.tokens.text(i)
-        is_linked = text in _SEPARATORS | _LINKS | LABELS or text in ("(", "-", "\n")
+        is_linked = text in _SEPARATORS | _LINKS | LABELS or text in (
+            "(",
+            "[",
+            "-",
+            "\n",
+        )
         if not is_linked and not self.tokens.is_scale(i):
             return None
         for k in range(i, max(i - _LABEL_REACH, -1), -1):
@@ -236,7 +243,11 @@ class Reply:
         separated = any(text in _SEPARATORS or text == "\n" for text in between)
         is_field = separated or self.tokens.is_scale(quantity.start - 1)
         strength = Strength.FIELD if is_field else Strength.NAMED
-        return _turned(reading._replace(strength=strength), between)
+        event = between
+        if self.tokens.text(label) in _PROBABLE:  # a chance (5%) that I am wrong
+            closed = self.tokens.skip(quantity.stop, ")")
+            event = [*between, *self._clause_after(closed)]
+        return _turned(replace(reading, strength=strength), event)
 
     def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
         """A quantity before "sure", "chance" and the like, in the same clause."""
@@ -244,14 +255,16 @@ class Reply:
             return None
         clause = self._clause_after(quantity.stop)
         near = [text for text in clause if text not in _HEDGES][:2]
-        named = reading._replace(strength=Strength.NAMED)
+        named = replace(reading, strength=Strength.NAMED)
         if any(text in _UNSURE for text in near):
-            return named._replace(value=(named.scale or 1.0) - named.value)
+            return replace(named, value=(named.scale or 1.0) - named.value)
         if any(text in _PROBABLE for text in near):
-            return _turned(named, clause)
+            turned = _turned(named, clause)
+            unclear = turned == named and self._is_about_error(quantity)
+            return replace(named, doubt=_WHOSE_ERROR) if unclear else turned
         if any(text in _SURE for text in near):
             wrong = _says_wrong(clause, _WRONG | _NOT_TRUE)
-            return named._replace(doubt=_WHOSE_ERROR) if wrong else named
+            return replace(named, doubt=_WHOSE_ERROR) if wrong else named
         return None
 
     def _on_named_scale(self, quantity: Quantity) -> bool:
@@ -267,16 +280,20 @@ class Reply:
             return None
         if quantity.scale is None:
             is_fraction = quantity.has_point and 0.0 <= quantity.value <= 1.0
-            if not is_fraction:
+            name = self.tokens.text(self._before_hedges(quantity.start))
+            is_variable = len(name) == 1 and name.isalpha()  # p < 0.05
+            if is_variable or not is_fraction:
                 return None
-            reading = reading._replace(scale=1.0)
+            reading = replace(reading, scale=1.0)
         strength = Strength.PERCENTAGE if quantity.is_percentage else Strength.NUMBER
-        reading = reading._replace(strength=strength)
+        reading = replace(reading, strength=strength)
+        if self._is_about_error(quantity):
+            return replace(reading, doubt=_WHOSE_ERROR)
         if after == "of":
             of_what = self.tokens.texts(quantity.stop + 1, quantity.stop + 3)
             return reading if of_what == ["the", "time"] else None
         if self.tokens.is_word(quantity.stop) and after not in _FOLLOWERS:
-            return reading._replace(doubt=_PART_OF_ANSWER)
+            return replace(reading, doubt=_PART_OF_ANSWER)
         return reading
 
     def _is_answer(self, quantity: Quantity) -> bool:
@@ -300,7 +317,7 @@ class Reply:
         readings = []
         i = self._end_of_filler()
         while i < len(self.tokens):
-            labelled = self._follows_label(i)
+            labelled = self._follows_label(i) or self._is_level_alone(i)
             size, value = self.table.match(self.tokens, i, level=labelled)
             if size and numbers.isdisjoint(range(i - 1, i + 1)) and self._is_told(i):
                 reading = self._word_at(i, size, value, labelled=labelled)
@@ -315,19 +332,20 @@ class Reply:
         after = self.tokens.text(start + size)
         if before in _COMPARED:
             return None
-        if after == "to" and before in ("is", "be"):  # possible to, be sure to
+        is_verb = after == "to" and before in ("is", "be")
+        if is_verb and not labelled:  # possible to, be sure to
             return None
         strength = Strength.WORD
         if labelled:
-            strength = Strength.FIELD
+            strength = Strength.WORD_OF_FIELD
         elif {"i", "am", "feel"} & {*self.tokens.texts(max(start - 3, 0), start)}:
             strength = Strength.WORD_OF_SPEAKER
         reading = Reading(value, 1.0, strength, start)
-        if self._is_negated(start):
-            return reading._replace(value=np.nan, doubt=_NEGATED)
+        if self._is_negated(start) or after == "not":  # probably not
+            return replace(reading, value=np.nan, doubt=_NEGATED)
         second = start + size + (after in ("-", "to", "/", "or"))
         if labelled and self.table.match(self.tokens, second, level=True)[0]:
-            return reading._replace(value=np.nan, doubt=_SEVERAL)
+            return replace(reading, value=np.nan, doubt=_SEVERAL)
         return reading
 
     def _follows_label(self, start: int) -> bool:
@@ -342,6 +360,12 @@ class Reply:
                 return False
         return False
 
+    def _is_level_alone(self, start: int) -> bool:
+        """Whether the reply is a level from here on, and nothing else: "Very high."."""
+        size, _ = self.table.match(self.tokens, start, level=True)
+        others = self.tokens[:start] + self.tokens[start + size :]
+        return size > 0 and all(token.kind == "sign" for token in others)
+
     def _end_of_filler(self) -> int:
         """Where a reply begins behind "Sure!" or "Yes, certainly."; 0 if it has no
         filler.
@@ -351,10 +375,10 @@ class Reply:
             i += 1
         if self.tokens.text(i) not in _FILLERS:
             return 0
-        end = self.tokens.skip(i + 1, "thing")
-        is_apart = self.tokens.text(end) in ("!", ",", ".", ":", "-", "\n")
-        has_more = any(token.kind != "sign" for token in self.tokens[end:])
-        return end if is_apart and has_more else 0
+        stop = self.tokens.skip(i + 1, "thing")
+        is_apart = self.tokens.text(stop) in ("!", ",", ".", ":", "-", "\n")
+        has_more = any(token.kind != "sign" for token in self.tokens[stop:])
+        return stop if is_apart and has_more else 0
 
     # Surroundings
 
@@ -374,6 +398,13 @@ class Reply:
             clause.append(token.text)
         return clause
 
+    def _is_about_error(self, quantity: Quantity) -> bool:
+        """Whether the sentence speaks of an error before: "I could be wrong (20%)"."""
+        start = quantity.start
+        while start > 0 and self.tokens.text(start - 1) not in SENTENCE_ENDS:
+            start -= 1
+        return _says_wrong(self.tokens.texts(start, quantity.start), _WRONG)
+
     def _is_negated(self, start: int) -> bool:
         """Whether "not" or "if" comes shortly before, in the same clause."""
         for i in range(start - 1, max(start - 1 - _NEGATION_REACH, -1), -1):
@@ -386,8 +417,8 @@ class Reply:
 
     def _is_told(self, start: int) -> bool:
         """Whether the sentence is no question."""
-        ends = (token.text for token in self.tokens[start:])
-        return next((text for text in ends if text in SENTENCE_ENDS), "") != "?"
+        texts = (token.text for token in self.tokens[start:])
+        return next((text for text in texts if text in SENTENCE_ENDS), "") != "?"
 
     def _is_revision(self, start: int) -> bool:
         """Whether the sentence says so before `start`: "now I am", "final"."""
@@ -405,19 +436,19 @@ def _strongest_doubt(doubts: Sequence[Reading]) -> Reading:
     strongest = max(doubts, key=lambda doubt: doubt.strength)
     alike = [doubt for doubt in doubts if doubt.doubt == _PART_OF_ANSWER]
     several = strongest in alike and len(alike) > 1
-    return strongest._replace(doubt=_SEVERAL) if several else strongest
+    return replace(strongest, doubt=_SEVERAL) if several else strongest
 
 
 def _turned(reading: Reading, texts: Sequence[str]) -> Reading:
     """The confidence of being right, where the probability of being wrong is stated."""
     if _says_wrong(texts, _NOT_TRUE):
-        return reading._replace(doubt=_WHOSE_ERROR)
+        return replace(reading, doubt=_WHOSE_ERROR)
     if not _says_wrong(texts, _WRONG):
         return reading
     scale = reading.scale
     if scale is None:
         scale = 1.0 if reading.value <= 1.0 else 100.0
-    return reading._replace(value=scale - reading.value, scale=scale)
+    return replace(reading, value=scale - reading.value, scale=scale)
 
 
 def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
@@ -431,12 +462,12 @@ def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
 def _checked(reading: Reading) -> Reading:
     """A reading on [0, 1], or one that names no scale; a doubt outside of it."""
     if reading.doubt:
-        return reading._replace(value=np.nan)
+        return replace(reading, value=np.nan)
     if reading.value < 0.0 or (reading.scale or np.inf) < reading.value:
-        return reading._replace(value=np.nan, doubt=BEYOND)
+        return replace(reading, value=np.nan, doubt=BEYOND)
     if reading.scale is None:
         return reading
     unclear = reading.has_point and 0.0 < reading.value < 1.0 and reading.scale >= 5.0
     if unclear and not reading.is_percentage:  # 0.85 on a scale to 100
-        return reading._replace(value=np.nan, doubt=_OTHER_SCALE)
-    return reading._replace(value=reading.value / reading.scale, scale=1.0)
+        return replace(reading, value=np.nan, doubt=_OTHER_SCALE)
+    return replace(reading, value=reading.value / reading.scale, scale=1.0)

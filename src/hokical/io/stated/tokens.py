@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -96,7 +97,8 @@ _SCALE_WORDS = words_of(
 )
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True)
+class Token:
     """A word, a sign, a number or a scale (whose `value` is its largest number)."""
 
     kind: Literal["word", "sign", "number", "scale"]
@@ -179,22 +181,39 @@ def _join_spelled(tokens: Sequence[Token]) -> list[Token]:
     """Tokens with "ninety five", "one hundred" and "zero point nine" as one number."""
     joined: list[Token] = []
     for token in tokens:
-        last = joined[-1] if joined else None
-        if token.spelled and last is not None and last.spelled:
-            if last.value >= 20.0 and last.value < 100.0 and token.value < 10.0:
-                joined[-1] = last._replace(value=last.value + token.value)
-                continue
-            if last.value == 1.0 and token.value == 100.0:
-                joined[-1] = token
-                continue
-        if token.spelled and len(joined) > 1 and last is not None:
-            whole = joined[-2]
-            if last.text == "point" and whole.spelled and token.value < 100.0:
-                decimals = f"{whole.value:g}.{token.value:g}"
-                joined[-2:] = [whole._replace(value=float(decimals))]
-                continue
-        joined.append(token)
+        n_merged, number = _continue_spelled(joined, token)
+        del joined[len(joined) - n_merged :]
+        joined.append(number)
     return joined
+
+
+def _continue_spelled(joined: Sequence[Token], token: Token) -> tuple[int, Token]:
+    """How many of the last tokens a spelled number continues, and the number in
+    all.
+    """
+    if not token.spelled or not joined:
+        return 0, token
+    last = joined[-1]
+    if last.spelled:
+        if "." in last.text and token.value < 10.0:  # zero point nine five
+            return 1, _spelled_number(f"{last.text}{token.value:g}")
+        if last.value == 1.0 and token.value == 100.0:
+            return 1, token
+        is_tens = last.text in _TENS.split() and token.value < 10.0
+        if is_tens or (last.value == 100.0 and token.value < 100.0):
+            return 1, Token("number", "", last.value + token.value, spelled=True)
+        return 0, token
+    first = joined[-2] if len(joined) > 1 else token
+    if first.spelled and first is not token:
+        if last.text == "point":
+            return 2, _spelled_number(f"{first.value:g}.{token.value:g}")
+        if last.text == "and" and first.value == 100.0:
+            return 2, replace(first, value=100.0 + token.value)
+    return 0, token
+
+
+def _spelled_number(digits: str) -> Token:
+    return Token("number", digits, float(digits), spelled=True)
 
 
 def _mark_scales(tokens: list[Token]) -> list[Token]:
@@ -243,7 +262,13 @@ def _find_scale(tokens: Sequence[Token], start: int) -> tuple[int, float]:
         and not (start and tokens[start - 1].kind in ("number", "scale"))
         and any(before.text in LABELS for before in tokens[max(start - 6, 0) : start])
     )
-    return (start + 1, 100.0) if percent_of_label else (start, 0.0)
+    if percent_of_label:
+        return start + 1, 100.0
+    is_label = start > 0 and tokens[start - 1].text in LABELS
+    if is_label and token.text == "/" and start + 1 < len(tokens):  # Confidence/100
+        largest = tokens[start + 1].value
+        return (start, 0.0) if np.isnan(largest) else (start + 2, largest)
+    return start, 0.0
 
 
 def _closing(tokens: Sequence[Token], start: int) -> int:
