@@ -23,8 +23,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hokical._core import reading
-from hokical._core.arrays import IntArray, to_host
+from hokical._core.arrays import Array, IntArray, to_host
 from hokical._core.checks import bin_index, sum_by
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
@@ -63,6 +64,7 @@ from hokical.report.models import (
 )
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
+from hokical.rules.members import as_members
 from hokical.streams import checked_blocks, open_source
 
 #: The method that the headline is about if none is named: the default of the library.
@@ -369,7 +371,7 @@ def evaluate(
     if of_confidences and folds is not None:
         refuse("confidences", "sample_weight", "groups", "cluster", "folds")
         return _evaluate_confidence_folds(cal, rows, setting, folds)
-    if of_confidences or (cal is None and np.ndim(x) == 1 and folds is None):
+    if of_confidences or (cal is None and _is_vector(x) and folds is None):
         refuse("confidences", "sample_weight", "groups", "cluster")
         if cal is None:
             _refuse_probabilities(x, y)
@@ -451,6 +453,19 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
     return replace(setting, positive=choices.index(positive) % 2)
 
 
+def _is_vector(scores: Array) -> bool:
+    """Whether they are one number for each row."""
+    return not isinstance(scores, Ensemble) and np.ndim(scores) == 1
+
+
+def _uncalibrated(rows: Rows) -> Calibrator:
+    """The softmax of rows; of an ensemble, the mean of its members' own softmaxes."""
+    if isinstance(rows.scores, Ensemble):
+        return make("uncalibrated").fit(rows.scores[:1], [0])
+    softmax: Calibrator = _softmax(rows.n_classes)
+    return softmax
+
+
 def _softmax(n_classes: int) -> Any:
     """The uncalibrated softmax, of one row: it learns nothing, and keeps no counts
     of a fit.
@@ -471,7 +486,7 @@ def _evaluate_logits(
     data = DataFacts(
         n_rows=test.n_rows, n_classes=test.n_classes, name=setting.data_name
     )
-    softmax = _softmax(test.n_classes)
+    softmax = _uncalibrated(test)
     sets = None
     if cal is None and coverage is not None:
         sets = measure_sets(softmax, test, coverage, cluster=setting.cluster)
@@ -1184,7 +1199,11 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
         )
     logits, labels = examples
     rows = make("uncalibrated").read_pair(logits, labels, None, groups)
-    scores = reading.order_columns(rows.scores, "logits", columns)
+    scores = rows.scores
+    if isinstance(scores, Ensemble):
+        scores = scores.order_columns(columns, strict=True)
+    else:
+        scores = reading.order_columns(scores, "logits", columns)
     names = tuple(map(reading.class_of_column, columns))
     rows = rows._replace(scores=scores)
     if np.ndim(labels) == 2:
@@ -1198,17 +1217,22 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
 
 
 def _read_logits(cal: Any, rows: Rows, names: Sequence[str]) -> Rows:
-    """Checked rows of logits, in the order of a fitted calibrator if there is one."""
+    """Checked rows of logits, in the order of a fitted calibrator if there is one.
+
+    Ensembles stay what they are, as each method pools them in its own way.
+    """
+    ensemble = rows.scores if isinstance(rows.scores, Ensemble) else None
     if cal is not None:
         checked: Rows = cal.schema_.read_labelled(rows, grouped=False)
-        return checked
-    data = as_logits(rows.scores)
-    labels = reading.as_labels(
-        rows.labels, data.n_rows, data.n_classes, classes=tuple(names)
-    )
-    checked = check_rows_of(rows, data, labels, data.n_rows)
-    reading.warn_of_contradiction(data.to_host(data.labels), labels, checked.weights)
-    return checked
+    else:
+        data = as_logits(rows.scores) if ensemble is None else as_members(ensemble)
+        labels = reading.as_labels(
+            rows.labels, data.n_rows, data.n_classes, classes=tuple(names)
+        )
+        checked = check_rows_of(rows, data, labels, data.n_rows)
+        predicted = data.to_host(data.labels)
+        reading.warn_of_contradiction(predicted, labels, checked.weights)
+    return checked if ensemble is None else checked._replace(scores=ensemble)
 
 
 def _choose_entrants(
