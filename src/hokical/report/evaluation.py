@@ -23,12 +23,14 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hokical._core import reading
-from hokical._core.arrays import FloatArray, IntArray, to_host
+from hokical._core.arrays import Array, FloatArray, IntArray, to_host
 from hokical._core.checks import bin_index, sum_by
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar, track
+from hokical._core.votes import Votes, join_votes, read_votes
 from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names, new_calibrator
@@ -62,10 +64,13 @@ from hokical.report.models import (
 )
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
+from hokical.rules.members import as_members
 from hokical.streams import checked_blocks, open_source
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
+#: What groups and sets cannot be tested with.
+_VOTES = "votes, as tests and sets need one label per row,"
 #: Metrics with intervals by item: means over positions, in the order of the sums.
 _MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
 
@@ -113,7 +118,8 @@ class Setting:
     class names.
 
     `positive` is the event of two classes. `cluster` (n,) are numbers of what rows
-    belong to, None if they are independent.
+    belong to, None if they are independent. If labels were votes, `votes_of` (n,) says
+    which weighted rows are one example.
     """
 
     options: summaries.SummaryOptions
@@ -122,6 +128,7 @@ class Setting:
     class_names: Sequence[str] = ()
     positive: int = 1
     cluster: IntArray | None = None
+    votes_of: IntArray | None = None
 
     @property
     def event(self) -> str:
@@ -151,18 +158,27 @@ def judge(
             audits.LABEL: rows
         }
         groups = audits.audit(questions, setting.groups, rows.weight, options.delta)
-    if codes is not None and rows.weight is not None:
-        codes = codes[rows.weight > 0.0]
+    votes_of = setting.votes_of
+    if rows.weight is not None:
+        counting = rows.weight > 0.0
+        codes = None if codes is None else codes[counting]
+        votes_of = None if votes_of is None else votes_of[counting]
     rows = rows.counted()
     scores = row_scores(rows)
     weight = rows.weight
     levels = summaries.count_levels(
         rows, n_bins=options.n_bins, scores=scores, codes=codes
     )
-    if (event := rows.event(setting.positive)) is not None:
-        events = summaries.count_levels(event, codes=codes)
+    event = rows.event(setting.positive)
+    events = None if event is None else summaries.count_levels(event, codes=codes)
+    if votes_of is not None:
+        n_examples = int(np.unique(votes_of).size)
+        data = replace(data, n_rows=n_examples)
+        levels = replace(levels, n_rows=n_examples)
+        events = None if events is None else replace(events, n_rows=n_examples)
+    if events is not None:
         binary = summarize_event(events, options.delta, setting.event)
-    if rows.label is not None:
+    if rows.label is not None and votes_of is None:  # tests need one label per row
         classes = audits.label_rows(
             rows, rows.label, setting.class_names, options.delta
         )
@@ -177,7 +193,8 @@ def judge(
         scores = {
             key: share * sum_by(place, own * one, n) for key, one in scores.items()
         }
-        data = replace(data, n_clusters=n)
+        if votes_of is None or n != data.n_rows:
+            data = replace(data, n_clusters=n)
         classes, groups = (
             each and audits.count_items(each, n) for each in (classes, groups)
         )
@@ -224,7 +241,8 @@ def evaluate(
         evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
     x, y : arrays, or `x` alone a stream
         Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
-        (n,); confidences (n,) and whether each was right (n,); scores and labels, both
+        (n,), or votes or shares (n, classes) of each label;  confidences (n,) and
+        whether each was right (n,); scores and labels, both
         (n, labels), where every known label counts as a prediction of its own; maps for
         `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
         `y`, `x` is a stream that need not fit into memory: a path, a source of
@@ -353,15 +371,23 @@ def evaluate(
     if of_confidences and folds is not None:
         refuse("confidences", "sample_weight", "groups", "cluster", "folds")
         return _evaluate_confidence_folds(cal, rows, setting, folds)
-    if of_confidences or (cal is None and np.ndim(x) == 1 and folds is None):
+    if of_confidences or (cal is None and _is_vector(x) and folds is None):
         refuse("confidences", "sample_weight", "groups", "cluster")
         if cal is None:
             _refuse_probabilities(x, y)
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
-    refuse(
-        "logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds"
-    )
+    allowed = ("sample_weight", "cluster", "positive", "folds")
+    refuse("logits", "groups", "coverage", *allowed)
+    if np.ndim(y) == 2:
+        read = as_logits if fitted is None else fitted.schema_.read
+        rows = rows._replace(scores=read(rows.scores))
+        votes = read_votes(rows.labels, rows.n_rows, rows.n_classes)
+        if votes is not None and votes.are_hard:
+            rows = rows._replace(labels=votes.labels)
+        elif votes is not None:
+            refuse(_VOTES, *allowed)
+            rows, setting = _weigh_votes(rows, votes, setting)
     test = _read_logits(fitted, rows, names)
     setting = _name_classes(setting, test.n_classes, positive)
     with progress_bar("Evaluating", None):
@@ -370,6 +396,17 @@ def evaluate(
         if coverage is not None:
             raise TypeError("`coverage` cannot be given with `folds`; leave one out.")
         return _evaluate_folds(method, test, setting, folds)
+
+
+def _weigh_votes(rows: Rows, votes: Votes, setting: Setting) -> tuple[Rows, Setting]:
+    """Weighted rows for each class with votes; those of a row belong together."""
+    rows = rows._replace(
+        scores=rows.scores.take(votes.rows),
+        labels=votes.labels,
+        weights=votes.weigh(rows.weights, rows.n_rows),
+    )
+    codes = votes.rows if setting.cluster is None else setting.cluster[votes.rows]
+    return rows, replace(setting, cluster=codes, votes_of=votes.rows)
 
 
 def _refuse_probabilities(x: object, y: object) -> None:
@@ -416,6 +453,19 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
     return replace(setting, positive=choices.index(positive) % 2)
 
 
+def _is_vector(scores: Array) -> bool:
+    """Whether they are one number for each row."""
+    return not isinstance(scores, Ensemble) and np.ndim(scores) == 1
+
+
+def _uncalibrated(rows: Rows) -> Calibrator:
+    """The softmax of rows; of an ensemble, the mean of its members' own softmaxes."""
+    if isinstance(rows.scores, Ensemble):
+        return make("uncalibrated").fit(rows.scores[:1], [0])
+    softmax: Calibrator = _softmax(rows.n_classes)
+    return softmax
+
+
 def _softmax(n_classes: int) -> Any:
     """The uncalibrated softmax, of one row: it learns nothing, and keeps no counts
     of a fit.
@@ -436,7 +486,7 @@ def _evaluate_logits(
     data = DataFacts(
         n_rows=test.n_rows, n_classes=test.n_classes, name=setting.data_name
     )
-    softmax = _softmax(test.n_classes)
+    softmax = _uncalibrated(test)
     sets = None
     if cal is None and coverage is not None:
         sets = measure_sets(softmax, test, coverage, cluster=setting.cluster)
@@ -496,6 +546,10 @@ def _evaluate_folds(
 
     def fit(rows: IntArray) -> Any:
         some = test.take(rows)
+        if setting.votes_of is not None:
+            first, table = join_votes(setting.votes_of[rows], some, test.n_classes)
+            scores = some.scores.take(first)
+            return clone(method).fit(scores, table, sample_weight=table.sum(axis=1))
         own = {} if some.weights is None else {"sample_weight": some.weights}
         if groups and method.method.learns_groups:
             own["groups"] = take_rows(groups, rows)
@@ -588,7 +642,6 @@ def _evaluate_model(
     setting: Setting,
     positive: str | int | None = None,
     coverage: float | None = None,
-    name: str | None = None,
 ) -> Evaluation:
     """The evaluation of a classifier's probabilities, and of those before."""
     classes = classes_of(model, "cal")
@@ -613,9 +666,8 @@ def _evaluate_model(
     sets = None
     if coverage is not None:
         sets = _measure_model_sets(model, inputs, labels, coverage)
-    name = type(model).__name__ if name is None else name
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
-    after = judge_rows(name, rows, sets)
+    after = judge_rows(type(model).__name__, rows, sets)
     uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
     if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
         return after
@@ -974,6 +1026,11 @@ def compare(
     options = summaries.SummaryOptions(delta=delta)
     setting = Setting(options, data_names[1], groups[1], class_names, cluster=codes)
     setting = _name_classes(setting, new.n_classes)
+    if (votes := read_votes(new.labels, new.n_rows, new.n_classes)) is not None:
+        for name, value in (("groups", groups[1]), ("coverage", coverage)):
+            if value is not None:
+                raise TypeError(f"`{name}` cannot be given for {_VOTES} leave it out.")
+        new, setting = _weigh_votes(new, votes, setting)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
@@ -988,7 +1045,9 @@ def compare(
             seconds = time.perf_counter() - start
         if coverage is not None:
             sets = measure_sets(method, new, coverage, groups[1], codes)
-        rows = Predicted.of_logits(method, new.scores, new.labels, groups=groups[1])
+        rows = Predicted.of_logits(
+            method, new.scores, new.labels, new.weights, groups[1]
+        )
         one = judge(name, method, rows, setting, data, sets)
         results.append(replace(one, fit_seconds=seconds))
     before = next((one for one in results if one.name == "uncalibrated"), None)
@@ -1125,8 +1184,8 @@ def _compare_models(
             start = time.perf_counter()
             model = clone(model).fit(*_as_pair("validation", train))
             seconds = time.perf_counter() - start
-        result = _evaluate_model(model, inputs, setting, name=name)
-        results.append(replace(result, fit_seconds=seconds))
+        result = _evaluate_model(model, inputs, setting)
+        results.append(replace(result, name=name, fit_seconds=seconds))
     subject = results[-1].name if subject is None else subject
     if subject not in models:
         raise ValueError(
@@ -1169,23 +1228,40 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
         )
     logits, labels = examples
     rows = make("uncalibrated").read_pair(logits, labels, None, groups)
-    scores = reading.order_columns(rows.scores, "logits", columns)
+    scores = rows.scores
+    if isinstance(scores, Ensemble):
+        scores = scores.order_columns(columns, strict=True)
+    else:
+        scores = reading.order_columns(scores, "logits", columns)
     names = tuple(map(reading.class_of_column, columns))
-    return _read_logits(None, rows._replace(scores=scores), names)
+    rows = rows._replace(scores=scores)
+    if np.ndim(labels) == 2:
+        rows = rows._replace(scores=as_logits(scores))
+        votes = read_votes(labels, rows.n_rows, rows.n_classes)
+        if votes is not None and not votes.are_hard:
+            return rows._replace(labels=reading.to_floats(labels, "labels", "fiub"))
+        if votes is not None:
+            rows = rows._replace(labels=votes.labels)
+    return _read_logits(None, rows, names)
 
 
 def _read_logits(cal: Any, rows: Rows, names: Sequence[str]) -> Rows:
-    """Checked rows of logits, in the order of a fitted calibrator if there is one."""
+    """Checked rows of logits, in the order of a fitted calibrator if there is one.
+
+    Ensembles stay what they are, as each method pools them in its own way.
+    """
+    ensemble = rows.scores if isinstance(rows.scores, Ensemble) else None
     if cal is not None:
         checked: Rows = cal.schema_.read_labelled(rows, grouped=False)
-        return checked
-    data = as_logits(rows.scores)
-    labels = reading.as_labels(
-        rows.labels, data.n_rows, data.n_classes, classes=tuple(names)
-    )
-    checked = check_rows_of(rows, data, labels, data.n_rows)
-    reading.warn_of_contradiction(data.to_host(data.labels), labels, checked.weights)
-    return checked
+    else:
+        data = as_logits(rows.scores) if ensemble is None else as_members(ensemble)
+        labels = reading.as_labels(
+            rows.labels, data.n_rows, data.n_classes, classes=tuple(names)
+        )
+        checked = check_rows_of(rows, data, labels, data.n_rows)
+        predicted = data.to_host(data.labels)
+        reading.warn_of_contradiction(predicted, labels, checked.weights)
+    return checked if ensemble is None else checked._replace(scores=ensemble)
 
 
 def _choose_entrants(

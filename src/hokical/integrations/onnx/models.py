@@ -4,6 +4,7 @@ written.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,19 @@ def names_in(graphs: Iterable[Any]) -> set[str]:
         )
         found.update(item.values.name for item in graph.sparse_initializer)
     return found
+
+
+def free_prefix(taken: set[str]) -> str:
+    """A prefix that no name has yet."""
+    prefixes = ("hokical/" * k for k in count(1))
+    return next(p for p in prefixes if not any(name.startswith(p) for name in taken))
+
+
+def cast_to_float(model: Any, name: str) -> str:
+    """The name of a tensor's copy in float32, which a new node makes."""
+    wide = f"{free_prefix(names_in(every_graph(model.graph)))}scores"
+    model.graph.node.append(helper.make_node("Cast", [name], [wide], to=FLOAT))
+    return wide
 
 
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:

@@ -111,7 +111,28 @@ class _Standard:
         return torch.sort(x, dim=axis).values
 
     def searchsorted(self, x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
+        if torch.onnx.is_in_onnx_export():  # which has no operator for it
+            return bisect(x1, x2, right=side == "right")
         return torch.searchsorted(x1, x2.contiguous(), side=side)
+
+
+def bisect(edges: Tensor, values: Tensor, *, right: bool) -> Tensor:
+    """How many of the rising `edges` (k,) lie below `values`, or at them if `right`.
+
+    >>> edges = torch.tensor([1.0, 2.0, 2.0, 4.0, 8.0])
+    >>> bisect(edges, torch.tensor([0.0, 2.0, 9.0]), right=True)
+    tensor([0, 3, 5])
+    """
+    step = 1 << (edges.shape[0].bit_length() - 1)
+    beyond = edges.new_full((2 * step - edges.shape[0],), torch.inf)
+    padded = torch.cat([edges, beyond])
+    count = torch.zeros_like(values, dtype=torch.int64)
+    while step:
+        edge = padded[count + step - 1]
+        reached = edge <= values if right else edge < values
+        count = torch.where(reached, count + step, count)
+        step //= 2
+    return torch.clamp(count, max=edges.shape[0])
 
 
 _standard = _Standard()

@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast
@@ -27,12 +28,16 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
+from hokical.guarantees.fingerprints import Reused
+from hokical.guarantees.scores import SelectivePrediction
+from hokical.guarantees.sets import PredictionSets
 from hokical.integrations.torch import module as modules
 from hokical.integrations.torch.module import (
     CalibratorModule,
     MultilabelModule,
     as_module,
 )
+from hokical.rules.sets import SetKind
 
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
 _CALIBRATOR = "hokical_calibrator"
@@ -143,7 +148,7 @@ class CalibratedModel(nn.Module):
             model.training
         )  # of this module alone: the network keeps its modes
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, *args: object, **kwargs: object) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, labels and confidence of what the network makes of its arguments.
 
         A `CalibratedOutput`, or with `as_tuple` a plain tuple.
@@ -176,11 +181,107 @@ class CalibratedModel(nn.Module):
         return outputs_as_logits(rows, self.outputs, several)
 
     @torch.no_grad()
-    def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
+    def predict_proba(self, *args: object, **kwargs: object) -> Tensor:
         """Calibrated probabilities, of the shape of the logits."""
+        return self.proba(*args, **kwargs)
+
+    def proba(self, *args: object, **kwargs: object) -> Tensor:
+        """The same with gradients."""
         rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
         proba: Tensor = self.calibrator.proba(rows)
         return proba.movedim(-1, self.class_axis)
+
+    def certify(
+        self,
+        data: Any,
+        labels: object = None,
+        *,
+        device: torch.device | str | None = None,
+        progress: bool | None = None,
+        cluster: object = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Note examples that nothing was fitted on, for `predict_or_abstain` and
+        `predict_set`.
+
+        `data` is a data loader or, with `labels` (n,), a tensor of inputs, as in
+        `calibrate`; `cluster` and `reused` are those of `Calibrator.certify`. Files
+        keep what was counted.
+        """
+        loader = data if labels is None else (data, torch.as_tensor(labels))
+        reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
+        scores, truth, _, rank = _collect(self.model, loader, reading, device, progress)
+        if truth.ndim == 1:
+            _refuse_maps(rank)
+        self.fitted.certify(scores, truth, cluster=cluster, reused=reused)
+        return self
+
+    @torch.no_grad()
+    def predict_or_abstain(
+        self, *args: object, risk: float = 0.05, delta: float = 0.1, **kwargs: object
+    ) -> SelectivePrediction:
+        """Labels, and which to accept so that at most a fraction `risk` is wrong.
+
+        The other arguments are the network's. See `Calibrator.predict_or_abstain`;
+        call `certify` first for a guarantee about the calibrated confidence.
+        """
+        calibrator, rows = self._one_label_rows(args, kwargs)
+        return calibrator.predict_or_abstain(rows, risk=risk, delta=delta)
+
+    @torch.no_grad()
+    def predict_set(
+        self,
+        *args: object,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: Literal["all", "class"] = "all",
+        kind: SetKind = "smallest",
+        pooled: bool = False,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
+        **kwargs: object,
+    ) -> PredictionSets:
+        """The classes that each example may have, with a `coverage` that is
+        guaranteed.
+
+        The other arguments are the network's. See `Calibrator.predict_set`; call
+        `certify` first, so that sets go by the calibrated probabilities.
+        """
+        calibrator, rows = self._one_label_rows(args, kwargs)
+        return calibrator.predict_set(
+            rows,
+            coverage=coverage,
+            delta=delta,
+            by=by,
+            kind=kind,
+            pooled=pooled,
+            penalty=penalty,
+            free_ranks=free_ranks,
+            allow_empty=allow_empty,
+        )
+
+    def _one_label_rows(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Calibrator, Tensor]:
+        """The calibrator, and the logits (n, classes) of the network's arguments."""
+        calibrator = self.fitted
+        if not isinstance(calibrator, Calibrator):
+            raise TypeError(
+                "guarantees of a network are for one label per example; this one has "
+                "several. Use the calibrator: `fitted.predict_set(scores)`."
+            )
+        rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
+        _refuse_maps(rows.ndim)
+        return calibrator, rows
+
+    def for_probabilities(self) -> ProbabilityNetwork:
+        """A network that returns the calibrated probabilities alone.
+
+        For `torch.onnx.export`, `torch.export` and whatever takes a network of one
+        output. It shares this one's numbers.
+        """
+        return ProbabilityNetwork(self)
 
     @property
     def config(self) -> Any:
@@ -232,7 +333,7 @@ class CalibratedModel(nn.Module):
             setattr(twin, name, _refuse_to_save)
         return twin
 
-    def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
+    def _with_log_proba(self, model: nn.Module, args: Any, output: object) -> Any:
         found = self.get_logits(output)
         rows = self._rows(found)
         proba = self.calibrator.proba(rows)
@@ -385,7 +486,9 @@ class CalibratedModel(nn.Module):
             f"method={self.fitted.name!r}, {chosen}class_axis={self.class_axis}{kind}"
         )
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, *args: object
+    ) -> None:
         """Numbers of a network within `DataParallel` load into the bare one, and the
         reverse.
         """
@@ -405,9 +508,24 @@ class CalibratedModel(nn.Module):
         return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
 
 
+class ProbabilityNetwork(nn.Module):
+    """A calibrated network whose forward gives its probabilities, of the shape of the
+    logits.
+    """
+
+    def __init__(self, calibrated: CalibratedModel) -> None:
+        super().__init__()
+        self.calibrated = calibrated
+        self.training = calibrated.training
+
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """The calibrated probabilities of what the network makes of its arguments."""
+        return self.calibrated.proba(*args, **kwargs)
+
+
 def collect_logits(
     model: nn.Module,
-    loader: Any,
+    loader: object,
     *,
     device: torch.device | str | None = None,
     progress: bool | None = None,
@@ -445,19 +563,26 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
-    reading = (get_logits, class_axis, ignore_label, outputs)
-    return _collect(model, loader, device, progress, *reading)[:2]
+    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
+    return _collect(model, loader, reading, device, progress)[:2]
+
+
+@dataclass(frozen=True)
+class OutputReading:
+    """How a network's outputs become rows of logits; see `collect_logits`."""
+
+    get_logits: GetLogits | None = None
+    class_axis: int = -1
+    ignore_label: int | None = None
+    outputs: MaybeOutputs = "auto"
 
 
 def _collect(
     model: nn.Module,
     loader: Any,
-    device: Any,
+    reading: OutputReading,
+    device: torch.device | str | None,
     progress: bool | None,
-    get_logits: GetLogits | None,
-    class_axis: int,
-    ignore_label: int | None,
-    outputs: MaybeOutputs,
 ) -> tuple[Tensor, Tensor, Outputs, int]:
     """What `collect_logits` returns, what the network's outputs are, and most axes
     of them.
@@ -465,7 +590,7 @@ def _collect(
     _check_network(
         model, "Logits that you have are for `hokical.auto(logits, labels)`."
     )
-    check_choice("outputs", outputs, MaybeOutputs)
+    check_choice("outputs", reading.outputs, MaybeOutputs)
     place = _device_of(model) if device is None else torch.device(device)
     away = (
         place.type == "cuda"
@@ -499,9 +624,10 @@ def _collect(
                     Tensor, lambda x: x.to(place, non_blocking=away), data
                 )
                 args, kwargs, labels = split_batch(data, takes_one)
-                found = (get_logits or find_logits)(model(*args, **kwargs))
+                found = (reading.get_logits or find_logits)(model(*args, **kwargs))
                 rank = max(rank, found.ndim)
-                parts.append(_as_rows(found, labels, class_axis, ignore_label))
+                rows = _as_rows(found, labels, reading.class_axis, reading.ignore_label)
+                parts.append(rows)
                 advance()
     finally:
         for module, training in modes:
@@ -510,17 +636,17 @@ def _collect(
         raise ValueError(
             "`loader` must give at least one batch with a label that counts."
         )
-    rows, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
     several = labels.ndim == 2
-    form = outputs
+    form = reading.outputs
     if (
         form == "auto"
     ):  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
-        within = ((rows >= 0.0) & (rows <= 1.0)).all()
-        if within and not several and rows.shape[1] > 1:
-            within = ((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
+        within = ((logits >= 0.0) & (logits <= 1.0)).all()
+        if within and not several and logits.shape[1] > 1:
+            within = ((logits.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
         form = "probabilities" if within else "logits"
-    return outputs_as_logits(rows, form, several), labels, form, rank
+    return outputs_as_logits(logits, form, several), labels, form, rank
 
 
 def calibrate(
@@ -575,8 +701,8 @@ def calibrate(
         copy.deepcopy(method) if several else new_calibrator(method, **options)
     )
     given = data if labels is None else (data, torch.as_tensor(labels))
-    reading = (get_logits, class_axis, ignore_label, outputs)
-    logits, truth, form, rank = _collect(model, given, device, progress, *reading)
+    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
+    logits, truth, form, rank = _collect(model, given, reading, device, progress)
     estimator.fit(logits, truth)
     if rank > 2 and not several:  # positions of one item are not independent
         estimator.forget_examples()
@@ -586,7 +712,7 @@ def calibrate(
 
 
 def split_batch(
-    batch: Any, takes_one: bool = False
+    batch: object, takes_one: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Positional arguments, keyword arguments and labels of a batch.
 
@@ -629,7 +755,7 @@ def split_batch(
     raise TypeError(f"{rule}; got {found}. {remedy}")
 
 
-def find_logits(output: Any) -> Tensor:
+def find_logits(output: object) -> Tensor:
     """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a
     tuple.
 
@@ -667,7 +793,9 @@ def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
     best = labels[..., None]
     top = logs.gather(-1, best).detach()
     earlier = torch.arange(proba.shape[-1], device=proba.device) < best
-    below = torch.nextafter(top, torch.full_like(top, -torch.inf))
+    info = torch.finfo(top.dtype)
+    # At least one rounding below: `nextafter` has no operator in ONNX.
+    below = top - (top.abs() * info.eps + info.smallest_normal)
     return torch.minimum(logs, torch.where(earlier, below, top))
 
 
@@ -712,7 +840,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def _as_rows(
-    found: Tensor, labels: Any, class_axis: int, ignore_label: int | None
+    found: Tensor, labels: object, class_axis: int, ignore_label: int | None
 ) -> tuple[Tensor, Tensor]:
     """Outputs (rows, classes) and labels (rows,), without positions that do not count.
 
@@ -754,6 +882,16 @@ def _device_of(model: nn.Module) -> torch.device:
     return next(
         (x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu")
     )
+
+
+def _refuse_maps(rank: int) -> None:
+    """Raise where a network has several positions for each example."""
+    if rank > 2:
+        raise ValueError(
+            "the network must give one label per example for guarantees; got outputs "
+            f"of {rank} axes, whose positions are not independent. Use "
+            "`hokical.Dense`, which certifies by item."
+        )
 
 
 def _check_network(model: Any, remedy: str) -> None:
