@@ -799,7 +799,10 @@ class Calibrator(StoredEstimator):
         sketch = self.predictor_.fit_record.sketch
         if not learned or sketch is None:
             return False
-        return sketch.holds_too_many(row_hashes(rows.scores))
+        scores = rows.scores
+        if isinstance(scores, Ensemble):
+            scores = self.fitted.read(scores)
+        return sketch.holds_too_many(row_hashes(scores))
 
     def certify_parts(
         self,
