@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.base import clone
 import hokical
 from hokical import Ensemble, FitDataWarning, auto
 from hokical.calibrators import make, with_sets
+from hokical.monitoring import OnlineSets
 from tests.ensembles import NAMES, log_loss, named, noisy_members
 
 VALIDATION = named(1000, seed=1)
@@ -271,3 +273,44 @@ def test_torch_members_are_answered_in_torch(fitted: Any) -> None:
         torch.asarray(labels),
     )
     np.testing.assert_allclose(on_tensors.predict_proba(NEW), proba, rtol=1e-6)
+
+
+def test_evaluations_and_comparisons_take_ensembles(fitted: Any) -> None:
+    result = hokical.evaluate(fitted, NEW, NEW_LABELS)
+    expected = log_loss(fitted.predict_proba(NEW), NEW_LABELS)
+    assert result.score("log_loss") == pytest.approx(expected)
+    plain = make("uncalibrated").fit(*VALIDATION)
+    before = log_loss(plain.predict_proba(NEW), NEW_LABELS)
+    assert result.before is not None
+    assert result.before.score("log_loss") == pytest.approx(before)
+    alone = hokical.evaluate(None, NEW, NEW_LABELS)
+    assert alone.score("log_loss") == pytest.approx(before)
+    folds = hokical.evaluate("auto", *VALIDATION, folds=4)
+    assert folds.score("log_loss") == pytest.approx(expected, abs=0.05)
+    comparison = hokical.compare(
+        VALIDATION, (NEW, NEW_LABELS), ["uncalibrated", "temps", "auto"]
+    )
+    assert comparison["auto"].score("log_loss") == pytest.approx(expected)
+    assert comparison["uncalibrated"].score("log_loss") == pytest.approx(before)
+    assert "auto" in str(comparison)
+
+
+def test_monitors_and_online_sets_take_ensembles() -> None:
+    certified = auto(*VALIDATION).certify(*named(1500, seed=6))
+    monitor = hokical.CalibrationMonitor(certified)
+    monitor.update_logits(NEW, NEW_LABELS)
+    assert monitor.status().n == NEW_LABELS.size
+    online = OnlineSets(certified, coverage=0.9)
+    covered = []
+    for first in range(0, 4000, 400):
+        rows = np.arange(first, first + 400)
+        members = online.predict_set(NEW[rows], ids=rows).members
+        covered.append(members[np.arange(400), NEW_LABELS[rows]])
+        online.add_labels(rows, NEW_LABELS[rows])
+    assert np.concatenate(covered).mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_other_members_are_another_calibrator(fitted: Any) -> None:
+    few = auto(*VALIDATION, most_members=2)
+    same_rule = few.with_predictor(replace(few.predictor_, rule=fitted.rule_))
+    assert same_rule.fitted.fingerprint() != fitted.fitted.fingerprint()

@@ -350,8 +350,9 @@ def test_other_calibrators_name_this_one() -> None:
     ):
         hokical.auto(scores, labels)
     one_hot = np.eye(N_LABELS, dtype=int)[np.arange(40) % N_LABELS]
+    cal = hokical.auto(scores, one_hot)  # are labels
     with pytest.raises(ValueError, match=r"one-hot rows use `.argmax\(axis=1\)`"):
-        hokical.auto(scores, one_hot)
+        cal.certify(scores + 0.1, one_hot)
     with pytest.raises(TypeError, match=r"0\.5 in row 1 .*regression target"):
         hokical.auto(scores[:2], np.array([1.0, 0.5]))
     with pytest.raises(TypeError, match=r"become integers by `.astype\(int\)`"):

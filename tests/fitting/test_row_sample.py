@@ -106,7 +106,7 @@ def test_few_rows_are_used_as_they_are() -> None:
     weights = np.arange(WHOLE) % 2.0
     block = Examples(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
     kept = examples._keep_block(block)
-    assert kept.n_rows <= kept.whole
+    assert kept.n_rows <= kept.max_whole
     assert kept.sample().block is block
 
 

@@ -188,11 +188,11 @@ def backend_of(data: Any) -> Backend | None:
         return NUMPY
     homes = _homes(type(data))  # type: ignore[arg-type]  # classes are hashable
     library = next((home for home in homes if home in _backends), "")
-    found = _backends.get(library)
-    if isinstance(found, str):
-        found = _backends[library] = import_module(found).BACKEND
-    if found is not None:
-        return found if hasattr(data, "shape") else None
+    backend = _backends.get(library)
+    if isinstance(backend, str):
+        backend = _backends[library] = import_module(backend).BACKEND
+    if backend is not None:
+        return backend if hasattr(data, "shape") else None
     return _STANDARD if is_array_api_obj(data) else None
 
 
@@ -250,5 +250,7 @@ def to_input_library(found: Array, given: Any) -> Array:
 
 def float64_scope(data: Any) -> AbstractContextManager[Any]:
     """A context in which the library of an array, or of `Logits`, has float64."""
-    own = getattr(data, "backend", None)
-    return (own if isinstance(own, Backend) else backend_of(data) or NUMPY).in_float64()
+    backend = getattr(data, "backend", None)
+    return (
+        backend if isinstance(backend, Backend) else backend_of(data) or NUMPY
+    ).in_float64()

@@ -49,8 +49,8 @@ def check_count(
     name: str, value: Any, *, least: int = 1, most: float = math.inf, remedy: str = ""
 ) -> int:
     """Check a count: an integer of at least `least`, and at most `most`."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not least <= value <= most:
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(
             f"`{name}` must be an integer {rule}; got {value!r}. {remedy}".rstrip()
@@ -61,10 +61,10 @@ def check_count(
 def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     """Check that a value is one of those of a `Literal` type."""
     plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
-    known = list(get_args(choices))
-    if value not in known or not plain:
+    allowed = list(get_args(choices))
+    if value not in allowed or not plain:
         raise ValueError(
-            f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip()
+            f"`{name}` must be one of {allowed}; got {value!r}. {remedy}".rstrip()
         )
 
 
@@ -117,13 +117,13 @@ class ArrayOf:
 
     def check(self, name: str, array: Any, sizes: dict[Any, int]) -> Any:
         shape = tuple(sizes.get(n) if isinstance(n, str) else n for n in self.shape)
-        known = isinstance(array, np.ndarray)
-        fits = known and array.dtype == self.dtype and array.ndim == len(shape)
+        is_array = isinstance(array, np.ndarray)
+        fits = is_array and array.dtype == self.dtype and array.ndim == len(shape)
         if not fits or any(
             has < 1 if want is None else has != want
             for want, has in zip(shape, array.shape, strict=True)
         ):
-            got = f"{array.dtype} {array.shape}" if known else repr(array)
+            got = f"{array.dtype} {array.shape}" if is_array else repr(array)
             rule = f"{np.dtype(self.dtype)} of shape {shape}"
             raise ValueError(f"`{name}` must be {rule}; got {got}.")
         inside = (array >= self.low) & (array <= self.high)
@@ -163,11 +163,13 @@ class Checked:
         for name, (kinds, checks) in _field_checks(type(self)).items():  # type: ignore[arg-type]
             value = getattr(self, name)
             if kinds and not isinstance(value, kinds):
-                words = {bool: "True or False", NoneType: "None"}
-                rule = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
+                type_words = {bool: "True or False", NoneType: "None"}
+                rule = " or ".join(
+                    type_words.get(kind, kind.__name__) for kind in kinds
+                )
                 raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
-            for each in checks:
-                object.__setattr__(self, name, each.check(name, value, sizes))
+            for check in checks:
+                object.__setattr__(self, name, check.check(name, value, sizes))
 
 
 @cache
@@ -183,7 +185,7 @@ def _field_checks(
         NameError
     ):  # of a type that is imported for type checkers alone: nothing to check by
         return {}
-    found = {}
+    field_checks = {}
     for name in (field.name for field in fields(kind)):
         kinds = (
             get_args(hints[name])
@@ -192,9 +194,9 @@ def _field_checks(
         )
         checks = getattr(hints[name], "__metadata__", ())
         plain = (bool, NoneType, Checked)
-        known = [
+        are_checked = [
             is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain))
             for k in kinds
         ]
-        found[name] = kinds if all(known) else (), checks
-    return found
+        field_checks[name] = kinds if all(are_checked) else (), checks
+    return field_checks

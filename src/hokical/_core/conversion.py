@@ -151,9 +151,9 @@ def _join_labels(parts: Sequence[Any], name: str) -> Any:
     """The second columns (n, labels) of arrays (n, 2), one for each label; others as
     they are.
     """
-    if not parts or not all(np.ndim(part) == 2 for part in parts):
+    if not parts or not all(np.ndim(pair) == 2 for pair in parts):
         return parts
-    arrays = [to_numpy(part, name) for part in parts]
+    arrays = [to_numpy(pair, name) for pair in parts]
     for k, array in enumerate(arrays):
         if array.shape != (arrays[0].shape[0], 2) or not np.allclose(
             array.sum(axis=1), 1.0
@@ -165,8 +165,10 @@ def _join_labels(parts: Sequence[Any], name: str) -> Any:
                 "the missing column."
             )
     backend = backend_of(parts[0]) or NUMPY
-    own = arrays if backend is NUMPY else parts
-    return backend.namespace(own[0]).stack([part[:, 1] for part in own], axis=1)
+    label_arrays = arrays if backend is NUMPY else parts
+    return backend.namespace(label_arrays[0]).stack(
+        [pair[:, 1] for pair in label_arrays], axis=1
+    )
 
 
 def from_probabilities(
@@ -209,23 +211,23 @@ def from_probabilities(
         return probabilities.convert(
             lambda member, label: _from_member(member, zeros=zeros, name=label)
         )
-    given, plain, backend = _as_floats(probabilities, name)
-    xp = backend.namespace(given)
-    proba = xp.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
+    values, plain, backend = _as_floats(probabilities, name)
+    xp = backend.namespace(values)
+    proba = xp.stack([1.0 - values, values], axis=1) if values.ndim == 1 else values
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
         rule = (
             "(n, classes) with at least one row and two classes, or (n,) for class 1 "
             "of two"
         )
-        message = f"`{name}` must be {rule}; got shape {tuple(given.shape)}."
-        if given.ndim == 3:
+        message = f"`{name}` must be {rule}; got shape {tuple(values.shape)}."
+        if values.ndim == 3:
             message += (
                 " For several evaluations of each example: "
                 f"`from_probabilities(hokical.Ensemble({name}))`."
             )
         raise ValueError(message)
     if not backend.is_traced(proba):
-        if given.ndim == 1:
+        if values.ndim == 1:
             rule = f"`{name}` must lie in [0, 1]"
             _require((plain >= 0.0) & (plain <= 1.0), plain, rule, _NO_SHARES)
         proba = _undo_rounding(proba, name, backend)
@@ -243,9 +245,9 @@ def from_probabilities(
     moved = xp.argmax(plain, axis=-1) != label
     if not backend.is_traced(proba) and not bool(xp.any(moved)):
         return logs
-    places = backend.from_host(np.arange(proba.shape[-1]), proba) == label[..., None]
+    is_label = backend.from_host(np.arange(proba.shape[-1]), proba) == label[..., None]
     raised = xp.nextafter(plain, xp.full_like(plain, np.inf))
-    return xp.where(places & moved[..., None], backend.follow(raised, logs), logs)
+    return xp.where(is_label & moved[..., None], backend.follow(raised, logs), logs)
 
 
 def _from_member(probabilities: Array, *, zeros: Zeros, name: str) -> Array:

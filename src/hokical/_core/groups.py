@@ -51,12 +51,12 @@ class GroupCoding:
     cut: tuple[bool, ...]
 
     def __post_init__(self) -> None:
-        parts = (self.columns, self.levels, self.cut)
-        tuples = all(isinstance(part, tuple) for part in (*parts, *self.levels))
+        fields = (self.columns, self.levels, self.cut)
+        tuples = all(isinstance(field, tuple) for field in (*fields, *self.levels))
         texts = (
             tuples and self.columns and all(type(name) is str for name in self.columns)
         )
-        if not texts or len({*map(len, parts)}) != 1:
+        if not texts or len({*map(len, fields)}) != 1:
             raise ValueError(
                 "`groups` must be tuples of equally many columns (text) and levels."
             )
@@ -77,15 +77,15 @@ class GroupCoding:
 
         Rows of weight 0 are not looked at. See `read_columns`.
         """
-        seen = slice(None) if weights is None else weights > 0.0
+        is_counted = slice(None) if weights is None else weights > 0.0
         learned = {}
         codes = []
         for name, column in read_columns(groups, n_rows).items():
-            names, place = _distinct(column)
+            names, index = _distinct(column)
             learned[name] = _learn_levels(
-                names, place[seen], n_bins, ids=name == NAMELESS
+                names, index[is_counted], n_bins, ids=name == NAMELESS
             )
-            codes.append(_encode(names, place, *learned[name]))
+            codes.append(_encode(names, index, *learned[name]))
         levels, cut = zip(*learned.values(), strict=True)
         return cls(tuple(learned), levels, cut), np.stack(codes, axis=1)
 
@@ -97,16 +97,19 @@ class GroupCoding:
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row."""
-        given = _same_columns(groups, n_rows, self.columns, "the fit")
-        pairs = zip(map(_distinct, given), self.levels, self.cut, strict=True)
+        columns = _same_columns(groups, n_rows, self.columns, "the fit")
+        pairs = zip(map(_distinct, columns), self.levels, self.cut, strict=True)
         return np.stack(
             [_encode(*names, levels, cut) for names, levels, cut in pairs], axis=1
         )
 
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
-        parts = (self.columns, self.levels, self.cut)
-        return type(self)(*(tuple(part[i] for i in columns) for part in parts))  # type: ignore[arg-type]
+        return type(self)(
+            columns=tuple(self.columns[k] for k in columns),
+            levels=tuple(self.levels[k] for k in columns),
+            cut=tuple(self.cut[k] for k in columns),
+        )
 
     def full_names(self, column: int) -> list[str]:
         """The names of a column's groups in the order of their codes.
@@ -116,14 +119,14 @@ class GroupCoding:
         levels = self.levels[column]
         first = f"{self.columns[column]}=" if len(self.columns) > 1 else ""
         if self.cut[column]:
-            ends = [f"{end:.6g}" for end in levels]
-            middle = [f"{low} to {high}" for low, high in pairwise(ends)]
-            found = [f"below {ends[0]}", *middle, f"{ends[-1]} or more"]
+            low_high = [f"{bound:.6g}" for bound in levels]
+            middle = [f"{low} to {high}" for low, high in pairwise(low_high)]
+            names = [f"below {low_high[0]}", *middle, f"{low_high[-1]} or more"]
         else:
-            found = [
+            names = [
                 str(_text(name) if isinstance(name, float) else name) for name in levels
             ]
-        return [f"{first}{name}" for name in (*found, UNKNOWN)]
+        return [f"{first}{name}" for name in (*names, UNKNOWN)]
 
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
@@ -171,17 +174,17 @@ def _same_columns(
     exact: bool = False,
 ) -> list[AnyArray]:
     """The columns (n,) of groups that have these names; a column alone needs none."""
-    given = read_columns(groups, n_rows)
-    if len(given) == len(columns) == 1 and NAMELESS in (*given, *columns):
-        return [*given.values()]
-    if not {*columns} <= {*given} or (exact and len(given) > len(columns)):
-        others = " and no others" if exact else ""
+    named = read_columns(groups, n_rows)
+    if len(named) == len(columns) == 1 and NAMELESS in (*named, *columns):
+        return [*named.values()]
+    if not {*columns} <= {*named} or (exact and len(named) > len(columns)):
+        exclusively = " and no others" if exact else ""
         raise ValueError(
             f"`groups` must have the columns of {source}, {', '.join(columns)}; got "
-            f"{', '.join(given)}. Pass a mapping or a DataFrame with these "
-            f"columns{others}."
+            f"{', '.join(named)}. Pass a mapping or a DataFrame with these "
+            f"columns{exclusively}."
         )
-    return [given[name] for name in columns]
+    return [named[name] for name in columns]
 
 
 def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
@@ -236,9 +239,13 @@ def _learn_levels(
     names: list[Any], place: IntArray, n_bins: int, *, ids: bool
 ) -> tuple[tuple[Any, ...], bool]:
     """The groups of some rows of a column, or where it is cut, and whether it is."""
-    known = {names[k] for k in np.unique(place).tolist()} - {None}
-    whole = ids and all(isinstance(name, int) for name in known)
-    if len(known) > MANY and not whole and all(_is_number(name) for name in known):
+    names_present = {names[k] for k in np.unique(place).tolist()} - {None}
+    are_ids = ids and all(isinstance(name, int) for name in names_present)
+    if (
+        len(names_present) > MANY
+        and not are_ids
+        and all(_is_number(name) for name in names_present)
+    ):
         numbers = np.array([*map(_to_float, names)])[place]
         points = np.nanquantile(numbers, np.arange(1, n_bins) / n_bins, method="higher")
         values = np.unique(numbers[~np.isnan(numbers)])
@@ -253,7 +260,9 @@ def _learn_levels(
                 )
             points = np.unique(np.where(np.isfinite(halfway), halfway, points))
         return tuple(points.tolist()), True
-    return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
+    return tuple(
+        sorted(names_present, key=lambda name: (isinstance(name, str), name))
+    ), False
 
 
 def _encode(
@@ -274,15 +283,15 @@ def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
     raw = column.tolist() if column.dtype.kind in "iufbUO" else column
     if column.dtype.kind not in "iubU":
         return _number(map(_tidy, raw))
-    names, place = _number(raw)
-    return [_tidy(name) for name in names], place
+    names, index = _number(raw)
+    return [_tidy(name) for name in names], index
 
 
 def _number(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
     """The different names, and the place (n,) of each among them."""
     code: dict[Any, int] = {}
-    place = [code.setdefault(name, len(code)) for name in names]
-    return list(code), np.array(place, np.int64)
+    codes = [code.setdefault(name, len(code)) for name in names]
+    return list(code), np.array(codes, np.int64)
 
 
 def _cells(columns: Iterable[AnyArray]) -> list[tuple[Any, ...]]:
@@ -290,7 +299,7 @@ def _cells(columns: Iterable[AnyArray]) -> list[tuple[Any, ...]]:
     pairs = map(_distinct, columns)
     return list(
         zip(
-            *([names[k] for k in place.tolist()] for names, place in pairs), strict=True
+            *([names[k] for k in index.tolist()] for names, index in pairs), strict=True
         )
     )
 
@@ -395,8 +404,8 @@ class GroupNames:
     def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:
         """The groups that occur, and the place (n,) of each row's among them."""
         columns = read_columns(groups, n_rows)
-        names, place = _number(_cells(columns.values()))
-        return cls(tuple(columns), tuple(names)), place
+        names, index = _number(_cells(columns.values()))
+        return cls(tuple(columns), tuple(names)), index
 
     def places(self, groups: Any, n_rows: int) -> IntArray:
         """The place (n,) of each row's group; the number of groups where it is not
@@ -404,9 +413,9 @@ class GroupNames:
 
         Columns are matched by name, in any order; values by `look_up`.
         """
-        given = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
-        names, place = _number(_cells(given))
-        return np.array(look_up(names, self.names), np.int64)[place]
+        columns = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
+        names, index = _number(_cells(columns))
+        return np.array(look_up(names, self.names), np.int64)[index]
 
     def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
         """The place (n,) of each row's group, and the number of rows of unknown groups.
@@ -414,8 +423,8 @@ class GroupNames:
         The place of these is the number of groups. A warning counts them: `what` they
         get.
         """
-        place = self.places(groups, n_rows)
-        n_unknown = int((place == len(self.names)).sum())
+        index = self.places(groups, n_rows)
+        n_unknown = int((index == len(self.names)).sum())
         if n_unknown:
             warn_user(
                 f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in "
@@ -423,7 +432,7 @@ class GroupNames:
                 "for "
                 '`by="new group"`, whose guarantee is for groups that were never seen.'
             )
-        return place, n_unknown
+        return index, n_unknown
 
 
 def count_groups(place: IntArray | None) -> int:

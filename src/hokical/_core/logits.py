@@ -199,17 +199,17 @@ class Logits:
         """Gap between the two largest logits, (n,); inf where all others are masked."""
         xp = self.xp
         with arrays.ignore_overflow(xp):
-            own = xp.full_like(self.values[:, :1], -xp.inf)
-            others = self.put_at_label(
-                self.values.copy() if self.is_numpy else self.values, own
+            masked_label = xp.full_like(self.values[:, :1], -xp.inf)
+            other_values = self.put_at_label(
+                self.values.copy() if self.is_numpy else self.values, masked_label
             )
-            return self.top - xp.max(others, axis=1)
+            return self.top - xp.max(other_values, axis=1)
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
         column = self.from_host(classes)[:, None]
-        found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
-        return self.to_host(found).astype(np.float64, copy=False)
+        values = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
+        return self.to_host(values).astype(np.float64, copy=False)
 
     def from_host(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
@@ -229,15 +229,15 @@ class Logits:
                 np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
             )
             values, top = (
-                self.xp.take(part, where, axis=0) for part in (self.values, self.top)
+                self.xp.take(array, where, axis=0) for array in (self.values, self.top)
             )
         codes = None if self.codes is None else self.codes[rows]
-        twin = type(self)(
+        selected = type(self)(
             values, top, self.backend, codes, self._member_labels_of(rows)
         )
         if isinstance(rows, slice) and self._labels is not None:
-            twin._labels = self._labels[rows]
-        return twin
+            selected._labels = self._labels[rows]
+        return selected
 
     def _member_labels_of(self, rows: AnyArray | slice) -> Array:
         """Those of some rows, or None."""
@@ -429,8 +429,8 @@ def row_maxima(values: Array, backend: Backend) -> Array:
         top = np.empty(values.shape[0])
         step = NUMPY.block_size // FEW_COLUMNS
         for start in range(0, top.size, step):
-            some = np.asfortranarray(values[start : start + step])
-            top[start : start + step] = np.maximum.reduce(some, axis=1)
+            block = np.asfortranarray(values[start : start + step])
+            top[start : start + step] = np.maximum.reduce(block, axis=1)
         return top
     xp = backend.namespace(values)
     with arrays.ignore_overflow(xp):
@@ -452,15 +452,17 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
         # only clears.
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
-    if place := first_true(~np.isfinite(backend.to_host(top))):
-        own = backend.to_host(logits.values[place[0], ...])
-        told = f"row {place[0]} has no finite value: every class is -inf"
+    if row_index := first_true(~np.isfinite(backend.to_host(top))):
+        row_values = backend.to_host(logits.values[row_index[0], ...])
+        told = f"row {row_index[0]} has no finite value: every class is -inf"
         if bad := first_true(
-            np.isnan(own) if np.isnan(own).any() else np.isposinf(own)
+            np.isnan(row_values)
+            if np.isnan(row_values).any()
+            else np.isposinf(row_values)
         ):
-            word = "NaN" if np.isnan(own[bad]) else "+inf"
+            number = "NaN" if np.isnan(row_values[bad]) else "+inf"
             told = (
-                f"must not hold NaN or +inf; got {word} in row {place[0]}, column "
+                f"must not hold NaN or +inf; got {number} in row {row_index[0]}, column "
                 f"{bad[0]}"
             )
         remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
@@ -503,17 +505,18 @@ def by_blocks(
     if logits.n_rows > step:
 
         def part(rows: slice) -> Any:
-            own = None if out is None else out[rows]
-            return by_blocks(work, logits.take(rows), floats_per_row, out=own)
+            block_out = None if out is None else out[rows]
+            return by_blocks(work, logits.take(rows), floats_per_row, out=block_out)
 
-        parts = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
+        results = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
         if out is not None:
             return out
-        if isinstance(parts[0], tuple):
+        if isinstance(results[0], tuple):
             return tuple(
-                logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True)
+                logits.xp.concat(column, axis=0)
+                for column in zip(*results, strict=True)
             )
-        return logits.xp.concat(parts, axis=0)
+        return logits.xp.concat(results, axis=0)
     # NumPy adds up the columns of several rows one after the other, those of one row in
     # pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
@@ -527,24 +530,26 @@ def by_blocks(
     ):
         block._room = out
     try:
-        found = work(block)
+        result = work(block)
     finally:
         if default is not None:
             np.setbufsize(default)
     if alone:
-        found = (
-            tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
+        result = (
+            tuple(part[:1] for part in result)
+            if isinstance(result, tuple)
+            else result[:1]
         )
-    if out is None or found is out:
-        return found
-    out[...] = found
+    if out is None or result is out:
+        return result
+    out[...] = result
     return out
 
 
 def per_row(work: Callable[[Any], Any], logits: Any) -> AnyArray:
     """`by_blocks` with the results on the host: for a few numbers per row."""
-    found = by_blocks(work, logits)
-    return found if logits.is_numpy else arrays.to_host(found)
+    numbers = by_blocks(work, logits)
+    return numbers if logits.is_numpy else arrays.to_host(numbers)
 
 
 def map_blocks(
@@ -659,10 +664,10 @@ class TopK(Logits):
         numbers, classes = (
             np.take_along_axis(a, order, axis=1) for a in (numbers, classes)
         )
-        seen = classes != EMPTY
+        has_class = classes != EMPTY
         wide = numbers.astype(np.float64)
-        hidden = count - np.count_nonzero(seen, axis=1)
-        limit = np.min(wide, axis=1, initial=np.inf, where=seen)
+        hidden = count - np.count_nonzero(has_class, axis=1)
+        limit = np.min(wide, axis=1, initial=np.inf, where=has_class)
         if ceiling is not None:
             limit = one_per_row(
                 ceiling, top.size, "ceiling", "Or pass a number for all."
@@ -674,16 +679,16 @@ class TopK(Logits):
         if rest is not None:
             with np.errstate(divide="ignore"):
                 most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
-            known = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
+            log_rest = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
             rule = (
                 "`rest` must be the log of the sum of the exponentials of the hidden "
                 "logits, at most log(hidden classes) + ceiling, as none lies above the "
                 "smallest seen"
             )
             remedy = "Here that is log({1}) + {2:g} = {3:g}."
-            bad = (hidden > 0) & ~(known <= most + SLACK)
-            refuse(bad, known, rule, remedy, beside=(hidden, limit, most))
-            rest = np.minimum(known, most)
+            bad = (hidden > 0) & ~(log_rest <= most + SLACK)
+            refuse(bad, log_rest, rule, remedy, beside=(hidden, limit, most))
+            rest = np.minimum(log_rest, most)
         ceiling = np.where(hidden > 0, limit, -np.inf)
         vars(self).update(values=numbers, top=top, indices=classes, hidden=hidden)
         vars(self).update(ceiling=ceiling, rest=rest)
@@ -706,10 +711,10 @@ class TopK(Logits):
         >>> np.exp(top.rest).round(3)
         array([0.1])
         """
-        seen = cls(values, indices, n_classes)
-        sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
+        top_k = cls(values, indices, n_classes)
+        sums = np.exp(np.minimum(top_k.values.astype(np.float64), 1.0)).sum(axis=1)
         left = 1.0 - sums
-        most = seen.hidden * np.exp(seen.ceiling)
+        most = top_k.hidden * np.exp(top_k.ceiling)
         rule = (
             "`values` must be log-probabilities over all classes: their exponentials "
             "sum to at most 1, and the hidden classes can hold what is left"
@@ -719,10 +724,10 @@ class TopK(Logits):
             "probabilities of more classes, use `TopK`."
         )
         bad = (left < -SLACK) | (left > most + SLACK)
-        refuse(bad, sums, rule, remedy, beside=(seen.hidden, most))
+        refuse(bad, sums, rule, remedy, beside=(top_k.hidden, most))
         with np.errstate(divide="ignore"):
             rest = np.log(np.clip(left, np.minimum(_PRECISION, most), most))
-        return cls(seen.values, seen.indices, n_classes, rest=rest)
+        return cls(top_k.values, top_k.indices, n_classes, rest=rest)
 
     @classmethod
     def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:
@@ -733,8 +738,8 @@ class TopK(Logits):
         array([[1, 2]])
         """
         if isinstance(logits, Logits):
-            given = logits.with_every_class("from_logits", "Give it all logits")
-            logits = given.to_host(given.values)
+            dense_logits = logits.with_every_class("from_logits", "Give it all logits")
+            logits = dense_logits.to_host(dense_logits.values)
         dense = as_logits(to_numpy(logits, "logits"))
         k = min(check_count("k", k), dense.n_classes)
         indices = np.empty((dense.n_rows, k), np.int64)
@@ -743,8 +748,12 @@ class TopK(Logits):
             order = np.argsort(-dense.values[rows], axis=1, kind="stable")
             indices[rows] = order[:, :k]
             if k < dense.n_classes:
-                others = np.take_along_axis(dense.values[rows], order[:, k:], axis=1)
-                rest[rows] = np.logaddexp.reduce(others.astype(np.float64), axis=1)
+                hidden_values = np.take_along_axis(
+                    dense.values[rows], order[:, k:], axis=1
+                )
+                rest[rows] = np.logaddexp.reduce(
+                    hidden_values.astype(np.float64), axis=1
+                )
         values = np.take_along_axis(dense.values, indices, axis=1)
         return cls(values, indices, dense.n_classes, rest=rest if keep_rest else None)
 
@@ -792,17 +801,19 @@ class TopK(Logits):
                     self.top - self.rest + np.log(count), gap
                 )  # up to rounding
             else:
-                seen = np.exp(-self.margins).sum(axis=1)
-                margin = gap + np.log(2.0 + count * np.exp(-gap) / seen)
+                seen_sum = np.exp(-self.margins).sum(axis=1)
+                margin = gap + np.log(2.0 + count * np.exp(-gap) / seen_sum)
         self._tail = Tail(np.where(count > 0.0, margin, np.inf), count)
         return self._tail
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,); for a hidden class that of the tail."""
-        found = self.indices == classes[:, None]
-        seen = np.max(self.values, axis=1, initial=-np.inf, where=found)
+        is_column = self.indices == classes[:, None]
+        seen_values = np.max(self.values, axis=1, initial=-np.inf, where=is_column)
         below = self.top - self.tail.margin
-        return np.asarray(np.where(found.any(axis=1), seen.astype(np.float64), below))
+        return np.asarray(
+            np.where(is_column.any(axis=1), seen_values.astype(np.float64), below)
+        )
 
     @property
     def gaps(self) -> FloatArray:
@@ -818,13 +829,13 @@ class TopK(Logits):
             return np.asarray(self.top - second)
 
     def take(self, rows: Any) -> Self:
-        part = object.__new__(type(self))
+        selected = object.__new__(type(self))
         for name in ("values", "top", "indices", "hidden", "ceiling", "rest", "_tail"):
-            own = getattr(self, name)
-            vars(part)[name] = None if own is None else own[rows]
-        part.__post_init__()
-        part.n_classes = self.n_classes
-        return part
+            array = getattr(self, name)
+            vars(selected)[name] = None if array is None else array[rows]
+        selected.__post_init__()
+        selected.n_classes = self.n_classes
+        return selected
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         raise ValueError(
@@ -856,8 +867,8 @@ class TopK(Logits):
         dtype = np.float64 if self.hidden.any() else self.values.dtype
         dense = np.empty((self.n_rows, self.n_classes), dtype)
         dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]
-        row, place = np.nonzero(self.indices != EMPTY)
-        dense[row, self.indices[row, place]] = self.values[row, place]
+        row, column = np.nonzero(self.indices != EMPTY)
+        dense[row, self.indices[row, column]] = self.values[row, column]
         return dense
 
     def mark_seen(self) -> AnyArray:

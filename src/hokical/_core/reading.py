@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hokical._core.arrays import (
     AnyArray,
@@ -102,10 +103,12 @@ class Rows(NamedTuple):
         weights.
         """
         scores = self.scores
-        some = scores.take(rows) if hasattr(scores, "n_rows") else scores[rows]
+        selected = scores.take(rows) if hasattr(scores, "n_rows") else scores[rows]
         beside = (self.labels, self.weights)
-        labels, weights = (None if part is None else part[rows] for part in beside)
-        return type(self)(some, labels, weights)
+        labels, weights = (
+            None if column is None else column[rows] for column in beside
+        )
+        return type(self)(selected, labels, weights)
 
     def fill(self, values: AnyArray) -> AnyArray:
         """Values (n, ...) in their places among all rows of the file; the others are
@@ -115,11 +118,11 @@ class Rows(NamedTuple):
             return values
         shape = (len(self.used), *values.shape[1:])
         if values.dtype.kind == "f":
-            found = np.full(shape, np.nan, values.dtype)
+            filled = np.full(shape, np.nan, values.dtype)
         else:
-            found = np.full(shape, None, object)
-        found[self.used] = values
-        return found
+            filled = np.full(shape, None, object)
+        filled[self.used] = values
+        return filled
 
 
 def pair_rows(
@@ -132,13 +135,13 @@ def pair_rows(
     """Rows of one order; errors call scores and labels by these names."""
     if type(scores) is np.ndarray:  # has neither an index nor names
         return Rows(scores, labels, weights, groups)
-    for name, part in (
+    for name, data in (
         (names[1], labels),
         ("sample_weight", weights),
         ("groups", groups),
     ):
-        for each in part.values() if isinstance(part, Mapping) else (part,):
-            check_row_order(scores, each, name, names[0])
+        for column in data.values() if isinstance(data, Mapping) else (data,):
+            check_row_order(scores, column, name, names[0])
     return Rows(scores, labels, weights, groups, columns=column_names(scores))
 
 
@@ -200,6 +203,11 @@ def infer_numbers(array: AnyArray) -> AnyArray:
     return numbers if is_same else array
 
 
+def shape_of(data: object) -> tuple[int, ...]:
+    """The shape of an array of any library, of a table, or of nested lists."""
+    return tuple(np.shape(cast(ArrayLike, data)))
+
+
 def to_floats(
     data: object, name: str, kinds: str = "fiu", remedy: str = ""
 ) -> FloatArray:
@@ -246,14 +254,14 @@ def refuse(
     Traceback (most recent call last):
     ValueError: `labels` must be 0 or 1; got 7 in row 1. Drop 7.
     """
-    if place := first_true(bad):
-        value = values[place]
+    if index := first_true(bad):
+        value = values[index]
         value = value.item() if isinstance(value, np.generic) else value
         value = repr(value) if isinstance(value, str) else value
-        where = f"row {first_row + place[0]}" + "".join(
-            f", column {k}" for k in place[1:]
+        where = f"row {first_row + index[0]}" + "".join(
+            f", column {k}" for k in index[1:]
         )
-        told = remedy.format(value, *(numbers[place] for numbers in beside))
+        told = remedy.format(value, *(numbers[index] for numbers in beside))
         raise ValueError(f"{rule}; got {value} in {where}. {told}".rstrip())
 
 
@@ -293,8 +301,12 @@ def column_names(data: object) -> tuple[str, ...]:
 
 
 def _given_names(data: Any) -> tuple[str | int, ...]:
-    own = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
-    names = tuple(getattr(data, own.get(library_of(data), ""), ()))
+    column_attributes = {
+        "pandas": "columns",
+        "polars": "columns",
+        "pyarrow": "column_names",
+    }
+    names = tuple(getattr(data, column_attributes.get(library_of(data), ""), ()))
     return (
         names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
     )
@@ -314,10 +326,10 @@ def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
     [1, 0]
     """
     for change in (str, class_of_column):
-        place = {change(name): k for k, name in enumerate(own)}
+        index_of = {change(name): k for k, name in enumerate(own)}
         wanted = [*map(change, known)]
-        if len(own) == len(known) == len(place) and {*wanted} == {*place}:
-            return [place[name] for name in wanted]
+        if len(own) == len(known) == len(index_of) and {*wanted} == {*index_of}:
+            return [index_of[name] for name in wanted]
     return None
 
 
@@ -341,9 +353,9 @@ def order_names(
     """
     numbers = [*map(str, range(len(given)))] if classes else given
     for names in (columns, classes, () if columns else numbers):
-        places = match_columns(given, names) if names else None
-        if places is not None:
-            return places
+        order = match_columns(given, names) if names else None
+        if order is not None:
+            return order
     told = describe_columns(given, columns or classes)
     remedy = "pass one column of lists in the order of the fit"
     raise ValueError(f"columns must be {told}. Rename them, or {remedy}.")
@@ -356,8 +368,10 @@ def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
         return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
     lost, more = ([n for n in a if n not in b] for a, b in ((known, own), (own, known)))
-    parts = (("missing", lost), ("not in the fit", more))
-    told = "; ".join(f"{what}: {listed(names)}" for what, names in parts if names)
+    differences = (("missing", lost), ("not in the fit", more))
+    told = "; ".join(
+        f"{difference}: {listed(names)}" for difference, names in differences if names
+    )
     return f"the columns used in `fit`, {listed(known)}; got {listed(own)} ({told})"
 
 
@@ -373,17 +387,17 @@ def order_columns(
     given = _given_names(data)
     if not given:
         return data
-    own = [*map(str, given)]
+    columns = [*map(str, given)]
     numbers = [*map(str, range(len(given)))]
-    places = match_columns(own, known)
-    if places is None and sorted(own) == sorted(numbers) and not (known and strict):
-        places = [own.index(number) for number in numbers]
-    if places is not None and places != [*range(len(own))]:
-        names = [given[k] for k in places]
+    order = match_columns(columns, known)
+    if order is None and sorted(columns) == sorted(numbers) and not (known and strict):
+        order = [columns.index(number) for number in numbers]
+    if order is not None and order != [*range(len(columns))]:
+        names = [given[k] for k in order]
         return data.select(names) if library_of(data) == "pyarrow" else data[names]
-    if places is not None or not (strict and known and column_names(data)):
+    if order is not None or not (strict and known and column_names(data)):
         return data
-    told = describe_columns(own, known)
+    told = describe_columns(columns, known)
     remedy = f"pass `{name}.to_numpy()` if they are the same columns in the same order"
     raise ValueError(f"`{name}` must have {told}. Rename them, or {remedy}.")
 
@@ -488,8 +502,9 @@ def as_labels(
 
 #: For labels that are not (n,).
 _ONE_LABEL = (
-    "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels "
-    "of a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
+    "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
+    "classes) are for fits, metrics and `evaluate` of logits alone; several labels of "
+    "a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
 )
 
 
@@ -551,13 +566,15 @@ def as_partial_labels(
     """Labels (n,) as `as_labels` checks them; -1 where they are None, NaN or -1."""
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
     array = whole_numbers(np.atleast_1d(array))
-    known = are_known(array)
-    if array.shape == (n_rows,) and not known.all():
-        if not known.any():
+    has_label = are_known(array)
+    if array.shape == (n_rows,) and not has_label.all():
+        if not has_label.any():
             return np.full(n_rows, -1)
         # Others are filled, so that errors name the right row.
-        array = whole_numbers(np.where(known, array, array[known][0]))
-    return np.where(known, as_labels(array, n_rows, n_classes, name=name, **more), -1)
+        array = whole_numbers(np.where(has_label, array, array[has_label][0]))
+    return np.where(
+        has_label, as_labels(array, n_rows, n_classes, name=name, **more), -1
+    )
 
 
 def are_known(labels: object) -> BoolArray:
@@ -566,7 +583,7 @@ def are_known(labels: object) -> BoolArray:
     if array.dtype.kind in "iufb":
         return np.asarray((array == array) & (array != -1))
     unknown = ("None", "nan", "<NA>", "-1", "-1.0")
-    return np.array([str(each) not in unknown for each in array.tolist()], bool)
+    return np.array([str(label) not in unknown for label in array.tolist()], bool)
 
 
 def whole_numbers(labels: AnyArray) -> AnyArray:
@@ -576,8 +593,8 @@ def whole_numbers(labels: AnyArray) -> AnyArray:
     if labels.dtype.kind != "f":
         return labels
     filled = np.where(np.isnan(labels), -1.0, labels)
-    whole = (np.abs(filled) < _EXACT) & (np.floor(filled) == filled)
-    return filled.astype(np.int64) if whole.all() else labels
+    are_whole = (np.abs(filled) < _EXACT) & (np.floor(filled) == filled)
+    return filled.astype(np.int64) if are_whole.all() else labels
 
 
 def class_index(
@@ -585,11 +602,11 @@ def class_index(
 ) -> IntArray:
     """The position of each label (n,) in `classes`."""
     names = np.asarray(classes).tolist()
-    place = {label: index for index, label in enumerate(names)}
-    found = np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
+    index_of = {label: index for index, label in enumerate(names)}
+    codes = np.array([index_of.get(label, -1) for label in labels.tolist()], np.int64)
     rule = f"`{name}` must be names of the classes, {names[:6]}"
-    refuse(found < 0, labels, rule, "Correct the names, or drop such rows.")
-    return found
+    refuse(codes < 0, labels, rule, "Correct the names, or drop such rows.")
+    return codes
 
 
 def as_clusters(cluster: object, n_rows: int) -> IntArray:
@@ -597,7 +614,12 @@ def as_clusters(cluster: object, n_rows: int) -> IntArray:
     array = to_numpy(cluster, "cluster")
     remedy = "Give the id of the patient, question or item that each row belongs to."
     check_length(array, n_rows, "cluster", remedy)
-    lacking = np.array([each is None or each != each for each in array.tolist()])
+    lacking = np.array(
+        [
+            cluster_id is None or cluster_id != cluster_id
+            for cluster_id in array.tolist()
+        ]
+    )
     remedy = "Give rows that belong to no other an id of their own."
     refuse(lacking, array, "`cluster` must be known", remedy)
     array = array.astype(str) if array.dtype == object else array
@@ -644,8 +666,10 @@ def warn_of_contradiction(
     share = np.ones(labels.size) if weights is None else weights
     share = share / share.sum()
     n_classes = int(max(predicted.max(), labels.max())) + 1
-    mine, true = (np.bincount(each, share, n_classes) for each in (predicted, labels))
-    chance = float(mine @ true)
+    predicted_shares, true = (
+        np.bincount(classes, share, n_classes) for classes in (predicted, labels)
+    )
+    chance = float(predicted_shares @ true)
     agree = float(share[predicted == labels].sum())
     error = np.sqrt(max(chance * (1.0 - chance), 0.0) * (share**2).sum())
     if 0.0 < error < (chance - agree) / _STANDARD_ERRORS:

@@ -225,13 +225,13 @@ def memoize(function: Function) -> Function:
     >>> square(3), square(3)
     (9, 9)
     """
-    known: dict[tuple[Any, ...], Any] = {}
+    results: dict[tuple[Any, ...], Any] = {}
 
     @wraps(function)
     def ask(*args: Any) -> Any:
-        if args not in known:
-            known[args] = function(*args)
-        return known[args]
+        if args not in results:
+            results[args] = function(*args)
+        return results[args]
 
     return cast(Function, ask)
 
@@ -277,8 +277,8 @@ def thread_count() -> int:
     if wanted := os.environ.get("HOKICAL_NUM_THREADS", "").strip():
         count = int(wanted) if wanted.isdecimal() else wanted
         return check_count("HOKICAL_NUM_THREADS", count)
-    known = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 @contextmanager
@@ -312,11 +312,11 @@ def map_slices(
     slices = cut_rows(count, max(1, step))
     workers = min(thread_count(), len(slices)) if threads else 1
     if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
-        return [work(part) for part in slices]
+        return [work(block) for block in slices]
     from concurrent.futures import wait  # loads `logging`, which one block does without
 
     pool = _pool(workers, os.getpid())
-    futures = [pool.submit(work, part) for part in slices]
+    futures = [pool.submit(work, block) for block in slices]
     try:
         return [future.result() for future in futures]
     except BaseException:
@@ -346,8 +346,8 @@ def one_blas_thread() -> Iterator[None]:
     on a busy machine they mostly wait for each other.
     """
     with _lock:
-        known = _blas_limits[:1] or [_find_blas().limit(limits=1, user_api="blas")]
-        _blas_limits.extend(known)
+        limits = _blas_limits[:1] or [_find_blas().limit(limits=1, user_api="blas")]
+        _blas_limits.extend(limits)
     try:
         yield
     finally:

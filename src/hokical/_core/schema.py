@@ -106,8 +106,10 @@ class InputSchema(ColumnSchema):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_texts("class_names", self.class_names)
-        whole = isinstance(self.n_classes, int) and not isinstance(self.n_classes, bool)
-        if not whole or not 2 <= self.n_classes < _MAX_CLASSES:
+        is_integer = isinstance(self.n_classes, int) and not isinstance(
+            self.n_classes, bool
+        )
+        if not is_integer or not 2 <= self.n_classes < _MAX_CLASSES:
             raise ValueError(
                 f"`n_classes` must be at least 2 classes; got {self.n_classes!r}."
             )

@@ -199,8 +199,10 @@ def uniform_draws(seed: int, shape: tuple[int, int]) -> FloatArray:
     """Numbers strictly inside (0, 1), 53 random bits each, from a Philox stream of
     `seed`.
     """
-    words = np.random.Philox(key=seed).random_raw(shape[0] * shape[1])
-    return ((words >> np.uint64(11)).astype(np.float64) + 0.5).reshape(shape) * 2.0**-53
+    term_names = np.random.Philox(key=seed).random_raw(shape[0] * shape[1])
+    return ((term_names >> np.uint64(11)).astype(np.float64) + 0.5).reshape(
+        shape
+    ) * 2.0**-53
 
 
 def log(x: FloatArray) -> FloatArray:

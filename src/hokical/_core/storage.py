@@ -196,10 +196,12 @@ def read_document(
             f"{path} does not match its checksum: it was edited or damaged. Save it "
             "again."
         )
-    found = document.get("kind", "calibrator")
-    if found != kind:
-        loader = "hokical.load" if found == "calibrator" else f"{found}.load"
-        rule = f"{path} must hold: {kind}; it holds: {found}"
+    stored_kind = document.get("kind", "calibrator")
+    if stored_kind != kind:
+        loader = (
+            "hokical.load" if stored_kind == "calibrator" else f"{stored_kind}.load"
+        )
+        rule = f"{path} must hold: {kind}; it holds: {stored_kind}"
         raise CalibratorFileError(f"{rule}. Read it with `{loader}(path)`.")
     try:
         if version == _legacy.FORMAT_BEFORE:
@@ -228,14 +230,14 @@ def _encode(value: Any) -> Any:
     """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
     if type(value) in _names:
         if hasattr(value, "to_stored"):
-            own = value.to_stored()
+            stored = value.to_stored()
         else:
-            own = {
+            stored = {
                 entry.name: getattr(value, entry.name)
                 for entry in fields(value)
                 if entry.init
             }
-        return {"$record": _names[type(value)], **_encode(own)}
+        return {"$record": _names[type(value)], **_encode(stored)}
     if isinstance(value, _Packed):
         return dict(value)
     if isinstance(value, np.ndarray):
@@ -285,17 +287,19 @@ def _decode(value: Any, find: Finder = None) -> Any:
         if name not in _records and find is not None:
             find(name)
         kind: Any = record_class(name)
-        given = {
+        stored_fields = {
             key: _decode(item, find) for key, item in value.items() if key != "$record"
         }
-        made = (
-            kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+        record = (
+            kind.from_stored(stored_fields)
+            if hasattr(kind, "from_stored")
+            else kind(**stored_fields)
         )
-        if is_dataclass(made) and not isinstance(
-            made, Checked
+        if is_dataclass(record) and not isinstance(
+            record, Checked
         ):  # which has checked itself
-            Checked.__post_init__(made)  # type: ignore[arg-type]  # a dataclass of any kind
-        return made
+            Checked.__post_init__(record)  # type: ignore[arg-type]  # a dataclass of any kind
+        return record
     if "$array" in value:
         stored = value["$array"]
         name = stored["dtype"]

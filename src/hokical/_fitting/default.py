@@ -74,7 +74,7 @@ def fit_row_correction(
     """
     problem = CorrectionProblem(examples, temperature, features)
     point = problem.uncorrected
-    found = []
+    coefs = []
     left_out = [point.raw]
     scores = [0.0]
     for ridge in CORRECTION_RIDGES:
@@ -82,12 +82,12 @@ def fit_row_correction(
         left_out.append(problem.leave_out(point))
         gain, error = problem.gain(left_out[-1])
         scores.append(examples.effective_size * (gain - error))
-        found.append(point.coef)
+        coefs.append(point.coef)
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
     if weights[0] > MOST_FOR_NONE or max(scores) <= 0.0:
         return None, left_out[0]
-    mean = (weights[1:] @ np.array(found)).reshape(2, -1)
+    mean = (weights[1:] @ np.array(coefs)).reshape(2, -1)
     correction = scaling.RowCorrection(problem.centre, problem.spread, *mean)
     return correction, np.einsum("r,rni->ni", weights, np.array(left_out))
 
@@ -139,10 +139,10 @@ class CorrectionProblem:
                 np.linalg.solve(point.hessian, -point.gradient), np.float64
             ), True
 
-        found = minimize_newton(
+        solution = minimize_newton(
             evaluate, start.coef, step, tol=ROW_TOLERANCE, max_iter=MAX_ITER
         )
-        return cast(_Point, found.point)
+        return cast(_Point, solution.point)
 
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
         """The rows at coefficients (p,), or at (log a, b) (n, 2)."""
@@ -240,10 +240,10 @@ def standard_error(
     with np.errstate(
         over="ignore", invalid="ignore"
     ):  # of logits without any calibration
-        own = np.sum(squares * (gains - share @ gains) ** 2)
+        observed = np.sum(squares * (gains - share @ gains) ** 2)
         expected = np.sum(squares * np.maximum(variances, 0.0))
     return float(
-        np.sqrt(max(own, expected)) * (1.0 + (few / effective_size(share)) ** 2)
+        np.sqrt(max(observed, expected)) * (1.0 + (few / effective_size(share)) ** 2)
     )
 
 
@@ -406,9 +406,9 @@ def _temps_without_each(base: searches.Base, sampled: Examples) -> Array:
     """
     logits = sampled.logits
     temperature = base.temperature.x
-    part = sampled.n_rows / base.examples.n_rows
+    row_share = sampled.n_rows / base.examples.n_rows
     sharper = searches.sharpen_without_each(
-        sampled, temperature, part, centre=base.centre
+        sampled, temperature, row_share, centre=base.centre
     )
     return logits.margins * logits.from_host(-sharper / temperature)[:, None]
 
@@ -419,11 +419,11 @@ def _whole_losses(
     """Held-out log losses with the optimism of the floor, which "uncalibrated" has
     not.
     """
-    whole = {name: loss + base.optimism for name, loss in losses.items()}
-    whole["uncalibrated"] = losses["uncalibrated"]
+    corrected = {name: loss + base.optimism for name, loss in losses.items()}
+    corrected["uncalibrated"] = losses["uncalibrated"]
     if base.floor > 0.0:
-        whole["uncalibrated"] = mean_loss(examples.logits, examples)
-    return whole
+        corrected["uncalibrated"] = mean_loss(examples.logits, examples)
+    return corrected
 
 
 def weigh_level(temps: Array, examples: Examples, n_examples: float) -> float:
@@ -491,12 +491,12 @@ def _correct_rows(
     def scores(
         block: Logits, correction: scaling.RowCorrection | None = None
     ) -> Logits:
-        here = scaling.AutoRule(base, correction, keep_labels=False).on_device_of(block)
-        found = as_scores(here.base.scores(block), block)
+        rule = scaling.AutoRule(base, correction, keep_labels=False).on_device_of(block)
+        scored = as_scores(rule.base.scores(block), block)
         return (
-            found
-            if here.correction is None
-            else as_scores(here.correction.scores(found), found)
+            scored
+            if rule.correction is None
+            else as_scores(rule.correction.scores(scored), scored)
         )
 
     features = per_row(
@@ -508,13 +508,13 @@ def _correct_rows(
     if correction is None:
         return None, held_out
     log_scale, shift = (held_out.from_host(column) for column in pairs.T)
-    found = scaling.corrected_scores(held_out, held_out.xp.exp(log_scale), shift)
-    corrected = as_scores(found, held_out)
+    scored = scaling.corrected_scores(held_out, held_out.xp.exp(log_scale), shift)
+    corrected = as_scores(scored, held_out)
     rows = spaced_rows(0, examples.n_rows, max(weighing_step(corrected), 1))
-    some = examples.take(rows)
-    seen = mean_loss(scores(some.logits, correction), some)
-    if seen > mean_loss(
-        corrected.take(rows), some
+    spaced = examples.take(rows)
+    in_sample = mean_loss(scores(spaced.logits, correction), spaced)
+    if in_sample > mean_loss(
+        corrected.take(rows), spaced
     ):  # labels leaked into held-out scores
         return None, held_out
     return correction, corrected
@@ -528,17 +528,21 @@ def _average_rules(
     """
     first = fits[0]
     size = fits[0].n_classes
-    own = np.full(size, away * first.temperature)  # of the uncalibrated scores
+    uncalibrated_scale = np.full(
+        size, away * first.temperature
+    )  # of the uncalibrated scores
     share = (1.0 - away) * weights[1:]
     even = (1.0 - away) * float(weights[1:].sum()) * first.even
-    found: dict[str, Any] = {
+    averaged: dict[str, Any] = {
         name: sum(w * getattr(rule, name) for w, rule in zip(share, fits, strict=True))
         for name in ("shape", "scale", "bias", "cross")
     }
-    found["scale"] = found["scale"] + (1.0 - away) * weights[0] + own
+    averaged["scale"] = (
+        averaged["scale"] + (1.0 - away) * weights[0] + uncalibrated_scale
+    )
     if not share.any():
-        found |= {"shape": np.zeros(0), "cross": np.zeros((0, 0))}
-    return replace(first, even=even, **found)
+        averaged |= {"shape": np.zeros(0), "cross": np.zeros((0, 0))}
+    return replace(first, even=even, **averaged)
 
 
 def _weigh(
@@ -552,13 +556,15 @@ def _weigh(
     step = weighing_step(examples.logits)
     if step >= 2:
         rows = spaced_rows(0, examples.n_rows, step)
-        there = examples.logits.from_host(rows)
+        device_rows = examples.logits.from_host(rows)
         examples = examples.take(rows)
-        tables = [examples.logits.xp.take(table, there, axis=0) for table in tables]
+        tables = [
+            examples.logits.xp.take(table, device_rows, axis=0) for table in tables
+        ]
     logits = examples.logits
     plain = as_scores(tables[0] + 0.0, examples.logits)
     before = {"uncalibrated": logits, "temps": plain}
-    losses = {name: mean_loss(each, examples) for name, each in before.items()}
+    losses = {name: mean_loss(scores, examples) for name, scores in before.items()}
     weights = _best_weights(examples, tables)
     errors = BINARY_ERRORS if logits.n_classes == 2 else CLASS_ERRORS
     if weights[1:].any():
@@ -588,7 +594,7 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     truth = logits.from_host(examples.labels)[:, None]
     share = logits.from_host(examples.share)
     pairs = np.transpose(np.triu_indices(size))
-    own = [xp.take_along_axis(table, truth, axis=1)[:, 0] for table in tables]
+    true_scores = [xp.take_along_axis(table, truth, axis=1)[:, 0] for table in tables]
     most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
     price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
 
@@ -605,7 +611,8 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
             product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
             hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
         slope = [
-            float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)
+            float(xp.sum(share * (m - o)))
+            for m, o in zip(means, true_scores, strict=True)
         ] + price
         # Along the simplex: 0 at the end, where no weight is 0.
         return DensePoint(value, slope - slope @ weights, hessian, weights)
@@ -618,11 +625,11 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     # loss is so steep that Newton's method only doubles the weight in a step.
     start = np.full(size, 1.0 / size)
     units = np.ones(size)
-    found = minimize_newton(
+    best = minimize_newton(
         evaluate, start, step, tol=_GAIN, max_iter=MAX_ITER, units=units
     ).x
-    found = np.where(found < LEAST_WEIGHT, 0.0, found)
-    return np.asarray(found / found.sum())
+    best = np.where(best < LEAST_WEIGHT, 0.0, best)
+    return np.asarray(best / best.sum())
 
 
 def distrust(

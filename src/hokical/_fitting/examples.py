@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import effective_size
+from hokical._core.checks import effective_size, sum_by
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
@@ -70,8 +70,9 @@ class Examples(Partition):
 
     `first_row` is the number of the first row in the data. If the rows are a sample,
     `sampled_from` is the number of rows with a weight that it was drawn from. `coding`
-    says which groups the codes of the logits stand for, if there are groups. They are a
-    partition of one block.
+    says which groups the codes of the logits stand for, if there are groups. If labels
+    were votes, `votes_of` (n,) says which rows share an example. They are a partition of
+    one block.
     """
 
     logits: Logits
@@ -81,6 +82,7 @@ class Examples(Partition):
     sampled_from: int | None = None
     coding: GroupCoding | None = None
     groups: Any = None
+    votes_of: IntArray | None = None
 
     def __post_init__(self) -> None:
         self.n_rows = self.logits.n_rows
@@ -104,7 +106,10 @@ class Examples(Partition):
 
     @cached_property
     def effective_size(self) -> float:
-        return effective_size(self.share)
+        if self.votes_of is None:
+            return effective_size(self.share)
+        n_examples = int(self.votes_of.max()) + 1
+        return effective_size(sum_by(self.votes_of, self.share, n_examples))
 
     @cached_property
     def true_margins(self) -> FloatArray:
@@ -122,14 +127,18 @@ class Examples(Partition):
     def take(self, rows: NDArray[Any] | slice) -> Examples:
         """Some of the rows, by number or by a mask."""
         weights = None if self.weights is None else self.weights[rows]
-        some = Examples(
-            self.logits.take(rows), self.labels[rows], weights, coding=self.coding
+        taken = Examples(
+            self.logits.take(rows),
+            self.labels[rows],
+            weights,
+            coding=self.coding,
+            votes_of=None if self.votes_of is None else self.votes_of[rows],
         )
         if (
             "correct" in self.__dict__
         ):  # on a device it takes a pass and a wait to find it
-            some.__dict__["correct"] = self.correct[rows]
-        return some
+            taken.__dict__["correct"] = self.correct[rows]
+        return taken
 
     def without_weightless(self) -> Examples:
         """The same without rows of weight 0, which must leave no trace."""
@@ -144,31 +153,31 @@ class Examples(Partition):
         Where the true class is masked (logit -inf), the log loss is infinite whatever
         is fitted.
         """
-        kept = self.counting & ~self.masked_truth
+        usable = self.counting & ~self.masked_truth
         n_masked = int(self.masked_truth.sum())
-        if not kept.any():
+        if not usable.any():
             raise ValueError(
                 "`labels` must name a possible class in at least one example; the "
                 f"logit of the true class is -inf in all {n_masked} that count. Check "
                 f"that `labels` index the columns of `logits`. {_MASKING}"
             )
         if n_masked:
-            what = f"{n_masked} of {self.n_rows} examples are left out of the fit"
+            count_text = f"{n_masked} of {self.n_rows} examples are left out of the fit"
             why = (
                 "the logit of their true class is -inf, so that their log loss is "
                 "infinite"
             )
-            warn_user(f"{what}: {why}. {_MASKING}", RuntimeWarning)
-        return self if kept.all() else self.take(np.flatnonzero(kept))
+            warn_user(f"{count_text}: {why}. {_MASKING}", RuntimeWarning)
+        return self if usable.all() else self.take(np.flatnonzero(usable))
 
     def warn_about_masked_truth(self) -> None:
         """For fits other than those of the log loss, which keep such examples."""
         if count := int(self.masked_truth.sum()):
-            what = (
+            count_text = (
                 f"{count} of {self.n_rows} examples have a true class with logit -inf"
             )
             why = "they only show that the other classes were wrong"
-            warn_user(f"{what}; {why}. {_MASKING}", RuntimeWarning)
+            warn_user(f"{count_text}; {why}. {_MASKING}", RuntimeWarning)
 
     @cached_property
     def masked_truth(self) -> BoolArray:
@@ -186,8 +195,8 @@ def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
     first = first_row // step
     last = -(-(first_row + n_rows) // step)
     within = (row_draws(first, last - first) * step).astype(np.int64)
-    places = np.arange(first, last) * step + within - first_row
-    return places[(places >= 0) & (places < n_rows)]
+    rows = np.arange(first, last) * step + within - first_row
+    return rows[(rows >= 0) & (rows < n_rows)]
 
 
 def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
@@ -279,17 +288,19 @@ def read_sample(
     """
     keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
     stats: ExampleStats = examples.reduce(partial(with_stats, keep)).checked()
-    read: _Kept = stats.found
-    is_whole = read.n_rows <= read.whole
-    kept = read.sample()
-    block = kept.block
+    read: _SampledRows = stats.result
+    is_whole = read.n_rows <= read.max_whole
+    sampled = read.sample()
+    block = sampled.block
     if examples.groups is not None:
         if isinstance(block.logits, TopK):
             rule = "`logits` must be (n, classes) where there are `groups`; got a TopK"
             raise TypeError(f"{rule}. Leave the groups out, or pass all logits.")
-        coding, codes = code_groups(examples.groups, np.concatenate(kept.counting))
-        own = codes if is_whole else codes[kept.rows]
-        block = replace(block, logits=replace(block.logits, codes=own), coding=coding)
+        coding, codes = code_groups(examples.groups, np.concatenate(sampled.counting))
+        sample_codes = codes if is_whole else codes[sampled.rows]
+        block = replace(
+            block, logits=replace(block.logits, codes=sample_codes), coding=coding
+        )
     return replace(block, sampled_from=None if is_whole else stats.n_examples), stats
 
 
@@ -299,12 +310,12 @@ def sample_block(block: Examples) -> Examples:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _SampledRows:
     """How many rows were read, which of them count, and those that can be in the
     sample, in order.
 
     `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in
-    `block`. All rows are used up to `whole` of them; more are refused with the message
+    `block`. All rows are used up to `max_whole` of them; more are refused with the message
     `refusal`, if there is one.
     """
 
@@ -314,10 +325,10 @@ class _Kept:
     keys: FloatArray
     rows: IntArray
     block: Examples
-    whole: int
+    max_whole: int
     refusal: str | None = None
 
-    def __add__(self, other: _Kept) -> _Kept:
+    def __add__(self, other: _SampledRows) -> _SampledRows:
         """The rows of both, one below the other."""
         blocks = (self.block, other.block)
         logits = [block.logits for block in blocks]
@@ -334,7 +345,7 @@ class _Kept:
             np.concatenate([block.labels for block in blocks]),
             np.concatenate(weights) if weights else None,
         )
-        both = replace(
+        joined = replace(
             self,
             n_rows=self.n_rows + other.n_rows,
             n_counting=self.n_counting + other.n_counting,
@@ -343,19 +354,21 @@ class _Kept:
             rows=np.append(self.rows, other.rows),
             block=block,
         )
-        return both.sample(spare=2)
+        return joined.sample(spare=2)
 
-    def sample(self, spare: int = 1) -> _Kept:
+    def sample(self, spare: int = 1) -> _SampledRows:
         """The rows with a weight whose keys are smallest, as many as are wanted.
 
         Itself if all rows are used, or if it has no more than `spare` times the rows
         wanted.
         """
-        whole = self.whole
-        if self.refusal and self.n_rows > whole:
+        max_whole = self.max_whole
+        if self.refusal and self.n_rows > max_whole:
             raise ValueError(self.refusal)
-        wanted = whole if self.n_counting <= whole else min(MOST_ROWS, whole)
-        if self.n_rows <= whole or (spare > 1 and self.keys.size <= spare * wanted):
+        wanted = (
+            max_whole if self.n_counting <= max_whole else min(MOST_ROWS, max_whole)
+        )
+        if self.n_rows <= max_whole or (spare > 1 and self.keys.size <= spare * wanted):
             return self
         size = min(wanted, int(np.count_nonzero(self.keys < _NEVER)))
         chosen = np.sort(np.argpartition(self.keys, size - 1)[:size])
@@ -367,18 +380,18 @@ class _Kept:
 
 def _keep_block(
     block: Examples, rows_per_class: int = 0, refusal: str | None = None
-) -> _Kept:
+) -> _SampledRows:
     counting = block.counting
     rows = block.first_row + np.arange(block.n_rows)
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
     columns = block.logits.n_columns
     more = min(rows_per_class * block.n_classes * columns, MOST_FOR_CLASSES)
-    whole = max(1, max(MOST_LOGITS, more) // columns)
+    max_whole = max(1, max(MOST_LOGITS, more) // columns)
     n_counting = int(counting.sum())
-    kept = _Kept(
-        block.n_rows, n_counting, (counting,), keys, rows, block, whole, refusal
+    sampled = _SampledRows(
+        block.n_rows, n_counting, (counting,), keys, rows, block, max_whole, refusal
     )
-    return kept.sample(spare=2)
+    return sampled.sample(spare=2)
 
 
 @dataclass(frozen=True)
@@ -387,7 +400,8 @@ class ExampleStats:
     are like.
 
     `record` stays with the calibrator; the classifier's scores are counted if all
-    weights are equal. `found` is what else a pass over the rows was for.
+    weights are equal. `result` is that of the other
+    work of the pass over the rows.
     """
 
     n_examples: int
@@ -398,7 +412,7 @@ class ExampleStats:
     log_probabilities: bool  # whether the exponentials of each row sum to 1
     n_like_probabilities: int  # examples whose logits could be probabilities
     record: FitRecord
-    found: Any = None
+    result: Any = None
 
     def __add__(self, other: Self) -> Self:
         """Of both lots of examples; rows without a weight leave no trace."""
@@ -414,7 +428,7 @@ class ExampleStats:
             self.log_probabilities and other.log_probabilities,
             self.n_like_probabilities + other.n_like_probabilities,
             record,
-            None if self.found is None else self.found + other.found,
+            None if self.result is None else self.result + other.result,
         )
 
     @property
@@ -435,14 +449,15 @@ def with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats
     """The statistics of a block's rows, for `Partition.reduce`, with what `work`
     finds.
     """
-    parts = [block]
+    blocks = [block]
     step = _ROWS_AT_A_TIME
     if block.logits.is_numpy and block.n_rows > step:
         slices = cut_rows(block.n_rows, step)
-        parts = [
-            replace(block.take(p), first_row=block.first_row + p.start) for p in slices
+        blocks = [
+            replace(block.take(rows), first_row=block.first_row + rows.start)
+            for rows in slices
         ]
-    return replace(reduce(operator.add, map(_stats_of, parts)), found=work(block))
+    return replace(reduce(operator.add, map(_stats_of, blocks)), result=work(block))
 
 
 def _stats_of(block: Examples) -> ExampleStats:
@@ -510,7 +525,7 @@ def _sample_conformity(block: Examples) -> Conformity:
 def warn_of_copies(examples: Partition, record: FitRecord) -> None:
     """Warn if many rows in memory copy others, where rows of the fit come again."""
     come_again = record.sketch is not None and record.sketch.has_twins
-    if come_again and isinstance(examples, Examples):
+    if come_again and isinstance(examples, Examples) and examples.votes_of is None:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
         warn_of_copies_in_fit(marks)
 
@@ -522,60 +537,65 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
     The methods of papers are fitted without a prior.
     """
     if scale := stats.probability_scale:
-        what = "probabilities"
+        kind = "probabilities"
         remedy = "Convert them"
         if scale > 1.0:
-            what = "percentages"
+            kind = "percentages"
             remedy = "Divide them by 100 and convert them"
         warn_user(
-            f"`logits` look like {what}: all rows lie in [0, {scale:g}] and sum to "
+            f"`logits` look like {kind}: all rows lie in [0, {scale:g}] and sum to "
             f"{scale:g}. {remedy} with `hokical.from_probabilities` (--probabilities), "
             "or pass the logits.",
             FitDataWarning,
-            cause=f"logits like {what}",
+            cause=f"logits like {kind}",
         )
+    if problem := _find_problem(method, stats, rule.core):
+        warn_user(problem, FitDataWarning, cause="examples to learn from")
+
+
+def _find_problem(method: str, stats: ExampleStats, core: Rule) -> str:
+    """Why a method cannot learn all its numbers from the examples, with the remedy; ""
+    if it can.
+    """
     n = stats.n_examples
     wrong = stats.n_wrong
-    core = rule.core
     if method == "uncalibrated" or (
         method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)
     ):
-        return  # it learns nothing; it has priors, or says so
+        return ""  # it learns nothing; it has priors, or says so
     rarer = min(stats.n_second, n - stats.n_second)
     needed = _PER_NUMBER * _NUMBERS.get(method, 0)
     remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
-        problem = (
+        return (
             f"`logits` hold {n} examples, too few to learn from. Use some hundred or "
             "more."
         )
-    elif wrong == 0:
-        problem = (
+    if wrong == 0:
+        return (
             f"`labels` agree with the classifier on all {n:,} examples, as on data "
             "that it was trained on: there is no mistake to learn from. Use examples "
             "that it has not seen, or `hokical.auto`, which shrinks what few can tell."
         )
-    elif method == "temps" and wrong < _PER_NUMBER:
-        problem = (
+    if method == "temps" and wrong < _PER_NUMBER:
+        return (
             f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. "
             f"{remedy}"
         )
-    elif rarer < needed:
+    if rarer < needed:
         few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
-        problem = f"`labels` hold {few}. {remedy}"
-    elif method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
+        return f"`labels` hold {few}. {remedy}"
+    if method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
         few = (
             f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs "
             f"{_PER_NUMBER}"
         )
-        problem = f"`labels` hold {few} a class. {remedy}"
-    elif wrong < core.n_parameters:
+        return f"`labels` hold {few} a class. {remedy}"
+    if wrong < core.n_parameters:
         few = (
             f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that "
             f"{core.name!r}"
         )
         remedy = "Use more examples, or a simpler method such as 'temps'."
-        problem = f"`labels` show {few} learns. {remedy}"
-    else:
-        return
-    warn_user(problem, FitDataWarning, cause="examples to learn from")
+        return f"`labels` show {few} learns. {remedy}"
+    return ""

@@ -123,83 +123,112 @@ def fit_confidence(
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):
         return _keep_stated(stated)
     if right.all() or not right.any():
-        what = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
+        message = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
         warn_user(
-            f"{what}. Check `right`, and use examples of both outcomes.", FitDataWarning
+            f"{message}. Check `right`, and use examples of both outcomes.",
+            FitDataWarning,
         )
     counts = share * n_examples
     signals = _combine(stated, right, counts) if stated.ndim == 2 else None
     confidence = stated if signals is None else signals.combine(stated)
     answers = _Answers(confidence, right, counts)
     slope = _SLOPE if signals is None else _FITTED_SLOPE
-    curve, fit, candidates, words = _fit_average(answers, slope)
+    curve, fit, candidates, description = _fit_average(answers, slope)
     losses = {
-        name: pooling.binary_losses(each, right) for name, each in candidates.items()
+        name: pooling.binary_losses(log_odds, right)
+        for name, log_odds in candidates.items()
     }
     curve = replace(curve, signals=signals)
-    notes = ""
+    group_notes = ""
     final = losses["average"]
     if groups is not None:
-        fitted = curve.curve_log_odds(confidence, curve.codes(None, right.size))
-        own = curve.features(confidence)[:, :N_OWN]
-        without = pooling.GroupEffects(
-            groups[0], final, shift=candidates["average"] - fitted
-        )
-        terms = BinaryTerms(own, right, fitted, counts)
-        options: dict[str, Any] = {
-            "common_blocks": [0] * N_OWN,
-            "alike": _ALIKE,
-            "jointly": True,
-        }
-        level = 1.0 - NormalDist().cdf(_CLEAR)
-        found = pooling.learn_groups(terms, groups[1], without, level=level, **options)
-        notes = f" Groups: {'; '.join(found.notes)}."
-        if found.fit is not None:
-            losses["groups"] = final = found.losses
-            fit = found.fit
-            words = f"{words}, with corrections by group"
-            shared, bends = np.split(curve.coef, [N_OWN])
-            none = {
-                (k,): np.zeros((size, N_OWN))
-                for k, size in enumerate(found.coding.sizes)
-            }
-            curve = replace(
-                curve,
-                coef=np.append(shared + fit.common, bends),
-                coding=found.coding,
-                # Columns that did not help have a table of zeros.
-                tables=tuple((none | found.tables()).values()),
-                pairs=tuple(
-                    (term[0], term[1]) for term in found.terms if len(term) == 2
-                ),
-            )
+        effects = _learn_groups(curve, answers, groups, candidates["average"])
+        group_notes = f" Groups: {'; '.join(effects.notes)}."
+        if effects.fit is not None:
+            losses["groups"] = final = effects.losses
+            fit = effects.fit
+            description = f"{description}, with corrections by group"
+            curve = _with_groups(curve, effects, fit.common)
     if monotone:
-        before = curve
+        free = curve
         curve = _with_grid(curve, confidence, weights)
         codes = curve.codes(None, right.size) if groups is None else groups[1]
-        free, bound = (each.proba(confidence, codes) for each in (before, curve))
-        free, bound = (
-            -np.log(np.where(right, each, 1.0 - each)) for each in (free, bound)
-        )
-        final = (
-            final + bound - free
-        )  # what the constraint costs on the examples themselves
+        # The constraint costs this on the examples themselves.
+        bound_losses = _curve_losses(curve, answers, codes)
+        final = final + bound_losses - _curve_losses(free, answers, codes)
         losses["average" if "groups" not in losses else "groups"] = final
     if signals is not None:
-        words = f"{_describe_signals(stated)}; {words}"
+        description = f"{_describe_signals(stated)}; {description}"
     error = mean_and_error(losses["as stated"] - final, share)[1]
-    report = fit.report(words, losses, share, error)
-    return curve, report | {"reason": report["reason"] + notes}
+    report = fit.report(description, losses, share, error)
+    return curve, report | {"reason": report["reason"] + group_notes}
+
+
+def _learn_groups(
+    curve: ConfidenceCurve,
+    answers: _Answers,
+    groups: tuple[GroupCoding, IntArray],
+    held_out: FloatArray,
+) -> pooling.GroupEffects:
+    """The corrections by group of a curve whose `held_out` log-odds are (n,)."""
+    coding, codes = groups
+    no_codes = curve.codes(None, answers.right.size)
+    fitted = curve.curve_log_odds(answers.confidence, no_codes)
+    without = pooling.GroupEffects(
+        coding,
+        pooling.binary_losses(held_out, answers.right),
+        shift=held_out - fitted,
+    )
+    shared_features = curve.features(answers.confidence)[:, :N_OWN]
+    terms = BinaryTerms(shared_features, answers.right, fitted, answers.counts)
+    return pooling.learn_groups(
+        terms,
+        codes,
+        without,
+        level=1.0 - NormalDist().cdf(_CLEAR),
+        jointly=True,
+        common_blocks=[0] * N_OWN,
+        alike=_ALIKE,
+    )
+
+
+def _with_groups(
+    curve: ConfidenceCurve, effects: pooling.GroupEffects, common: FloatArray
+) -> ConfidenceCurve:
+    """The curve with tables of groups, and `common` added to its first coefficients.
+
+    Columns that did not help have a table of zeros.
+    """
+    shared, bends = np.split(curve.coef, [N_OWN])
+    zeros = {
+        (k,): np.zeros((size, N_OWN)) for k, size in enumerate(effects.coding.sizes)
+    }
+    pairs = [(term[0], term[1]) for term in effects.terms if len(term) == 2]
+    return replace(
+        curve,
+        coef=np.append(shared + common, bends),
+        coding=effects.coding,
+        tables=tuple((zeros | effects.tables()).values()),
+        pairs=tuple(pairs),
+    )
+
+
+def _curve_losses(
+    curve: ConfidenceCurve, answers: _Answers, codes: IntArray
+) -> FloatArray:
+    """Log losses (n,) of a curve on the examples of its fit."""
+    proba = curve.proba(answers.confidence, codes)
+    return np.asarray(-np.log(np.where(answers.right, proba, 1.0 - proba)))
 
 
 def _describe_signals(signals: FloatArray) -> str:
     """What was combined, and how often each signal is missing, if any is."""
     missing = np.isnan(signals).sum(axis=0)
-    told = f"{missing.size} signals were combined to one confidence"
+    text = f"{missing.size} signals were combined to one confidence"
     if not missing.any():
-        return told
+        return text
     counts = ", ".join(f"{count:,}" for count in missing)
-    return f"{told}, missing in {counts} of {len(signals):,} answers"
+    return f"{text}, missing in {counts} of {len(signals):,} answers"
 
 
 def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
@@ -209,8 +238,8 @@ def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
         f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning
     )
     none = np.zeros(0)
-    each = np.zeros(stated.shape[1:])
-    signals = SignalCombination(0.0, each, each, _KEPT) if stated.ndim == 2 else None
+    zeros = np.zeros(stated.shape[1:])
+    signals = SignalCombination(0.0, zeros, zeros, _KEPT) if stated.ndim == 2 else None
     curve = ConfidenceCurve(
         np.zeros(N_OWN), np.zeros(2), none, none, _KEPT, signals=signals
     )
@@ -219,7 +248,7 @@ def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
 
 
 def uncalibrated_share(
-    own: FloatArray,
+    uncalibrated: FloatArray,
     fitted: FloatArray,
     hits: BoolArray,
     weights: FloatArray,
@@ -228,17 +257,19 @@ def uncalibrated_share(
     """The share 1 / (1 + exp(g - c s)) of the log-odds before the fit in an average
     with it.
 
-    `own` and the held-out `fitted` are log-odds (m,), `row` (m,) says which go
+    `uncalibrated` and the held-out `fitted` are log-odds (m,), `row` (m,) says which go
     together. The gain g is summed over the rows, as is its standard error s: the larger
-    of the observed one and of the one that log-odds `own` would have if they were
+    of the observed one and of the one that `uncalibrated` would have if they were
     calibrated.
     """
-    gains = pooling.binary_losses(own, hits) - pooling.binary_losses(fitted, hits)
+    before = pooling.binary_losses(uncalibrated, hits)
+    gains = before - pooling.binary_losses(fitted, hits)
     total = np.bincount(row, weights * gains)
     count = np.bincount(row, weights) > 0.0
     observed = float(np.sum((total - total.sum() / count.sum())[count] ** 2))
-    proba: FloatArray = expit(own, np)
-    expected = float(np.sum(weights * proba * (1.0 - proba) * (fitted - own) ** 2))
+    proba: FloatArray = expit(uncalibrated, np)
+    change = fitted - uncalibrated
+    expected = float(np.sum(weights * proba * (1.0 - proba) * change**2))
     error = float(np.sqrt(max(observed, expected)))
     return float(expit(_CAUTION * error - total.sum(), np))
 
@@ -281,14 +312,14 @@ def _fit_average(
     ]  # the coefficients are added to a slope of 1
     coef[1] += slope - 1.0
     shares = stated, (1.0 - stated) * (1.0 - second), (1.0 - stated) * second
-    words = "log-odds were averaged: {:.0%} as stated, {:.0%} a line, {:.0%} a curve"
+    template = "log-odds were averaged: {:.0%} as stated, {:.0%} a line, {:.0%} a curve"
     candidates = {"as stated": odds, "line": scores, "curve": flexible}
     candidates["average"] = averaged + stated * (odds - averaged)
     return (
         replace(blank, coef=(1.0 - stated) * coef),
         fit,
         candidates,
-        words.format(*shares),
+        template.format(*shares),
     )
 
 
@@ -301,21 +332,21 @@ def _fit_curve(
 ) -> tuple[PooledFit, FloatArray]:
     """A fit of the curve's features, or of its first, and held-out log-odds (n,)."""
     width, n_atoms = (width, 0) if width else (blank.coef.size, blank.atoms.size)
-    ends = np.unique([answers.confidence.min(), answers.confidence.max()])
-    (features, offset), at_ends = (
-        (blank.features(each)[:, :width], slope * blank.log_odds(each))
-        for each in (answers.confidence, ends)
+    extremes = np.unique([answers.confidence.min(), answers.confidence.max()])
+    (features, offset), at_extremes = (
+        (blank.features(values)[:, :width], slope * blank.log_odds(values))
+        for values in (answers.confidence, extremes)
     )
     terms = BinaryTerms(features, answers.right, offset, answers.counts)
-    fit = fit_pooled(_with_prior(terms, *at_ends, _AT_END, n_atoms), **options)
+    fit = fit_pooled(_with_prior(terms, *at_extremes, _AT_END, n_atoms), **options)
     return fit, fit.scores_left_out()[: offset.size]
 
 
 def _with_prior(
     terms: BinaryTerms,
-    ends: FloatArray,
+    extremes: FloatArray,
     offset: FloatArray,
-    at_end: float,
+    extreme_weight: float,
     n_atoms: int = 0,
 ) -> BinaryTerms:
     """What is known before the fit, as examples: at the ends, of the slope and the
@@ -323,13 +354,15 @@ def _with_prior(
     atoms.
     """
     eye = np.eye(terms.n_features)
-    own = (
+    slope_rows = (
         eye[1:3] * np.sqrt(2.0 * _RIDGES[: len(eye) - 1])[:, None]
     )  # two examples bend by 1/2
     return terms.with_prior(
-        np.vstack([ends, own, eye[len(eye) - n_atoms :]]),
-        np.append(offset, np.zeros(len(own) + n_atoms)),
-        np.repeat([at_end, 1.0, _AT_ATOM], [len(ends), len(own), n_atoms]),
+        np.vstack([extremes, slope_rows, eye[len(eye) - n_atoms :]]),
+        np.append(offset, np.zeros(len(slope_rows) + n_atoms)),
+        np.repeat(
+            [extreme_weight, 1.0, _AT_ATOM], [len(extremes), len(slope_rows), n_atoms]
+        ),
     )
 
 
@@ -344,7 +377,9 @@ def _combine(
     """
     n_signals = signals.shape[1]
     lacking = np.flatnonzero(np.isnan(signals).any(axis=0))
-    ends = np.unique([np.nanmin(signals, axis=0), np.nanmax(signals, axis=0)], axis=0)
+    extremes = np.unique(
+        [np.nanmin(signals, axis=0), np.nanmax(signals, axis=0)], axis=0
+    )
     blocks = [-1] + [0] * (2 * n_signals) + [1] * lacking.size
     trials = []
     for price, closest in _cuts(counts):
@@ -353,8 +388,8 @@ def _combine(
         blank = SignalCombination(0.0, zeros, zeros, closest, moments)
         features, odds = _read_signals(signals, blank, lacking)
         terms = BinaryTerms(features, right, odds, counts)
-        end_rows = _read_signals(ends, blank, lacking)
-        prior = terms.with_prior(*end_rows, [_AT_END] * len(ends))
+        extreme_rows = _read_signals(extremes, blank, lacking)
+        prior = terms.with_prior(*extreme_rows, [_AT_END] * len(extremes))
         fit = fit_pooled(prior, common_blocks=blocks)
         held_out = fit.scores_left_out()[: odds.size]
         loss = float(counts @ terms.losses(held_out)) + price
@@ -402,12 +437,14 @@ def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:
     centre = np.array([share @ odds, share @ (log_p + log_rest)])
     order = np.argsort(odds, kind="stable")
     wanted = np.arange(1, _HINGES + 1) / (_HINGES + 1)
-    places = np.minimum(np.searchsorted(np.cumsum(share[order]), wanted), odds.size - 1)
-    knots = np.unique(odds[order][places])
+    quantile_rows = np.minimum(
+        np.searchsorted(np.cumsum(share[order]), wanted), odds.size - 1
+    )
+    knots = np.unique(odds[order][quantile_rows])
     knots = knots[(knots > odds.min()) & (knots < odds.max())]
     keys = confidence_rules.confidence_keys(answers.confidence)
-    values, place = np.unique(keys, return_inverse=True)
-    atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
+    values, value_index = np.unique(keys, return_inverse=True)
+    atoms = values[np.bincount(value_index, share) >= _ATOM_SHARE]
     return ConfidenceCurve(
         np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms, closest
     )
@@ -417,16 +454,18 @@ def _with_grid(
     curve: ConfidenceCurve, stated: FloatArray, weights: FloatArray
 ) -> ConfidenceCurve:
     """The same, non-decreasing: at values of the fit, spread evenly among them."""
-    values, place = np.unique(
+    values, value_index = np.unique(
         confidence_rules.confidence_keys(stated), return_inverse=True
     )
-    counts = sum_by(place, weights, values.size)
+    counts = sum_by(value_index, weights, values.size)
     step = np.cumsum(counts) * (_GRID - 1) // counts.sum()
     first = np.append(True, np.diff(step) > 0) | np.isin(values, curve.atoms)
     first[-1] = True
-    part = np.cumsum(first) - 1
+    interval = np.cumsum(first) - 1
     return replace(
-        curve, grid=values[first], counts=sum_by(part, counts, int(part[-1]) + 1)
+        curve,
+        grid=values[first],
+        counts=sum_by(interval, counts, int(interval[-1]) + 1),
     )
 
 
@@ -457,16 +496,16 @@ def fit_multilabel(
     share = weights / weights.sum()
     hits = labels[row, label] == 1.0
     counts = share[row] * effective_size(share)
-    edges, ends = _find_piles(scores[row, label], hits, counts)
+    edges, pile_odds = _find_piles(scores[row, label], hits, counts)
     odds, spread, *piled = confidence_rules.score_features(
-        scores[row, label], NUMPY, edges, ends
+        scores[row, label], NUMPY, edges, pile_odds
     )
     # Where examples tell most, so that what is known of the shift and of the slope is
     # independent.
     centre = np.average(
         np.stack([odds, spread]), axis=1, weights=share[row] * np.exp(spread)
     )
-    piles = [k for k, part in enumerate(piled) if part.any()]
+    piles = [k for k, indicator in enumerate(piled) if indicator.any()]
     columns = [
         np.ones(row.size),
         odds - centre[0],
@@ -474,54 +513,59 @@ def fit_multilabel(
         *(piled[k] for k in piles),
     ]
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
-    places = np.unique([np.argmin(odds), np.argmax(odds)])
+    extreme_rows = np.unique([np.argmin(odds), np.argmax(odds)])
     prior = _with_prior(
-        terms, terms.features[places], odds[places], _AT_ENDS / n_labels
+        terms, terms.features[extreme_rows], odds[extreme_rows], _AT_ENDS / n_labels
     )
     codes = np.append(label, np.full(prior.offset.size - label.size, -1))[:, None]
     blocks = [-1] * 3 + [0] * len(piles)
-    found = fit_pooled(
+    fit = fit_pooled(
         prior, codes, (n_labels,), common_blocks=blocks, alike=_LABELS_ALIKE
     )
-    held_out = found.scores_left_out()[: odds.size]
-    kept = uncalibrated_share(odds, held_out, hits, counts, row)
-    words = (
-        f"log-odds were averaged: {kept:.0%} uncalibrated, {1.0 - kept:.0%} curves of "
-        "labels"
+    held_out = fit.scores_left_out()[: odds.size]
+    uncalibrated = uncalibrated_share(odds, held_out, hits, counts, row)
+    description = (
+        f"log-odds were averaged: {uncalibrated:.0%} uncalibrated, "
+        f"{1.0 - uncalibrated:.0%} curves of labels"
     )
-    why = (
-        f"all {hits.size} labels are {int(hits[0])}"
-        if hits.all() or not hits.any()
-        else ""
-    )
-    if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
-        why = (
-            f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
-        )
+    why = _find_useless_labels(hits, share)
     if why:
-        kept = 1.0
-        words = f"the probabilities were kept as they are: {why}"
-        what = f"`labels` teach nothing: {why}; the probabilities are kept"
+        uncalibrated = 1.0
+        description = f"the probabilities were kept as they are: {why}"
+        message = f"`labels` teach nothing: {why}; the probabilities are kept"
         remedy = "Check `labels`, and use more examples, with labels of 0 and 1"
-        warn_user(f"{what}. {remedy}.", FitDataWarning)
-    averaged = held_out + kept * (odds - held_out)
-    several = {"uncalibrated": odds, "pooled": held_out, "average": averaged}
-    known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
+        warn_user(f"{message}. {remedy}.", FitDataWarning)
+    averaged = held_out + uncalibrated * (odds - held_out)
+    candidates = {"uncalibrated": odds, "pooled": held_out, "average": averaged}
+    n_known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     losses = {
-        k: sum_by(row, terms.losses(each), len(share)) / known
-        for k, each in several.items()
+        k: sum_by(row, terms.losses(log_odds), len(share)) / n_known
+        for k, log_odds in candidates.items()
     }
     _, error = mean_and_error(losses["uncalibrated"] - losses["average"], share)
-    report = found.report(words, losses, share, error)
-    coef = (1.0 - kept) * (found.common + found.groups[0])
+    report = fit.report(description, losses, share, error)
+    coef = (1.0 - uncalibrated) * (fit.common + fit.groups[0])
     shift = coef[:, 0] - coef[:, 1:3] @ centre
     jumps = np.zeros((2, n_labels))
     jumps[piles] = coef[:, 3:].T
     slope = 1.0 + coef[:, 1]
     tilt = coef[:, 2].copy()
     return confidence_rules.MultilabelCurves(
-        shift, slope, tilt, edges, ends, jumps
+        shift, slope, tilt, edges, pile_odds, jumps
     ), report
+
+
+def _find_useless_labels(hits: BoolArray, share: FloatArray) -> str:
+    """Why nothing can be learned from labels `hits` (m,) of rows with weights (n,); ""
+    if something can.
+    """
+    if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
+        return (
+            f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
+        )
+    if hits.all() or not hits.any():
+        return f"all {hits.size} labels are {int(hits[0])}"
+    return ""
 
 
 def _find_piles(
@@ -535,23 +579,23 @@ def _find_piles(
     scores are as extreme as any of the fit, or as the number of examples supports.
     """
     edges = np.array([-FARTHEST_SCORE, FARTHEST_SCORE])
-    ends = np.empty(2)
+    pile_odds = np.empty(2)
     cut = np.clip(scores, -FARTHEST_SCORE, FARTHEST_SCORE)
     keys = cut.astype(np.float32)
     values = np.unique(keys).astype(np.float64)
     if values.size == 1:  # beside it lies only that nothing is known
         values = np.sort(np.append(values, 0.0))
     for side, sign, (last, inner) in ((0, -1.0, values[:2]), (1, 1.0, values[:-3:-1])):
-        here = keys == np.float32(last)
-        if here.sum() <= 1:
+        in_pile = keys == np.float32(last)
+        if in_pile.sum() <= 1:
             farthest = max(float((sign * cut).max()), np.log(_BORNE_OUT * cut.size))
-            ends[side] = sign * min(farthest, FARTHEST_SCORE)
+            pile_odds[side] = sign * min(farthest, FARTHEST_SCORE)
             continue
         edges[side] = 0.5 * (last + inner)
-        there = float(counts[here] @ hits[here])
-        odds = np.log((there + 0.5) / (float(counts[here].sum()) - there + 0.5))
-        ends[side] = np.clip(odds, min(last, inner), max(last, inner))
-    return edges, np.sort(ends)
+        n_hits = float(counts[in_pile] @ hits[in_pile])
+        odds = np.log((n_hits + 0.5) / (float(counts[in_pile].sum()) - n_hits + 0.5))
+        pile_odds[side] = np.clip(odds, min(last, inner), max(last, inner))
+    return edges, np.sort(pile_odds)
 
 
 #: Decides between coefficients that the examples cannot distinguish, and is too small
@@ -565,14 +609,14 @@ _ROUNDING_SPREAD = 1e-12
 
 def with_both_classes(examples: Examples) -> Examples:
     """The examples that count and for which both classes are possible."""
-    some = examples.learnable
-    keep = some.logits.to_host(some.logits.possible_counts) > 1.0
+    learnable = examples.learnable
+    keep = learnable.logits.to_host(learnable.logits.possible_counts) > 1.0
     if not keep.any():
         rule = "`logits` must have rows in which both classes are possible"
         raise ValueError(
             f"{rule}; got one class at -inf in every row: nothing to calibrate."
         )
-    return some.take(keep)
+    return learnable.take(keep)
 
 
 def fit_logistic(
@@ -593,14 +637,14 @@ def fit_logistic(
     for size in range(len(useful), -1, -1):
         fits = []
         for chosen in map(list, combinations(useful, size)):
-            found = _minimize(
+            solution = _minimize(
                 examples, (features[:, chosen] - centre[chosen]) / spread[chosen]
             )
-            if centre.size == 1 or (found.x[:-1] >= 0.0).all():
+            if centre.size == 1 or (solution.x[:-1] >= 0.0).all():
                 coef = np.zeros(centre.size + 1)
-                coef[chosen] = found.x[:-1] / spread[chosen]
-                coef[-1] = found.x[-1] - coef[:-1] @ centre
-                fits.append((coef, found))
+                coef[chosen] = solution.x[:-1] / spread[chosen]
+                coef[-1] = solution.x[-1] - coef[:-1] @ centre
+                fits.append((coef, solution))
         if fits:  # the intercept alone always is one
             break
     return min(fits, key=lambda fit: fit[1].value)
@@ -645,8 +689,8 @@ def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArr
     lower = np.clip(lower, 0.0, np.minimum(np.append(1.0, upper[:-1]), 1.0 - 2.0**-53))
     steps = (np.diff(lower) > 0.0) | (np.diff(upper) > 0.0)
     steps[0] |= not steps.any()
-    kept = np.append(True, steps)
-    return knots[steps], lower[kept], upper[kept]
+    is_step = np.append(True, steps)
+    return knots[steps], lower[is_step], upper[is_step]
 
 
 def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
@@ -663,10 +707,10 @@ def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
     corners: list[tuple[float, float]] = []
     for point in zip(reversed(x), reversed(y), strict=True):
         _add_corner(corners, point)
-    found = []
+    slopes = []
     for i in range(1, len(x) - 1):
         (left, low), (right, high) = corners[-1], corners[-2]
-        found.append((high - low) / (right - left))
+        slopes.append((high - low) / (right - left))
         x[i] = x[i - 1] + x[i + 1] - x[i]
         y[i] = y[i - 1] + y[i + 1] - y[i]
         if (y[i] - low) * (right - left) < (high - low) * (
@@ -674,7 +718,7 @@ def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
         ):  # below the minorant
             corners.pop()
             _add_corner(corners, (x[i], y[i]))
-    return np.maximum.accumulate(np.array(found))
+    return np.maximum.accumulate(np.array(slopes))
 
 
 def _add_corner(corners: list[tuple[float, float]], point: Any) -> None:
@@ -731,8 +775,8 @@ def _keys_and_counts(
         margins = block.margins / temperature
         return as_key(-(margins + log_norms(margins, block)), block.xp)
 
-    whole = can_be_counts(examples.weights)
-    counts = examples.counts if whole else examples.share * examples.n_rows
+    are_counts = can_be_counts(examples.weights)
+    counts = examples.counts if are_counts else examples.share * examples.n_rows
     return per_row(work, examples.logits), counts
 
 
@@ -752,9 +796,9 @@ def _fit_steps(
         keys = keys[possible]
         hits = hits[possible]
         counts = counts[possible]
-    knots, place = np.unique(keys, return_inverse=True)
-    mass = sum_by(place, counts, knots.size)
-    ones = sum_by(place[hits], counts[hits], knots.size)
+    knots, knot_index = np.unique(keys, return_inverse=True)
+    mass = sum_by(knot_index, counts, knots.size)
+    ones = sum_by(knot_index[hits], counts[hits], knots.size)
     first_hit = int(np.argmax(ones > 0.0)) if ones.any() else knots.size
     if least is None:
         least = 1.0 / (float(mass[:first_hit].sum()) + 2.0)
@@ -767,18 +811,20 @@ def _fit_steps(
     mass = mass[first_hit:]
     ones = ones[first_hit:]
     blocks = isotonic_regression(ones / mass, weights=mass).blocks
-    starts = blocks[:-1]
-    ends = blocks[1:] - 1
-    totals = np.add.reduceat(mass, starts)
+    first_rows = blocks[:-1]
+    last_rows = blocks[1:] - 1
+    totals = np.add.reduceat(mass, first_rows)
     levels = np.minimum(
-        np.maximum.accumulate(np.add.reduceat(ones, starts) / totals), 1.0
+        np.maximum.accumulate(np.add.reduceat(ones, first_rows) / totals), 1.0
     )
     below = int(np.searchsorted(levels, 1.0 - _ROUNDING))
     levels[below:] = max(
         [1.0 - 1.0 / (totals[below:].sum() + 2.0), *levels[:below][-1:]]
     )
-    pairs = np.stack([knots[starts], knots[ends]], axis=1).astype(np.float64)
-    kept = np.stack([np.ones(starts.size, np.bool_), ends > starts], axis=1)
-    values = np.broadcast_to(levels[:, None], pairs.shape)[kept]
+    pairs = np.stack([knots[first_rows], knots[last_rows]], axis=1).astype(np.float64)
+    is_knot = np.stack(
+        [np.ones(first_rows.size, np.bool_), last_rows > first_rows], axis=1
+    )
+    values = np.broadcast_to(levels[:, None], pairs.shape)[is_knot]
     lowest = np.full(zeros.size, min(least, levels[0]))
-    return np.append(zeros, pairs[kept]), np.append(lowest, values)
+    return np.append(zeros, pairs[is_knot]), np.append(lowest, values)

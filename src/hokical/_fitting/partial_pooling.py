@@ -105,10 +105,15 @@ def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
         len(left) < _FEW_ROWS * sums.shape[0]
     ):  # a product per cell would be mostly overhead
         outer = left[:, :, None] * right[:, None, :]
-        found = sums @ outer.reshape(len(left), -1)
-        return np.asarray(found.reshape(-1, *outer.shape[1:]))
-    parts = (np.split(rows, sums.indptr[1:-1]) for rows in (left, right))
-    return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
+        products = sums @ outer.reshape(len(left), -1)
+        return np.asarray(products.reshape(-1, *outer.shape[1:]))
+    tables = (np.split(rows, sums.indptr[1:-1]) for rows in (left, right))
+    return np.stack(
+        [
+            left_rows.T @ right_rows
+            for left_rows, right_rows in zip(*tables, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +140,14 @@ class BinaryTerms:
         They come last. A row of features whose scores are known to be near the offset
         is a prior.
         """
-        more, known, counts = (
-            np.repeat(each, 2, axis=0) for each in (rows, offset, weights)
+        prior_rows, prior_offset, prior_weights = (
+            np.repeat(column, 2, axis=0) for column in (rows, offset, weights)
         )
         return BinaryTerms(
-            np.vstack([self.features, more]),
-            np.append(self.hits, np.arange(known.size) % 2 == 0),
-            np.append(self.offset, known),
-            np.append(self.weights, counts),
+            np.vstack([self.features, prior_rows]),
+            np.append(self.hits, np.arange(prior_offset.size) % 2 == 0),
+            np.append(self.offset, prior_offset),
+            np.append(self.weights, prior_weights),
         )
 
     def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
@@ -167,8 +172,8 @@ class BinaryTerms:
         else:
             spread = (features[:, None, :] @ spreads[cell])[:, 0]
         lever = self.weights[rows] * np.einsum("nf,nf->n", spread, features)
-        rest = np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
-        return np.asarray(eta + lever * (proba - self.hits[rows]) / rest)
+        damping = np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
+        return np.asarray(eta + lever * (proba - self.hits[rows]) / damping)
 
     def ridge(
         self, coef: FloatArray, penalty: float
@@ -221,16 +226,16 @@ class SoftmaxTerms:
         _, proba = state
         mean = self._sum_features(proba)
         drawn = proba * self.weights[:, None]
-        found = -_sum_products(mean * self.weights[:, None], mean, sums)
+        hessian = -_sum_products(mean * self.weights[:, None], mean, sums)
         scaled = drawn * self.log_proba
-        found[:, 0, 0] += sums @ (scaled * self.log_proba).sum(axis=1)
+        hessian[:, 0, 0] += sums @ (scaled * self.log_proba).sum(axis=1)
         if self.biased:
             k = np.arange(1, self.n_features)
             across = sums @ scaled
-            found[:, 0, 1:] += across
-            found[:, 1:, 0] += across
-            found[:, k, k] += sums @ drawn
-        return found
+            hessian[:, 0, 1:] += across
+            hessian[:, 1:, 0] += across
+            hessian[:, k, k] += sums @ drawn
+        return hessian
 
     def leave_out(
         self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray
@@ -249,12 +254,12 @@ class SoftmaxTerms:
             step = along * (residual * logs).sum(axis=1) / (1.0 - along * bent)
             return np.asarray(scores + logs * step[:, None])
         across = logs[:, :, None] * spread[:, :1, 1:]
-        both = spread[:, 1:, 1:] + across + across.swapaxes(1, 2)
-        both += spread[:, :1, :1] * logs[:, :, None] * logs[:, None, :]
-        both *= weights
-        bent = (proba[:, None, :] @ both - both) * proba[:, :, None]
+        score_spread = spread[:, 1:, 1:] + across + across.swapaxes(1, 2)
+        score_spread += spread[:, :1, :1] * logs[:, :, None] * logs[:, None, :]
+        score_spread *= weights
+        bent = (proba[:, None, :] @ score_spread - score_spread) * proba[:, :, None]
         bent[:, range(logs.shape[1]), range(logs.shape[1])] += 1.0
-        step = both @ np.linalg.solve(bent, residual[:, :, None])
+        step = score_spread @ np.linalg.solve(bent, residual[:, :, None])
         return np.asarray(scores + step[:, :, 0])
 
     def _softmax(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -262,8 +267,8 @@ class SoftmaxTerms:
         top = scores.max(axis=1, keepdims=True)
         proba = np.exp(scores - top)
         total = proba.sum(axis=1, keepdims=True)
-        own = np.take_along_axis(scores, self.labels[:, None], axis=1)
-        return proba / total, (np.log(total) + top - own)[:, 0]
+        true_scores = np.take_along_axis(scores, self.labels[:, None], axis=1)
+        return proba / total, (np.log(total) + top - true_scores)[:, 0]
 
     def _residuals(self, proba: FloatArray, rows: Any = slice(None)) -> FloatArray:
         """Probabilities (n, K) of some rows less their truth."""
@@ -307,16 +312,16 @@ class PooledFit(NamedTuple):
         point: _Point = self.solution.point
         problem = point.problem
         width = self.common.size
-        found: FloatArray = np.empty_like(problem.terms.offset)
+        scores: FloatArray = np.empty_like(problem.terms.offset)
         held = width * width * max(1, problem.n_dense)
-        for part in cut_rows(problem.cell.size, max(1, _HELD // held)):
-            cell = problem.cell[part]
+        for rows in cut_rows(problem.cell.size, max(1, _HELD // held)):
+            cell = problem.cell[rows]
             covariances = point.inverse.covariances(np.arange(cell[0], cell[-1] + 1))
-            own = problem.terms.leave_out(
-                point.state, part, covariances, cell - cell[0]
+            row_scores = problem.terms.leave_out(
+                point.state, rows, covariances, cell - cell[0]
             )
-            found[problem.places[part]] = own
-        return found
+            scores[problem.places[rows]] = row_scores
+        return scores
 
     def report(
         self, words: str, losses: dict[str, FloatArray], share: FloatArray, error: float
@@ -324,7 +329,7 @@ class PooledFit(NamedTuple):
         """What was fitted, in words, held-out losses (n,) of the candidates, and how
         it ended.
         """
-        means = {name: float(share @ each) for name, each in losses.items()}
+        means = {name: float(share @ row_losses) for name, row_losses in losses.items()}
         text = ", ".join(f"{name} {loss:.5f}" for name, loss in means.items())
         return {
             "reason": f"{words} (held-out log loss: {text}; standard error of the gain "
@@ -373,42 +378,52 @@ def fit_pooled(
     """
     problem = _Problem(terms, codes, sizes)
     width = terms.n_features
-    if problem.n_dense * width > most_dense:
-        rule = (
-            "`groups` may have one column of very many groups; got columns of "
-            f"{list(sizes)}"
-        )
-        remedy = (
-            f"Merge the rare groups of all but one, to {most_dense // width} in all"
-        )
-        raise TooManyGroupsError(f"{rule}. {remedy}.")
-    own = np.arange(width) if own_blocks is None else np.array(own_blocks)
-    first = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
-    each = first.max() + 1 + np.arange(len(sizes))[:, None] * (own.max() + 1) + own
-    blocks = np.vstack([first, each])
+    _refuse_too_many(problem, sizes, most_dense // width)
+    group_blocks = np.arange(width) if own_blocks is None else np.array(own_blocks)
+    common_of = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
+    column_blocks = (
+        common_of.max()
+        + 1
+        + np.arange(len(sizes))[:, None] * (group_blocks.max() + 1)
+        + group_blocks
+    )
+    blocks = np.vstack([common_of, column_blocks])
     free = int(blocks.max()) + 1
     blocks[blocks < 0] = free
     tau = np.append(np.full(free, _START), LEAST_PRECISION)
     tables = [np.zeros((size, width)) for size in (1, *sizes)]
-    known = [] if start is None else [start.common[None], *start.groups]
+    start_tables = [] if start is None else [start.common[None], *start.groups]
     if start is not None:
-        tables[: len(known)] = known
-        tau[blocks[: len(known)]] = start.precisions
+        tables[: len(start_tables)] = start_tables
+        tau[blocks[: len(start_tables)]] = start.precisions
     x = np.vstack([tables[k] for k in problem.order]).ravel()
     point = problem.evaluate(x, np.zeros(x.size))
     by_row = np.repeat(blocks[problem.order], problem.sizes, axis=0).ravel()
     # The precisions of what is new are those with which slopes at 0 are as large as
     # they are.
-    new = np.unique(blocks[max(1, len(known)) :])
+    new = np.unique(blocks[max(1, len(start_tables)) :])
     bent = (problem.members @ np.diagonal(point.blocks, axis1=1, axis2=2)).ravel()
     excess = np.maximum(np.bincount(by_row, point.slope**2 - bent, tau.size), 1e-100)
     tau[new] = np.clip((np.bincount(by_row, bent**2, tau.size) / excess)[new], *_STARTS)
-    found, tau = _alternate(
+    solution, tau = _alternate(
         point, tau, by_row, np.outer(alike, np.arange(free + 1) < free)
     )
-    parts = np.split(found.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1])
-    common, *groups = (parts[k] for k in np.argsort(problem.order))
-    return PooledFit(common[0], tuple(groups), tau[blocks], found)
+    coefficients = np.split(
+        solution.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1]
+    )
+    common, *groups = (coefficients[k] for k in np.argsort(problem.order))
+    return PooledFit(common[0], tuple(groups), tau[blocks], solution)
+
+
+def _refuse_too_many(problem: _Problem, sizes: Sequence[int], most: int) -> None:
+    """Raise if more than `most` groups are in the dense block of the Hessian."""
+    if problem.n_dense > most:
+        rule = (
+            "`groups` may have one column of very many groups; got columns of "
+            f"{list(sizes)}"
+        )
+        remedy = f"Merge the rare groups of all but one, to {most} in all"
+        raise TooManyGroupsError(f"{rule}. {remedy}.")
 
 
 def _alternate(
@@ -428,13 +443,13 @@ def _alternate(
     rounds = 0
     while not still and rounds < _ROUNDS:
         point = replace(point, precision=tau[blocks])
-        found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
+        solution = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
         variance = point.inverse.diagonal()
         decided = np.bincount(
             blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size
         )
         decided = decided + prior[0]
-        squares = np.bincount(blocks, found.x**2, tau.size) + prior[1]
+        squares = np.bincount(blocks, solution.x**2, tau.size) + prior[1]
         with np.errstate(divide="ignore", invalid="ignore"):
             wanted = np.where(decided > _NOTHING, decided / squares, np.inf)
         wanted = np.append(
@@ -455,19 +470,19 @@ def _alternate(
         )  # of the log marginal likelihood, by log tau
         before = now
         then = updated
-        point = found.point
+        point = solution.point
         rounds = rounds + 1
         tau = np.clip(following, LEAST_PRECISION, MOST_PRECISION)
         expected = np.abs(slope * (np.log(tau) - now)).sum()
         still = (
-            bool((np.abs(updated - now) <= np.log(_STILL)).all()) and found.converged
+            bool((np.abs(updated - now) <= np.log(_STILL)).all()) and solution.converged
         )
         still &= bool(expected <= _LOOSE * point.problem.total)
-    found = replace(point, precision=tau[blocks]).minimize(
+    solution = replace(point, precision=tau[blocks]).minimize(
         tol=_TIGHT, max_iter=_MAX_ITER
     )
-    reason = found.reason if still or not found.converged else StopReason.MAX_ITER
-    return replace(found, n_iter=rounds + found.n_iter, reason=reason), tau
+    reason = solution.reason if still or not solution.converged else StopReason.MAX_ITER
+    return replace(solution, n_iter=rounds + solution.n_iter, reason=reason), tau
 
 
 class _Problem:
@@ -495,20 +510,22 @@ class _Problem:
         self.cell = np.cumsum(first) - 1
         starts = np.cumsum(self.sizes) - self.sizes
         self.rows = np.where(codes < 0, self.n_rows, starts + codes)[first]
-        parts = (
-            each[self.places] if np.ndim(each) else each
-            for each in vars(terms).values()
+        sorted_fields = (
+            field[self.places] if np.ndim(field) else field
+            for field in vars(terms).values()
         )
-        self.terms: PooledTerms = type(terms)(*parts)
+        self.terms: PooledTerms = type(terms)(*sorted_fields)
         self.total = float(self.terms.weights.sum())
         # Cells that have a row of the last column for themselves; none if some share
         # one.
         last = self.rows[:, -1]
         alone = np.bincount(last, minlength=self.n_rows)[: self.n_rows].max() <= 1
-        self.own = np.flatnonzero((last < self.n_rows) & alone & (self.sizes.size > 1))
+        self.solo_cells = np.flatnonzero(
+            (last < self.n_rows) & alone & (self.sizes.size > 1)
+        )
         # The rows (cells, columns) of the other columns, and how many these have but
         # for the last.
-        self.shared = self.rows[:, :-1] if self.own.size else self.rows
+        self.shared = self.rows[:, :-1] if self.solo_cells.size else self.rows
         self.n_dense = int(self.sizes[: self.shared.shape[1] - 1].sum())
         # Sparse matrices that sum examples by cell, and cells by group.
         self.sums = _indicators(self.cell[:, None], len(self.rows))
@@ -547,15 +564,16 @@ class _Problem:
         )
 
 
-def _indicators(places: IntArray, size: int) -> Any:
+def _indicators(row_numbers: IntArray, size: int) -> Any:
     """A sparse matrix (size, n) with 1 at those of the places (n, k) that are below
     the size.
     """
     from scipy.sparse import csr_array
 
-    column, k = np.nonzero(places < size)
+    column, k = np.nonzero(row_numbers < size)
     return csr_array(
-        (np.ones(column.size), (places[column, k], column)), (size, len(places))
+        (np.ones(column.size), (row_numbers[column, k], column)),
+        (size, len(row_numbers)),
     )
 
 
@@ -617,19 +635,19 @@ def _invert(blocks: FloatArray) -> FloatArray:
     inverse = np.empty_like(blocks)
     if size > _SMALL:
         return np.asarray(np.linalg.inv(blocks), np.float64)
-    for part in cut_rows(len(blocks), _AT_A_TIME):
-        found = np.moveaxis(blocks[part], 0, 2).copy()
-        product = np.empty_like(found)
+    for block_rows in cut_rows(len(blocks), _AT_A_TIME):
+        reduced = np.moveaxis(blocks[block_rows], 0, 2).copy()
+        product = np.empty_like(reduced)
         for k in range(size):  # Gauss and Jordan, in place
-            pivot = 1.0 / found[k, k]
-            column = found[:, k].copy()
-            row = found[k] * pivot
+            pivot = 1.0 / reduced[k, k]
+            column = reduced[:, k].copy()
+            row = reduced[k] * pivot
             row[k] = pivot
             column[k] = 0.0
-            found[:, k] = 0.0
-            found -= np.multiply(column[:, None], row, out=product)
-            found[k] = row
-        inverse[part] = np.moveaxis(found, 2, 0)
+            reduced[:, k] = 0.0
+            reduced -= np.multiply(column[:, None], row, out=product)
+            reduced[k] = row
+        inverse[block_rows] = np.moveaxis(reduced, 2, 0)
     return inverse
 
 
@@ -638,8 +656,9 @@ class _Inverse:
     shared column.
 
     It is made from the second derivatives (cells, c, c) and the precisions (rows, c).
-    Given the coefficients w of a cell in the shared columns, those in all are `kept` w
-    on average, with the covariance `own`, where it has a row for itself. Given those x
+    Given the coefficients w of a cell in the shared columns, those in all are
+    `retained` w on average, with the covariance `solo_covariances`, where it has a row
+    for itself. Given those x
     of the dense rows, those of the last shared column are -`carried` x, with the
     covariance `last`; `dense` is that of x.
     """
@@ -651,23 +670,23 @@ class _Inverse:
         self.precision = precision
         size = problem.n_dense
         width = precision.shape[1]
-        self.own_rows = problem.rows[problem.own, -1]
+        self.solo_rows = problem.rows[problem.solo_cells, -1]
         eye = np.eye(width)
-        tau = precision[self.own_rows, None]
-        mine = blocks[problem.own]
-        self.own = _invert(mine + eye * tau)
-        self.kept = self.own * tau
-        if problem.own.size:
+        tau = precision[self.solo_rows, None]
+        cell_blocks = blocks[problem.solo_cells]
+        self.solo_covariances = _invert(cell_blocks + eye * tau)
+        self.retained = self.solo_covariances * tau
+        if problem.solo_cells.size:
             blocks = blocks.copy()
-            blocks[problem.own] = mine @ self.kept
+            blocks[problem.solo_cells] = cell_blocks @ self.retained
         flat = blocks.reshape(len(blocks), -1)
         n_last = problem.meetings[0].shape[0]
         block, border, dense = (
-            (each @ flat)
+            (sums @ flat)
             .reshape(m, n, width, width)
             .swapaxes(1, 2)
             .reshape(m, width, n * width)
-            for each, m, n in zip(
+            for sums, m, n in zip(
                 problem.meetings, (n_last, n_last, size), (1, size, size), strict=True
             )
         )
@@ -685,61 +704,74 @@ class _Inverse:
         size = self.problem.n_dense
         width = self.precision.shape[1]
         table = vector.reshape(-1, width)
-        own = table[self.own_rows][:, :, None]
+        cell_part = table[self.solo_rows][:, :, None]
         moved = np.zeros((len(problem.rows), width))
-        moved[problem.own] = (own - self.kept.swapaxes(1, 2) @ own)[:, :, 0]
+        moved[problem.solo_cells] = (
+            cell_part - self.retained.swapaxes(1, 2) @ cell_part
+        )[:, :, 0]
         table = table - problem.members @ moved
         last = table[size : size + len(self.last)]
         first = self.dense @ (
             table[:size].ravel() - np.tensordot(last, self.carried, 2)
         )
         last = (self.last @ last[..., None])[..., 0] - self.carried @ first
-        found = np.zeros(self.precision.shape)
-        found[: size + len(last)] = np.append(first, last).reshape(-1, width)
-        shared = _sum_rows(found, problem.shared[problem.own])[:, :, None]
-        found[self.own_rows] = (self.own @ own + self.kept @ shared - shared)[:, :, 0]
-        return np.asarray(found.ravel())
+        solved = np.zeros(self.precision.shape)
+        solved[: size + len(last)] = np.append(first, last).reshape(-1, width)
+        shared = _sum_rows(solved, problem.shared[problem.solo_cells])[:, :, None]
+        solved[self.solo_rows] = (
+            self.solo_covariances @ cell_part + self.retained @ shared - shared
+        )[:, :, 0]
+        return np.asarray(solved.ravel())
 
     def diagonal(self) -> FloatArray:
         """Variances of the parameters."""
         size = self.problem.n_dense
-        found = 1.0 / self.precision
-        found[:size] = np.diagonal(self.dense).reshape(found[:size].shape)
+        variances = 1.0 / self.precision
+        variances[:size] = np.diagonal(self.dense).reshape(variances[:size].shape)
         passed = np.einsum(
             "gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried
         )
-        found[size : size + len(passed)] = (
+        variances[size : size + len(passed)] = (
             np.diagonal(self.last, axis1=1, axis2=2) + passed
         )
-        moved = self.kept - np.eye(self.precision.shape[1])
-        passed = np.einsum("gab,gab->ga", moved @ self._shared(self.problem.own), moved)
-        found[self.own_rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
-        return found.ravel()
+        moved = self.retained - np.eye(self.precision.shape[1])
+        passed = np.einsum(
+            "gab,gab->ga", moved @ self._shared(self.problem.solo_cells), moved
+        )
+        variances[self.solo_rows] = (
+            np.diagonal(self.solo_covariances, axis1=1, axis2=2) + passed
+        )
+        return variances.ravel()
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
-        found = self._shared(cells)
-        some = np.isin(cells, self.problem.own)
-        place = np.searchsorted(self.problem.own, cells[some])
-        kept = self.kept[place]
-        found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + self.own[place]
-        return found
+        covariances = self._shared(cells)
+        has_row = np.isin(cells, self.problem.solo_cells)
+        row = np.searchsorted(self.problem.solo_cells, cells[has_row])
+        retained = self.retained[row]
+        covariances[has_row] = (
+            retained @ covariances[has_row] @ retained.swapaxes(1, 2)
+            + self.solo_covariances[row]
+        )
+        return covariances
 
     def _shared(self, cells: IntArray) -> FloatArray:
         """The same for the shared columns."""
         size = self.problem.n_dense
         width = self.precision.shape[1]
         *dense, last = self.problem.shared[cells].T
-        places = np.zeros((len(cells), size + 1, width, width))
+        selection = np.zeros((len(cells), size + 1, width, width))
         for rows in dense:
-            places[np.arange(len(cells)), np.minimum(rows, size)] = np.eye(width)
-        spread = places[:, :-1].swapaxes(1, 2).reshape(len(cells), width, size * width)
-        known = last < self.problem.n_rows
+            selection[np.arange(len(cells)), np.minimum(rows, size)] = np.eye(width)
+        spread = (
+            selection[:, :-1].swapaxes(1, 2).reshape(len(cells), width, size * width)
+        )
+        has_group = last < self.problem.n_rows
         group = last - size
-        spread[known] -= self.carried[group[known]]
-        found = np.tensordot(spread, self.dense, 1) @ spread.swapaxes(1, 2)
-        found[known] += self.last[group[known]]
-        return np.asarray(found)
+        spread[has_group] -= self.carried[group[has_group]]
+        covariances = np.tensordot(spread, self.dense, 1) @ spread.swapaxes(1, 2)
+        covariances[has_group] += self.last[group[has_group]]
+        return np.asarray(covariances)
 
 
 #: Columns whose groups, or combinations of groups, have corrections.
@@ -764,14 +796,14 @@ class GroupEffects:
         """Corrections (groups, features), with a row for unknown groups in each
         column.
         """
-        found = {}
+        tables = {}
         for term, table in zip(
             self.terms, self.fit.groups if self.fit else (), strict=True
         ):
-            known = table.reshape(*self.sizes(term), -1)
-            whole = np.pad(known, [*[(0, 1) for _ in term], (0, 0)])
-            found[term] = whole.reshape(-1, table.shape[1])
-        return found
+            by_column = table.reshape(*self.sizes(term), -1)
+            padded = np.pad(by_column, [*[(0, 1) for _ in term], (0, 0)])
+            tables[term] = padded.reshape(-1, table.shape[1])
+        return tables
 
     def sizes(self, term: Term) -> list[int]:
         """How many known groups each column of a term has."""
@@ -805,9 +837,9 @@ def learn_groups(
     the candidates. Columns are used one by one, or `jointly`. The `options` are those
     of `fit_pooled`.
     """
-    found = without
+    effects = without
     share = terms.weights / terms.weights.sum()
-    notes = [
+    sentences = [
         f"{name!r} has {'one' if size == 2 else 'no'} group"
         for name, size in zip(without.coding.columns, without.coding.sizes, strict=True)
         if size <= 2
@@ -815,31 +847,41 @@ def learn_groups(
     columns = [(k,) for k, size in enumerate(without.coding.sizes) if size > 2]
     several = [tuple(columns)] if jointly and columns else [(term,) for term in columns]
     for candidates in (several, [((*a, *b),) for a, b in combinations(columns, 2)]):
-        waiting = {new: ", ".join(map(found.named, new)) for new in candidates}
+        waiting = {
+            added_terms: ", ".join(map(effects.named, added_terms))
+            for added_terms in candidates
+        }
         caution = NormalDist().inv_cdf(1.0 - level / max(len(candidates), 1))
         while waiting:
             trials = []
-            for new in list(waiting):
-                with_new = _fit(
-                    replace(found, terms=(*found.terms, *new)), terms, codes, options
+            for added_terms in list(waiting):
+                extended = _fit(
+                    replace(effects, terms=(*effects.terms, *added_terms)),
+                    terms,
+                    codes,
+                    options,
                 )
-                if with_new is None:
-                    notes.append(f"{waiting.pop(new)} has too many combinations")
+                if extended is None:
+                    sentences.append(
+                        f"{waiting.pop(added_terms)} has too many combinations"
+                    )
                 else:
-                    gain, error = mean_and_error(found.losses - with_new.losses, share)
-                    trials.append((gain, error, new, with_new))
+                    gain, error = mean_and_error(
+                        effects.losses - extended.losses, share
+                    )
+                    trials.append((gain, error, added_terms, extended))
             trials.sort(key=lambda trial: -trial[0])
-            for gain, error, new, with_new in trials:
+            for gain, error, added_terms, extended in trials:
                 clear = gain > caution * error
-                notes.append(
-                    f"{waiting.pop(new)} was {'used' if clear else 'left out'} "
+                sentences.append(
+                    f"{waiting.pop(added_terms)} was {'used' if clear else 'left out'} "
                     f"(held-out log loss {'lower' if gain > 0.0 else 'higher'} by "
                     f"{abs(gain):.4f}, standard error {error:.4f})"
                 )
                 if clear:  # the others are tried again, beside it
-                    found = with_new
+                    effects = extended
                     break
-    return replace(found, notes=tuple(notes))
+    return replace(effects, notes=tuple(sentences))
 
 
 def _fit(
@@ -849,17 +891,17 @@ def _fit(
     many groups.
     """
     several = [wanted.sizes(term) for term in wanted.terms]
-    sizes = [math.prod(each) for each in several]
+    sizes = [math.prod(column_sizes) for column_sizes in several]
     is_pair = len(wanted.terms[-1]) > 1
     if is_pair and sizes[-1] * _LEAST_EXAMPLES > len(codes):
         return None
     columns = []
-    for term, each in zip(
+    for term, column_sizes in zip(
         wanted.terms, several, strict=True
     ):  # -1 where a group is not known
-        known = (codes[:, term] < np.array(each)).all(axis=1)
-        combined = np.ravel_multi_index(codes[:, term].T, each, mode="clip")
-        columns.append(np.where(known, combined, -1))
+        all_present = (codes[:, term] < np.array(column_sizes)).all(axis=1)
+        combined = np.ravel_multi_index(codes[:, term].T, column_sizes, mode="clip")
+        columns.append(np.where(all_present, combined, -1))
     most = _MOST_WITH_PAIRS if is_pair else MOST_DENSE
     try:
         groups = np.stack(columns, axis=1)

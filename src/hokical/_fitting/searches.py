@@ -158,20 +158,20 @@ def minimize_newton(
         if not 0.0 <= expected < math.inf:  # uphill, or not a number
             return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
         if expected > 0.0 or not exact:
-            whole = units is not None and expected <= TIGHT
-            limit = point.value + (_WHOLE_RISE if whole else _RISE) * max(
+            full_only = units is not None and expected <= TIGHT
+            limit = point.value + (_WHOLE_RISE if full_only else _RISE) * max(
                 1.0, abs(point.value)
             )
-            for halvings in range(1 if whole else _MAX_HALVINGS):
+            for halvings in range(1 if full_only else _MAX_HALVINGS):
                 length = 0.5**halvings
-                found = evaluate(x + length * step)
-                if found.value <= limit - _ENOUGH_DROP * length * expected:
+                trial = evaluate(x + length * step)
+                if trial.value <= limit - _ENOUGH_DROP * length * expected:
                     break
-                del found  # before the next is there
+                del trial  # before the next is there
             else:
                 return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
             x = x + length * step
-            point = found
+            point = trial
         if expected <= (tol if exact else min(tol, TIGHT)):
             flat = units is None or bool(np.abs(units * point.gradient).max() <= _FLAT)
             reason = StopReason.CONVERGED if exact and flat else StopReason.ROUNDING
@@ -248,11 +248,11 @@ def cg_steps(
     A step ends where the squared error, measured by the preconditioner as large and
     small penalties may stand side by side, has fallen far enough.
     """
-    known: Product | None = None
+    stored: Product | None = None
 
     def newton_step(point: Any) -> tuple[FloatArray, bool]:
-        nonlocal known, rough_start
-        precondition = known or make_preconditioner(point)
+        nonlocal stored, rough_start
+        precondition = stored or make_preconditioner(point)
         residual = -point.gradient
         direction = np.zeros_like(residual)
         search = precondition(residual)
@@ -269,7 +269,7 @@ def cg_steps(
             size = float(np.vdot(residual, scaled))
             search = scaled + (size / before) * search
             products += 1
-        known = None if products > _STALE or rough_start else precondition
+        stored = None if products > _STALE or rough_start else precondition
         rough_start = False
         return direction, products <= _MAX_CG_STEPS
 
@@ -288,13 +288,13 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
             system = np.ones((n_parts + 1, n_parts + 1))
             system[:-1, :-1] = hessian[np.ix_(face, face)]
             system[-1, -1] = 0.0
-            found = np.linalg.lstsq(system, np.append(-linear[face], 1.0), rcond=1e-14)[
-                0
-            ][:-1]
-            if (found < 0.0).any():
+            face_weights = np.linalg.lstsq(
+                system, np.append(-linear[face], 1.0), rcond=1e-14
+            )[0][:-1]
+            if (face_weights < 0.0).any():
                 continue
             weights = np.zeros(size)
-            weights[face] = found / found.sum()
+            weights[face] = face_weights / face_weights.sum()
             value = float(linear @ weights + 0.5 * weights @ hessian @ weights)
             if value < least:
                 best = weights
@@ -397,21 +397,25 @@ def best_temperature(
         size = examples.n_rows * examples.logits.n_columns
         start = 1.0
         step = min(examples.n_rows // _COARSE_ROWS, size // _COARSE_SIZE)
-        some = (
+        coarse = (
             examples.take(spaced_rows(0, examples.n_rows, step))
             if step >= 4
             else examples
         )
-        if some is not examples and some.counting.any() and some.mean_true_margin > 0.0:
-            start = _search(some, start, bounds, tol).x
-    found = _search(examples, start, bounds, tol)
+        if (
+            coarse is not examples
+            and coarse.counting.any()
+            and coarse.mean_true_margin > 0.0
+        ):
+            start = _search(coarse, start, bounds, tol).x
+    solution = _search(examples, start, bounds, tol)
     scale = examples.mean_true_margin
-    if found.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
-        return found
+    if solution.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
+        return solution
     # Not degenerate labels, as a rule, but huge logits: the bound goes with their
     # scale.
     wide = bounds[0], min(bounds[1] * scale, LARGEST_TEMPERATURE)
-    return _search(examples, found.x, wide, tol)
+    return _search(examples, solution.x, wide, tol)
 
 
 def base_temperature(
@@ -426,11 +430,11 @@ def base_temperature(
     logit, it is 1, kept within a factor of 1000 of the `spread`, the typical difference
     of logits, and has not converged.
     """
-    found = best_temperature(examples, bounds=bounds, start=start)
-    if found.converged or found.x == bounds[1]:
-        return replace(found, reason=StopReason.CONVERGED)
+    solution = best_temperature(examples, bounds=bounds, start=start)
+    if solution.converged or solution.x == bounds[1]:
+        return replace(solution, reason=StopReason.CONVERGED)
     neutral = min(max(1.0, spread / 1e3), spread * 1e3)
-    return replace(found, x=min(max(neutral, bounds[0]), bounds[1]))
+    return replace(solution, x=min(max(neutral, bounds[0]), bounds[1]))
 
 
 def _search(
@@ -458,12 +462,12 @@ def _search(
             ahead = (
                 math.log(expected) - math.log(observed) if expected > 0.0 else -math.inf
             )
-            known = (
+            has_slope = (
                 expected > 0.0 and variance > 0.0
             )  # else rounding has left the side alone
             step = (
                 ahead * (expected / variance)
-                if known
+                if has_slope
                 else math.copysign(math.inf, ahead)
             )
         step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
@@ -486,13 +490,14 @@ def _search(
 
 
 def sharpen_without_each(
-    examples: Examples, temperature: float, part: float = 1.0, *, centre: float
+    examples: Examples, temperature: float, row_share: float = 1.0, *, centre: float
 ) -> FloatArray:
-    """What sharpens logits at the temperature of `shrink_temperature` to that without
-    each, (n,).
+    """The leave-one-out factor (n,) of 1 / temperature, for the temperature of
+    `shrink_temperature`.
 
-    One Newton step in log(1 / temperature). If the rows are only a `part` of those
-    fitted, each weighs that much less. The `centre` is that of the prior.
+    It is one Newton step in log(1 / temperature). If the rows are only the share
+    `row_share` of those fitted, each weighs that much less. The `centre` is that of the
+    prior.
     """
     beta = 1.0 / temperature
     zeroth, first, second = moment_sums(examples.logits, beta)
@@ -501,10 +506,10 @@ def sharpen_without_each(
         [mean, examples.true_margins * beta, second / zeroth - mean * mean]
     )
     weighted = examples.share * moments
-    others = weighted.sum(axis=1, keepdims=True) - part * weighted
-    expected, observed, variance = np.maximum(others, 0.0)
+    remaining = weighted.sum(axis=1, keepdims=True) - row_share * weighted
+    expected, observed, variance = np.maximum(remaining, 0.0)
     away = centre - math.log(temperature)
-    pull = PRIOR[int(away > 0.0)] * part / examples.effective_size
+    pull = PRIOR[int(away > 0.0)] * row_share / examples.effective_size
     steps = (expected - observed - pull * away) / (variance + pull)
     return np.asarray(np.exp(np.clip(steps, -_LONGEST_STEP, _LONGEST_STEP)))
 
@@ -528,13 +533,13 @@ def typical_spread(examples: Examples) -> float:
             possible, block.xp
         )
 
-    found = per_row(mean_margins, examples.logits)
-    rows = (found > 0.0) & examples.counting
+    row_spreads = per_row(mean_margins, examples.logits)
+    rows = (row_spreads > 0.0) & examples.counting
     if not rows.any():
         return 1.0
     weights = examples.share[rows]
     median = np.quantile(
-        found[rows], _BARELY_HALF, weights=weights, method="inverted_cdf"
+        row_spreads[rows], _BARELY_HALF, weights=weights, method="inverted_cdf"
     )
     return max(float(median), LEAST_TEMPERATURE)  # no temperature resolves less
 
@@ -562,8 +567,14 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
     def work(rows: slice, block: Logits) -> FloatArray:
         xp = block.xp
         tail = block.tail
-        own: Any = beta if isinstance(beta, float) else block.from_host(beta[rows])
-        by_row = own if isinstance(beta, float) else own[:, None]
+        inverse_temperature: Any = (
+            beta if isinstance(beta, float) else block.from_host(beta[rows])
+        )
+        by_row = (
+            inverse_temperature
+            if isinstance(beta, float)
+            else inverse_temperature[:, None]
+        )
         minus_x = (
             block.margins * -by_row
         )  # finite, and so is its product with exp(-x) = 0
@@ -573,7 +584,7 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
         first = -row_sums(term, xp)
         second = row_dots(term, minus_x, xp)
         if tail is not None:
-            x = xp.clip(tail.margin * own, None, FAR)
+            x = xp.clip(tail.margin * inverse_temperature, None, FAR)
             term = tail.count * xp.exp(-x)
             zeroth = zeroth + term
             first = first + x * term
@@ -606,10 +617,12 @@ def choose_floor(examples: Examples) -> float:
     """The floor for zeros of least log loss; 0 if no label is below the top of its
     row.
     """
-    some = _sample(examples)
-    if some.mean_true_margin <= 0.0:
+    sample = _sample(examples)
+    if sample.mean_true_margin <= 0.0:
         return 0.0
-    return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS, with_prior=False)[0]
+    return _choose_floor(
+        sample, _find_bounds(sample)[1:], ZERO_FLOORS, with_prior=False
+    )[0]
 
 
 def choose_floor_alone(examples: Examples) -> float:
@@ -617,12 +630,12 @@ def choose_floor_alone(examples: Examples) -> float:
 
     Its prior is a part of an example whose true class has the probability 0.
     """
-    some = _sample(examples)
+    sample = _sample(examples)
     losses = []
     for floor in ZERO_FLOORS:
-        floored = with_floor(some, floor)
+        floored = with_floor(sample, floor)
         loss = softmax_moments(floored, 1.0)[0] + floored.mean_true_margin
-        losses.append(loss + _floor_price(floor, some))
+        losses.append(loss + _floor_price(floor, sample))
     return ZERO_FLOORS[int(np.argmin(losses))]
 
 
@@ -654,15 +667,17 @@ def choose_base(
     Floors are meant for zeros and, unless `for_noise` is False, for labels that can be
     wrong. Both can have the priors of `shrink_temperature` and of `choose_floor_alone`.
     """
-    some = _sample(examples)
+    sample = _sample(examples)
     zeros = has_zeros(examples.logits)
-    spread, low, high = _find_bounds(some)
+    spread, low, high = _find_bounds(sample)
     floor = 0.0
     start = None
     optimism = 0.0
-    if (zeros and with_prior) or (some.mean_true_margin > 0.0 and (zeros or for_noise)):
+    if (zeros and with_prior) or (
+        sample.mean_true_margin > 0.0 and (zeros or for_noise)
+    ):
         floor, start, optimism = _choose_floor(
-            some, (low, high), FLOORS, zeros and with_prior
+            sample, (low, high), FLOORS, zeros and with_prior
         )
     floored = with_floor(examples, floor)
     if with_prior:
@@ -688,14 +703,14 @@ def shrink_temperature(
     T, within a bracket. The centre follows from the spread of the logits by default.
     """
     centre = _prior_centre(typical_spread(examples)) if centre is None else centre
-    found = best_temperature(examples, start=start)
+    solution = best_temperature(examples, start=start)
     n_examples = examples.effective_size
-    at = -math.log(found.x) if found.converged else -centre
+    at = -math.log(solution.x) if solution.converged else -centre
     low = -math.log(LARGEST_TEMPERATURE)
     high = -math.log(LEAST_TEMPERATURE)
-    n_iter = found.n_iter
+    n_iter = solution.n_iter
     step = math.inf
-    while abs(step) > SHRUNK_TOLERANCE and n_iter < found.n_iter + MAX_ITER:
+    while abs(step) > SHRUNK_TOLERANCE and n_iter < solution.n_iter + MAX_ITER:
         n_iter += 1
         log_sum, expected, variance = softmax_moments(examples, math.exp(at))
         observed = math.exp(at) * examples.mean_true_margin
@@ -737,7 +752,7 @@ class _Floor(NamedTuple):
 
 
 def _choose_floor(
-    some: Examples,
+    sample: Examples,
     bounds: tuple[float, float],
     floors: tuple[float, ...],
     with_prior: bool,
@@ -747,8 +762,8 @@ def _choose_floor(
     0 is tried first, and then floors as long as they change something; each temperature
     is sought from the one before.
     """
-    logits = some.logits
-    n_examples = some.effective_size
+    logits = sample.logits
+    n_examples = sample.effective_size
     xp = logits.xp
     possible = logits.possible
     zeros = has_zeros(logits)
@@ -763,41 +778,41 @@ def _choose_floor(
             possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf
         )
         floored = replace(
-            some, logits=Logits(values, xp.max(values, axis=1), logits.backend)
+            sample, logits=Logits(values, xp.max(values, axis=1), logits.backend)
         )
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
         price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
         rows = np.zeros(0)
         if with_prior:
-            found = shrink_temperature(floored, start, 0.0)
-            rows = np.log(moment_sums(floored.logits, 1.0 / found.x)[0])
-            rows += floored.true_margins / found.x
-            price += _floor_price(floor, some)
+            solution = shrink_temperature(floored, start, 0.0)
+            rows = np.log(moment_sums(floored.logits, 1.0 / solution.x)[0])
+            rows += floored.true_margins / solution.x
+            price += _floor_price(floor, sample)
         else:
-            found = best_temperature(
+            solution = best_temperature(
                 floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start
             )
-        start = found.x
-        here = _Floor(floor, found.value + price, found.x, rows)
+        start = solution.x
+        trial = _Floor(floor, solution.value + price, solution.x, rows)
         if floor == 0.0:
-            none = here
+            none = trial
             continue
-        same = abs(here.loss - none.loss) <= (UNCHANGED if zeros else HARDLY_CHANGED)
-        tried.append(none._replace(floor=floor) if same else here)
+        same = abs(trial.loss - none.loss) <= (UNCHANGED if zeros else HARDLY_CHANGED)
+        tried.append(none._replace(floor=floor) if same else trial)
         if same:  # and so are all below
             break
     else:
         tried.append(none)
-    losses = np.array([each.loss for each in tried])
+    losses = np.array([trial.loss for trial in tried])
     best = tried[int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])]
     if not zeros and none.loss <= best.loss + LOSS_TOLERANCE:
         best = none
     optimism = 0.0
     if with_prior:
-        rows = np.array([each.rows for each in tried])
-        others = np.argmin(losses[:, None] - some.share * rows, axis=0)
+        rows = np.array([trial.rows for trial in tried])
+        best_without = np.argmin(losses[:, None] - sample.share * rows, axis=0)
         optimism = float(
-            some.share @ (rows[others, np.arange(some.n_rows)] - best.rows)
+            sample.share @ (rows[best_without, np.arange(sample.n_rows)] - best.rows)
         )
     return best.floor, best.temperature, optimism
 
@@ -842,27 +857,31 @@ def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
     """
     from scipy.optimize import brentq
 
-    found = best_temperature(examples)
+    solution = best_temperature(examples)
     # The squared error may have a minimum next to it; if it falls for long, that of
     # least log loss is kept. `_slope` has arguments, not a closure: SciPy's wrapper of
     # a function is freed only by collection.
     options = {"args": (examples,), "xtol": 1e-10, "full_output": True}
-    start = math.log(found.x)
-    here = _slope(start, examples) if found.converged else 0.0
+    start = math.log(solution.x)
+    slope = _slope(start, examples) if solution.converged else 0.0
     for distance in _DISTANCES:
-        end = start - math.copysign(distance, here)
-        if here != 0.0 and _slope(end, examples) * here < 0.0:
-            root, report = brentq(_slope, start, end, **options)
-            found = replace(
-                found, x=math.exp(root), n_iter=found.n_iter + report.function_calls
+        bound = start - math.copysign(distance, slope)
+        if slope != 0.0 and _slope(bound, examples) * slope < 0.0:
+            root, report = brentq(_slope, start, bound, **options)
+            solution = replace(
+                solution,
+                x=math.exp(root),
+                n_iter=solution.n_iter + report.function_calls,
             )
             break
     # The scaled, the plain and the uniform distribution: their probabilities of the
     # true classes (n, 3), and their mean inner products (3, 3).
     margins = examples.true_margins
-    beta = 1.0 / found.x
+    beta = 1.0 / solution.x
     betas = (beta, 1.0, 2.0 * beta, beta + 1.0, 2.0)
-    a, b, aa, ab, bb = (moment_sums(examples.logits, each)[0] for each in betas)
+    a, b, aa, ab, bb = (
+        moment_sums(examples.logits, beta_value)[0] for beta_value in betas
+    )
     even = 1.0 / per_row(lambda block: block.possible_counts, examples.logits)
     true = np.stack([np.exp(-margins * beta) / a, np.exp(-margins) / b, even], axis=1)
     rows = (aa / a**2, ab / (a * b), bb / b**2, even)
@@ -877,7 +896,7 @@ def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
     ):  # without a mistake, the sharpest softmax is best
         weights = least_quadratic(-2.0 * mean, 2.0 * gram)
     value = float(1.0 + weights @ gram @ weights - 2.0 * mean @ weights)
-    return replace(found, value=value), weights
+    return replace(solution, value=value), weights
 
 
 def _slope(log_temperature: float, examples: Examples) -> float:

@@ -108,10 +108,10 @@ class FeatureBlock:
             else self.backend.from_host(array, self.inputs)
         )
 
-    def replace_true(self, table: Array, others: Array | float) -> Array:
-        """A table (rows, classes) with `others` at the label."""
+    def replace_true(self, table: Array, elsewhere: Array | float) -> Array:
+        """A table (rows, classes) at the label, and `elsewhere` in the other columns."""
         columns = self.from_host(np.arange(table.shape[1]))
-        return self.xp.where(columns[None, :] == self.labels[:, None], others, table)
+        return self.xp.where(columns[None, :] == self.labels[:, None], elsewhere, table)
 
     def shape_table(self) -> Array:
         """Shape terms (rows, classes, 2)."""
@@ -119,22 +119,22 @@ class FeatureBlock:
         return self.xp.permute_dims(shapes, (1, 2, 0))
 
     def change(self, direction: Array) -> Array:
-        """What a change of the coefficients changes in the scores, (rows, classes)."""
+        """The change of the scores (rows, classes) by a change of the coefficients."""
         xp = self.xp
         shaped = self.n_shapes
         rows = xp.reshape(direction[shaped:], (self.z.shape[1], -1))
-        found = (
+        change = (
             self.inputs @ rows.T
             if self.cross_terms
             else self.z * rows[:, 0] + rows[:, 1]
         )
         if shaped:
-            found += xp.reshape(direction[:shaped] @ self.shapes, self.z.shape)
-        return found
+            change += xp.reshape(direction[:shaped] @ self.shapes, self.z.shape)
+        return change
 
     def transpose_product(self, table: Array, inputs: Array = None) -> Array:
-        """Sums of a table (rows, classes) times what the coefficients are multiplied
-        with.
+        """Sums over the rows of a table (rows, classes) times the features of the
+        coefficients.
 
         Other `inputs`, such as their squares, can take the place of the block's own.
         """
@@ -161,11 +161,11 @@ class FeatureBlock:
             if self.possible is not None:
                 scores = xp.where(self.possible, scores, -xp.inf)
             below = scores - xp.max(scores, axis=1, keepdims=True)
-            own = xp.take_along_axis(below, self.labels[:, None], axis=1)[:, 0]
+            true_scores = xp.take_along_axis(below, self.labels[:, None], axis=1)[:, 0]
             proba = np.exp(below, out=below) if xp is np else xp.exp(below)
             total = row_sums(proba, xp)
             proba /= total[:, None]
-            return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
+            return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - true_scores))
 
     def residual(self, proba: Array) -> Array:
         """p - y, (rows, classes)."""
@@ -208,15 +208,15 @@ class FeatureBlock:
         first = to_host(weights @ joined)
         second = to_host(weights @ (joined[:, :size] * self.z))
         joined *= xp.sqrt(self.weights)
-        found = (
+        hessian = (
             -to_host(joined.T @ joined).reshape(2, size, 2, size).transpose(1, 0, 3, 2)
         )
         k = np.arange(size)
-        found[k, 0, k, 0] += second
-        found[k, 0, k, 1] += first[:size]
-        found[k, 1, k, 0] += first[:size]
-        found[k, 1, k, 1] += first[size:]
-        return np.asarray(found.reshape(2 * size, 2 * size))
+        hessian[k, 0, k, 0] += second
+        hessian[k, 0, k, 1] += first[:size]
+        hessian[k, 1, k, 0] += first[:size]
+        hessian[k, 1, k, 1] += first[size:]
+        return np.asarray(hessian.reshape(2 * size, 2 * size))
 
     def cross_hessian(self, proba: Array, rows: IntArray) -> FloatArray:
         """The sum (p, p) over some rows of what each adds to the Hessian, with cross
@@ -226,11 +226,11 @@ class FeatureBlock:
         xp = self.xp
         to_host = self.backend.to_host
         shaped = self.n_shapes
-        given = (self.inputs, proba, self.weights)
-        there = self.from_host(rows)
-        inputs, proba, weights = (xp.take(array, there, axis=0) for array in given)
+        tables = (self.inputs, proba, self.weights)
+        row_index = self.from_host(rows)
+        inputs, proba, weights = (xp.take(array, row_index, axis=0) for array in tables)
         (n_rows, size), width = proba.shape, inputs.shape[1]
-        shapes = xp.take(xp.reshape(self.shapes, (shaped, -1, size)), there, axis=1)
+        shapes = xp.take(xp.reshape(self.shapes, (shaped, -1, size)), row_index, axis=1)
         heavy = proba * weights
         drawn = shapes * heavy
         inner = xp.matmul(
@@ -238,19 +238,19 @@ class FeatureBlock:
         )
         border = xp.matmul(xp.permute_dims(drawn, (0, 2, 1)), inputs)
         squares = xp.reshape(inputs[:, :, None] * inputs[:, None, :], (n_rows, -1))
-        own = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
-        each = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
-        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(
-            weights
-        )
-        found = -to_host(xp.matmul(mean.T, mean))
-        found[:shaped, :shaped] += to_host(inner)
-        found[:shaped, shaped:] += to_host(border).reshape(shaped, -1)
-        found[shaped:, :shaped] = found[:shaped, shaped:].T
-        for k, block in enumerate(to_host(own)):
-            here = slice(shaped + k * width, shaped + (k + 1) * width)
-            found[here, here] += block
-        return found
+        class_products = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
+        class_means = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        mean = xp.concat(
+            [xp.sum(shapes * proba, axis=2).T, class_means], axis=1
+        ) * xp.sqrt(weights)
+        hessian = -to_host(xp.matmul(mean.T, mean))
+        hessian[:shaped, :shaped] += to_host(inner)
+        hessian[:shaped, shaped:] += to_host(border).reshape(shaped, -1)
+        hessian[shaped:, :shaped] = hessian[:shaped, shaped:].T
+        for k, block in enumerate(to_host(class_products)):
+            class_rows = slice(shaped + k * width, shaped + (k + 1) * width)
+            hessian[class_rows, class_rows] += block
+        return hessian
 
 
 def make_blocks(
@@ -302,31 +302,31 @@ class SoftmaxObjective:
         self.n_classes = int(self.blocks[0].z.shape[1])
 
     def evaluate(self, coef: FloatArray) -> SoftmaxPoint:
-        there = self.blocks[0].from_host(coef)
-        found = self.map(lambda block: block.probabilities(there))
-        loss = sum(float(loss) for _, loss in found)
+        device_coef = self.blocks[0].from_host(coef)
+        results = self.map(lambda block: block.probabilities(device_coef))
+        loss = sum(float(loss) for _, loss in results)
         pull = self.penalty * coef
         value = loss + 0.5 * float(np.vdot(pull, coef))
-        return SoftmaxPoint(self, value, loss, [proba for proba, _ in found], pull)
+        return SoftmaxPoint(self, value, loss, [proba for proba, _ in results], pull)
 
     def map(self, work: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """`work(block, ...)` of every block and what goes with it."""
         items = list(zip(self.blocks, *columns, strict=True))
         numpy = self.blocks[0].backend is NUMPY
         return map_slices(
-            lambda place: work(*items[place.start]), len(items), 1, threads=numpy
+            lambda item: work(*items[item.start]), len(items), 1, threads=numpy
         )
 
 
-def _total(parts: Sequence[Array]) -> FloatArray:
-    """The sum of what blocks gave, on the host, in their order."""
-    return np.asarray(sum(map(to_host, parts)))
+def _total(block_sums: Sequence[Array]) -> FloatArray:
+    """The sum over blocks, on the host, in their order."""
+    return np.asarray(sum(map(to_host, block_sums)))
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxPoint:
-    """The objective at one place: value, log loss, probabilities by blocks,
-    penalty's gradient.
+    """The objective at one vector of coefficients: value, log loss, probabilities by
+    blocks, and the gradient of the penalty.
     """
 
     objective: SoftmaxObjective
@@ -338,16 +338,16 @@ class SoftmaxPoint:
     @cached_property
     def gradient(self) -> FloatArray:
         slopes = self.objective.map(
-            lambda b, part: b.transpose_product(b.residual(part) * b.weights),
+            lambda b, proba: b.transpose_product(b.residual(proba) * b.weights),
             self.proba,
         )
         return _total(slopes) + self.penalty_gradient
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction (p,)."""
-        there = self.objective.blocks[0].from_host(direction)
+        device_direction = self.objective.blocks[0].from_host(direction)
         products = self.objective.map(
-            lambda b, part: b.curvature(part, there), self.proba
+            lambda b, proba: b.curvature(proba, device_direction), self.proba
         )
         return _total(products) + self.objective.penalty * direction
 
@@ -356,15 +356,17 @@ class SoftmaxPoint:
         objective = self.objective
         if objective.blocks[0].cross_terms:
             step = max(1, objective.n_rows // _HESSIAN_ROWS)
-            ends = np.cumsum([0] + [part.shape[0] for part in self.proba]).tolist()
-            rows = [spaced_rows(a, b - a, step) for a, b in pairwise(ends)]
-            found = step * _total(
+            block_starts = np.cumsum(
+                [0] + [proba.shape[0] for proba in self.proba]
+            ).tolist()
+            rows = [spaced_rows(a, b - a, step) for a, b in pairwise(block_starts)]
+            hessian = step * _total(
                 objective.map(FeatureBlock.cross_hessian, self.proba, rows)
             )
         else:
-            found = _total(objective.map(FeatureBlock.class_hessian, self.proba))
-        found.flat[:: len(found) + 1] += objective.penalty
-        return found
+            hessian = _total(objective.map(FeatureBlock.class_hessian, self.proba))
+        hessian.flat[:: len(hessian) + 1] += objective.penalty
+        return hessian
 
 
 class ClassBlocks:
@@ -389,9 +391,9 @@ class ClassBlocks:
         mean = self.first / np.sqrt(
             np.maximum(self.first[:, -1:], np.finfo(np.float64).tiny)
         )
-        own = penalty[shaped:].reshape(second.shape)
-        self.second = second + own
-        self._diagonal = np.maximum(second - mean * mean, 0.0) + own
+        class_penalty = penalty[shaped:].reshape(second.shape)
+        self.second = second + class_penalty
+        self._diagonal = np.maximum(second - mean * mean, 0.0) + class_penalty
         self._shapes = np.maximum(sums[:shaped], 0.0) + penalty[:shaped]
         self._mean = mean / self._diagonal
         self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
@@ -401,8 +403,8 @@ class ClassBlocks:
         shaped, rows = np.split(residual, [self._shapes.size])
         rows = rows.reshape(self._mean.shape)
         along = np.einsum("ij,ij->i", self._mean, rows)[:, None]
-        own = rows / self._diagonal - self._mean * (along / self._share)
-        return np.concatenate([shaped / self._shapes, own.ravel()])
+        solved = rows / self._diagonal - self._mean * (along / self._share)
+        return np.concatenate([shaped / self._shapes, solved.ravel()])
 
 
 #: Strength of the penalty, in examples.
@@ -455,13 +457,13 @@ def fit_structured(
     floored = base.examples
     logits = base.examples.logits
     objective = _objective(base, floored, cross_terms, strength)
-    found = _minimize(objective, np.zeros(objective.penalty.size), tol)
-    rule = _rule(base, found.x, objective)
-    there = objective.blocks[0].from_host(found.x)
+    solution = _minimize(objective, np.zeros(objective.penalty.size), tol)
+    rule = _rule(base, solution.x, objective)
+    device_coef = objective.blocks[0].from_host(solution.x)
     scores = logits.xp.concat(
-        objective.map(lambda block: block.z + block.change(there)), axis=0
+        objective.map(lambda block: block.z + block.change(device_coef)), axis=0
     )
-    return rule, mean_loss(as_scores(scores, logits), floored, rule.even), found
+    return rule, mean_loss(as_scores(scores, logits), floored, rule.even), solution
 
 
 def _objective(
@@ -471,7 +473,7 @@ def _objective(
     between classes.
     """
     size = examples.n_classes
-    each = strength / base.examples.effective_size
+    row_strength = strength / base.examples.effective_size
     rows = np.full((size, size + 1 if crossed else 2), float(size))
     if crossed:
         rows[:, :-1] = size * (size - 1.0)
@@ -483,7 +485,7 @@ def _objective(
         crossed,
     )
     return SoftmaxObjective(
-        blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()])
+        blocks, row_strength * np.concatenate([np.ones(N_SHAPES), rows.ravel()])
     )
 
 
@@ -499,11 +501,11 @@ def _minimize(
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     small = objective.blocks[0].cross_terms and objective.penalty.size <= _MOST_DENSE
-    known = [] if inverse is None else [partial(np.matmul, inverse)]
+    preconditioners = [] if inverse is None else [partial(np.matmul, inverse)]
 
     def precondition(point: SoftmaxPoint) -> Product:
-        if known:
-            return known.pop()
+        if preconditioners:
+            return preconditioners.pop()
         if (
             small and point.penalty_gradient.any()
         ):  # not at the start, too far from the end
@@ -512,13 +514,17 @@ def _minimize(
                 factor = cho_factor(
                     hessian, lower=True, overwrite_a=True, check_finite=False
                 )
-                whole = cho_solve(factor, np.eye(len(hessian)), check_finite=False)
-                return partial(np.matmul, whole)
+                dense_inverse = cho_solve(
+                    factor, np.eye(len(hessian)), check_finite=False
+                )
+                return partial(np.matmul, dense_inverse)
             except LinAlgError:  # a penalty too small to be seen
                 pass
         return ClassBlocks(point).solve
 
-    steps = searches.cg_steps(precondition, tol=tol, rough_start=small and not known)
+    steps = searches.cg_steps(
+        precondition, tol=tol, rough_start=small and not preconditioners
+    )
     return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER)
 
 
@@ -533,9 +539,9 @@ def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> Structur
     cross = np.zeros((0, 0))
     if objective.blocks[0].cross_terms:
         cross = rows[:, :-1].copy()
-        own = np.diagonal(cross) / size
-        np.fill_diagonal(cross, own)
-        scale = 1.0 + own * (size - 1.0)
+        shared_scale = np.diagonal(cross) / size
+        np.fill_diagonal(cross, shared_scale)
+        scale = 1.0 + shared_scale * (size - 1.0)
     return StructuredRule(base.floor, base.temperature.x, w, scale, bias, cross, even)
 
 
@@ -562,21 +568,21 @@ def fit_ridges(
     converged = True
     tol = RIDGE_TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
     rows = spaced_rows(0, every.n_rows, max(step, 1))
-    whole = sampled = _objective(base, every, True, 1.0)
-    biases = whole.penalty[N_SHAPES:].reshape(every.n_classes, -1)[:, -1]
+    objective = sampled = _objective(base, every, True, 1.0)
+    biases = objective.penalty[N_SHAPES:].reshape(every.n_classes, -1)[:, -1]
     biases *= bias_factor
     if step >= 2:
         sampled = _objective(base, every.take(rows), True, 1.0)
-    coef = np.zeros(whole.penalty.size)
+    coef = np.zeros(objective.penalty.size)
     hessian: Any = None
     for ridge in ridges:
-        penalty = ridge * whole.penalty
+        penalty = ridge * objective.penalty
         start: Any = (
             None if hessian is None else np.linalg.inv(hessian + np.diag(penalty))
         )
-        found = _minimize(replace(whole, penalty=penalty), coef, tol, start)
-        point = found.point
-        coef = found.x
+        solution = _minimize(replace(objective, penalty=penalty), coef, tol, start)
+        point = solution.point
+        coef = solution.x
         if step >= 2:
             point = replace(sampled, penalty=penalty).evaluate(coef)
         hessian = point.hessian()
@@ -584,9 +590,9 @@ def fit_ridges(
             point, coef, rows.size / every.n_rows, np.linalg.inv(hessian)
         )
         hessian.flat[:: coef.size + 1] -= penalty
-        rules.append(_rule(base, coef, whole))
+        rules.append(_rule(base, coef, objective))
         held_out.append(every.logits.xp.concat(scores, axis=0))
-        converged &= found.converged
+        converged &= solution.converged
     return rules, held_out, rows, converged
 
 
@@ -601,8 +607,8 @@ def fit_classes(base: Base, ridge: float, tol: float = CLASS_TOLERANCE) -> Ridge
     examples = base.examples
     none = np.zeros(0)
     temperature = base.temperature.x
-    each = ridge * (examples.n_classes / examples.effective_size)
-    penalty = np.full(2 * examples.n_classes, each)
+    coefficient_penalty = ridge * (examples.n_classes / examples.effective_size)
+    penalty = np.full(2 * examples.n_classes, coefficient_penalty)
     blocks = make_blocks(
         examples, lambda block: (block.margins * (-1.0 / temperature),)
     )
@@ -612,13 +618,13 @@ def fit_classes(base: Base, ridge: float, tol: float = CLASS_TOLERANCE) -> Ridge
     def step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
         return -ClassBlocks(point).solve(point.gradient), True
 
-    found = minimize_newton(
+    solution = minimize_newton(
         objective.evaluate, start, step, tol=tol, max_iter=MAX_CLASS_ITER
     )
-    about = ClassBlocks(found.point)
-    square = about.second[:, 0]
-    cross = about.first[:, 0]
-    count = about.second[:, 1]
+    class_blocks = ClassBlocks(solution.point)
+    square = class_blocks.second[:, 0]
+    cross = class_blocks.first[:, 0]
+    count = class_blocks.second[:, 1]
     inverse = np.stack([count, -2.0 * cross, square]) / (square * count - cross * cross)
 
     def leave_out(block: FeatureBlock, proba: Array) -> Array:
@@ -627,35 +633,35 @@ def fit_classes(base: Base, ridge: float, tol: float = CLASS_TOLERANCE) -> Ridge
         change = (
             spread * block.residual(proba) / (1.0 - spread * (proba - proba * proba))
         )
-        return block.z + block.change(block.from_host(found.x)) + change
+        return block.z + block.change(block.from_host(solution.x)) + change
 
     scores = examples.logits.xp.concat(
-        objective.map(leave_out, found.point.proba), axis=0
+        objective.map(leave_out, solution.point.proba), axis=0
     )
-    v, bias = found.x.reshape(-1, 2).T
+    v, bias = solution.x.reshape(-1, 2).T
     scale = np.maximum(1.0 + v, LEAST_SCALE)
     rule = StructuredRule(
         base.floor, temperature, none, scale, bias, none.reshape(0, 0), even=0.0
     )
-    return [rule], [scores], np.arange(examples.n_rows), found.converged
+    return [rule], [scores], np.arange(examples.n_rows), solution.converged
 
 
 def scores_left_out(
-    point: SoftmaxPoint, coef: FloatArray, part: float, inverse: FloatArray
+    point: SoftmaxPoint, coef: FloatArray, row_share: float, inverse: FloatArray
 ) -> list[Array]:
     """Scores (rows, classes) by blocks, of every row by the fit without it; with cross
     terms.
 
     `point` is that of `coef` (p,), and `inverse` (p, p) that of the Hessian. If its
-    rows are only a `part` of those fitted, each weighs that much less.
+    rows are only the share `row_share` of those fitted, each weighs that much less.
     """
     objective = point.objective
     spread = _spread_by(inverse, point.objective.n_classes)
     sure = min(_SURE, _SURE_BY_EXAMPLE * objective.n_rows)
-    few = part == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS
+    few = row_share == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS
 
     def work(block: FeatureBlock, proba: Array) -> Array:
-        change = _step(block, proba, block.weights * part, spread, sure)
+        change = _step(block, proba, block.weights * row_share, spread, sure)
         if few:  # all are in this block
             change = _repeat_steps(change, point, coef, inverse, spread)
         return block.z + block.change(block.from_host(coef)) + change
@@ -675,12 +681,16 @@ def _spread_by(inverse: FloatArray, size: int) -> Spread:
 
     def spread(block: FeatureBlock, inputs: Array, shapes: Array) -> Array:
         xp = block.xp
-        one, other, by_pair, by_input, by_shape = map(block.from_host, tables)
-        squares = xp.take(inputs, one, axis=1) * xp.take(inputs, other, axis=1)
-        found = xp.reshape(squares @ by_pair, (-1, size, size))
+        left_inputs, right_inputs, by_pair, by_input, by_shape = map(
+            block.from_host, tables
+        )
+        squares = xp.take(inputs, left_inputs, axis=1) * xp.take(
+            inputs, right_inputs, axis=1
+        )
+        spread_table = xp.reshape(squares @ by_pair, (-1, size, size))
         tilt = xp.reshape(inputs @ by_input, (-1, n, size))
         shaped = shapes @ (tilt + by_shape @ xp.matrix_transpose(shapes))
-        return found + shaped + xp.matrix_transpose(shaped)
+        return spread_table + shaped + xp.matrix_transpose(shaped)
 
     return spread
 
@@ -694,21 +704,21 @@ def _step(
     residual = block.residual(proba)
     eye = block.from_host(np.eye(size))
     moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -sure)
-    given = (block.inputs, block.shape_table(), proba, weights, residual)
-    parts = [xp.zeros_like(proba[:1, :])]
-    for part in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
-        rows = block.from_host(moved[part])
-        x, shape, p, w, r = (xp.take(array, rows, axis=0) for array in given)
-        own = spread(block, x, shape) * w[:, :, None]
-        lever = eye - p[:, :, None] * (own - p[:, None, :] @ own)
-        parts.append((own @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
-    place = np.zeros(proba.shape[0], np.int64)
-    place[moved] = np.arange(1, moved.size + 1)
-    return xp.take(xp.concat(parts, axis=0), block.from_host(place), axis=0)
+    tables = (block.inputs, block.shape_table(), proba, weights, residual)
+    changes = [xp.zeros_like(proba[:1, :])]
+    for block_rows in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
+        rows = block.from_host(moved[block_rows])
+        x, shape, p, w, r = (xp.take(array, rows, axis=0) for array in tables)
+        row_spread = spread(block, x, shape) * w[:, :, None]
+        lever = eye - p[:, :, None] * (row_spread - p[:, None, :] @ row_spread)
+        changes.append((row_spread @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
+    change_row = np.zeros(proba.shape[0], np.int64)
+    change_row[moved] = np.arange(1, moved.size + 1)
+    return xp.take(xp.concat(changes, axis=0), block.from_host(change_row), axis=0)
 
 
 def _repeat_steps(
-    once: Array,
+    first_changes: Array,
     point: SoftmaxPoint,
     coef: FloatArray,
     inverse: FloatArray,
@@ -719,29 +729,37 @@ def _repeat_steps(
 
     All is done on the host.
     """
-    there = point.objective.blocks[0]
+    device_block = point.objective.blocks[0]
     penalty = point.objective.penalty
-    changes = to_host(once)
+    changes = to_host(first_changes)
     proba = to_host(point.proba[0])
     rows = np.flatnonzero(np.ptp(changes, axis=1) > LONG_STEP)
     if not rows.size:
-        return once
-    given = (there.inputs, there.shapes, there.possible, there.labels, there.weights)
-    parts: Any = (part if part is None else to_host(part) for part in given)
-    block = FeatureBlock(*(*parts, NUMPY, there.cross_terms))
+        return first_changes
+    device_fields = (
+        device_block.inputs,
+        device_block.shapes,
+        device_block.possible,
+        device_block.labels,
+        device_block.weights,
+    )
+    host_fields: Any = (
+        field if field is None else to_host(field) for field in device_fields
+    )
+    block = FeatureBlock(*(*host_fields, NUMPY, device_block.cross_terms))
     inputs = block.inputs[rows]
     shapes = block.shape_table()[rows]
-    own = proba[rows]
+    row_proba = proba[rows]
     weights = block.weights[rows]
     residual = block.residual(proba)[rows]
     spreads = weights[:, :, None] * spread(block, inputs, shapes)
-    lever = np.eye(own.shape[1]) - own[:, :, None] * (
-        spreads - own[:, None, :] @ spreads
+    lever = np.eye(row_proba.shape[1]) - row_proba[:, :, None] * (
+        spreads - row_proba[:, None, :] @ spreads
     )
 
     def multiply(away: FloatArray) -> FloatArray:
         """Scores (rows, classes) of each row by its own coefficients (rows, p)."""
-        by_class = away[:, N_SHAPES:].reshape(*own.shape, -1)
+        by_class = away[:, N_SHAPES:].reshape(*row_proba.shape, -1)
         scores = shapes @ away[:, :N_SHAPES, None] + by_class @ inputs[:, :, None]
         return np.asarray(scores[:, :, 0])
 
@@ -752,7 +770,11 @@ def _repeat_steps(
     def solve(slope: FloatArray) -> FloatArray:
         step = slope @ inverse
         tilt = multiply(step)
-        tilt = weights * own * (tilt - np.sum(own * tilt, axis=1, keepdims=True))
+        tilt = (
+            weights
+            * row_proba
+            * (tilt - np.sum(row_proba * tilt, axis=1, keepdims=True))
+        )
         tilt = np.linalg.solve(lever, tilt[:, :, None])[:, :, 0]
         return step + transpose_product(tilt) @ inverse
 
@@ -765,11 +787,14 @@ def _repeat_steps(
     gone = transpose_product(weights * residual)
     away = solve(gone)
     for _ in range(REPEATS):
-        slopes = [change_of_slope(*each) for each in zip(rows, away, strict=True)]
+        slopes = [
+            change_of_slope(*row_and_change)
+            for row_and_change in zip(rows, away, strict=True)
+        ]
         away -= solve(np.array(slopes) - gone)
     changes = changes.copy()
     changes[rows] = multiply(away)
-    return there.from_host(changes)
+    return device_block.from_host(changes)
 
 
 #: Above this many classes, conjugate gradients cost less than the Hessian; the last
@@ -819,10 +844,10 @@ def fit_vector(
     start = np.zeros(penalty.size)
     units = np.sqrt(ridge / penalty)
     with one_blas_thread():
-        found = minimize_newton(
+        solution = minimize_newton(
             objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER, units=units
         )
-    v, bias = found.x.reshape(-1, 2).T
+    v, bias = solution.x.reshape(-1, 2).T
 
     def against_others(block: FeatureBlock, proba: Array) -> Array:
         xp = block.xp
@@ -830,9 +855,11 @@ def fit_vector(
         losses = block.replace_true(-xp.log1p(-p), -xp.log(p))
         return xp.sum(block.weights * losses, axis=0)
 
-    losses = _total(objective.map(against_others, found.point.proba))  # of each class
-    price = 0.5 * (penalty * found.x**2).reshape(-1, 2).sum(axis=1)
+    losses = _total(
+        objective.map(against_others, solution.point.proba)
+    )  # of each class
+    price = 0.5 * (penalty * solution.x**2).reshape(-1, 2).sum(axis=1)
     present = np.bincount(examples.labels, minlength=n_classes) > 0
     separated = np.flatnonzero((price >= losses) & present)
     # A constant added to all biases has no effect.
-    return VectorRule((1.0 + v) / temperature, bias - bias.mean()), separated, found
+    return VectorRule((1.0 + v) / temperature, bias - bias.mean()), separated, solution

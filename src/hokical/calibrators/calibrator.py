@@ -20,6 +20,7 @@ from hokical._core.reading import Rows
 from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import CalibratorFileError
+from hokical._core.votes import read_votes
 from hokical._fitting.examples import (
     Examples,
     Partition,
@@ -153,7 +154,10 @@ class Calibrator(StoredEstimator):
         `logits` are the classifier's scores on examples it was not trained on, an array
         of any library, which stays on its device, or a `TopK`; -inf marks a masked
         class. For files, chunks and iterators use `hokical.streams.fit`.
-        `sample_weight` (n,) are the weights of the examples.
+        `sample_weight` (n,) are the weights of the examples. `labels` may be soft, (n,
+        classes): votes of several annotators or a distribution. A row is then as
+        several weighted rows, one for each class with votes; guarantees need one label
+        per row.
 
         Of more than 4 million logits, a uniform sample of rows is used (`Hoki` uses all
         rows): at most 4 million logits and 200,000 rows, chosen by their row numbers,
@@ -795,7 +799,10 @@ class Calibrator(StoredEstimator):
         sketch = self.predictor_.fit_record.sketch
         if not learned or sketch is None:
             return False
-        return sketch.holds_too_many(row_hashes(rows.scores))
+        scores = rows.scores
+        if isinstance(scores, Ensemble):
+            scores = self.fitted.read(scores)
+        return sketch.holds_too_many(row_hashes(scores))
 
     def certify_parts(
         self,
@@ -888,6 +895,15 @@ class Calibrator(StoredEstimator):
             if not {*values.tolist()} <= {*labelled}:
                 labelled = tuple(map(reading.class_of_column, labelled))
             names = labelled
+        if (votes := read_votes(values, data.n_rows, data.n_classes)) is not None:
+            weights = votes.weigh(given.weights, data.n_rows)
+            groups = votes.repeat_groups(given.groups, data.n_rows)
+            logits = data if votes.are_hard else data.take(votes.rows)
+            votes_of = None if votes.are_hard else votes.rows
+            examples = Examples(
+                logits, votes.labels, weights, groups=groups, votes_of=votes_of
+            )
+            return examples, names
         labels = reading.as_labels(
             values, data.n_rows, data.n_classes, classes=labelled
         )
@@ -899,6 +915,11 @@ class Calibrator(StoredEstimator):
     ) -> _Pooling:
         """Learn how the members of an ensemble are pooled."""
         ensemble: Ensemble = given.scores
+        if np.ndim(given.labels) == 2:
+            raise ValueError(
+                "`labels` must be one per row (n,) for a `hokical.Ensemble`; got shape "
+                f"{np.shape(given.labels)}. Pass the most frequent label of each row."
+            )
         logits = as_members(ensemble)
         warn_of_probability_members(logits, ensemble)
         given = given._replace(columns=given.columns or ensemble.columns)

@@ -542,7 +542,7 @@ class Hoki(Calibrator):
             )
         count = partial(count_stability, rule=self.rule_, n_starts=self.table_.n_starts)
         stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
-        table = self.table_ + stats.found
+        table = self.table_ + stats.result
         record = self.predictor_.fit_record + stats.record
         return self._run_recursion(self.rule_, table, record, self.schema_)
 
@@ -632,7 +632,7 @@ class Hoki(Calibrator):
         count = partial(count_stability, rule=rule, n_starts=n_starts)
         if sample is None:
             stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
-            table = stats.found
+            table = stats.result
         else:
             counted = sample if sample.sampled_from is None else examples
             table = counted.reduce(count)

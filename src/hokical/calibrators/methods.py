@@ -106,10 +106,10 @@ class TemperatureScaling(Calibrator):
     temperature_: float
 
     def _fit(self, examples: Examples) -> Fit:
-        found = best_temperature(examples.learnable)
+        solution = best_temperature(examples.learnable)
         return Fit(
-            scaling.TemperatureRule(found.x),
-            {"log_loss": found.value, **found.report()},
+            scaling.TemperatureRule(solution.x),
+            {"log_loss": solution.value, **solution.report()},
         )
 
 
@@ -176,19 +176,21 @@ class VectorScaling(Calibrator):
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
     def _fit(self, examples: Examples) -> Fit:
-        rule, separated, found = structured.fit_vector(
+        rule, separated, solution = structured.fit_vector(
             examples.learnable, float(self.ridge)
         )
         problem = ""
-        if separated.size and found.reason is not StopReason.MAX_ITER:
-            some = ", ".join(map(str, separated[:5])) + ", ..." * (separated.size > 5)
+        if separated.size and solution.reason is not StopReason.MAX_ITER:
+            shown = ", ".join(map(str, separated[:5])) + ", ..." * (separated.size > 5)
             problem = (
-                f"the validation examples of class {some} are perfectly separated from "
+                f"the validation examples of class {shown} are perfectly separated from "
                 "all others, so the log loss keeps falling as its scale grows, and "
                 "only the ridge keeps it finite. Use more validation examples, "
                 "including wrong ones, or raise `ridge`, for example to 0.01."
             )
-        return Fit(rule, {"log_loss": found.point.log_loss, **found.report(problem)})
+        return Fit(
+            rule, {"log_loss": solution.point.log_loss, **solution.report(problem)}
+        )
 
 
 class StructuredScaling(Calibrator):
@@ -300,25 +302,25 @@ class StructuredScaling(Calibrator):
         cross = few if self.cross == "auto" else bool(self.cross)
         strength = float(self.strength)
         start = searches.choose_base(examples.learnable)
-        rule, loss, found = structured.fit_structured(
+        rule, loss, solution = structured.fit_structured(
             start, cross_terms=cross, strength=strength
         )
         labels = start.examples.labels
         temperature = start.temperature
         problem = ""
-        if found.converged and labels.min() == labels.max():
+        if solution.converged and labels.min() == labels.max():
             problem = (
                 f"every validation example is of class {labels[0]}, so nothing tells "
                 "how likely the others are, and only the penalty kept them. Use "
                 "examples of every class."
             )
-        elif found.converged and not temperature.converged:
+        elif solution.converged and not temperature.converged:
             problem = (
                 "no temperature is best, because the log loss falls all the way to "
                 f"temperature 0 or does not depend on it; {temperature.x:g} was taken. "
                 "Use more validation examples, some of which are wrong."
             )
-        return Fit(rule, {"log_loss": loss, **found.report(problem)})
+        return Fit(rule, {"log_loss": loss, **solution.report(problem)})
 
 
 class EnsembleTemperatureScaling(Calibrator):
@@ -362,10 +364,10 @@ class EnsembleTemperatureScaling(Calibrator):
     loss_: float
 
     def _fit(self, examples: Examples) -> Fit:
-        found, weights = searches.fit_ensemble(examples.learnable)
+        solution, weights = searches.fit_ensemble(examples.learnable)
         return Fit(
-            scaling.EnsembleRule(found.x, weights),
-            {"loss": found.value, **found.report()},
+            scaling.EnsembleRule(solution.x, weights),
+            {"loss": solution.value, **solution.report()},
         )
 
 
@@ -411,18 +413,18 @@ class AdaptiveTemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples = examples.learnable
-        found = best_temperature(examples)
-        report = {"log_loss": found.value, **found.report()}
+        solution = best_temperature(examples)
+        report = {"log_loss": solution.value, **solution.report()}
         # Without a mistake the temperature is not determined, and there is nothing to
         # correct.
         correction = (
-            default.fit_row_correction(examples, found.x)[0]
-            if found.converged
+            default.fit_row_correction(examples, solution.x)[0]
+            if solution.converged
             else None
         )
         if correction is not None:
-            return Fit(scaling.AdaptiveRule(found.x, correction), report)
-        return Fit(scaling.TemperatureRule(found.x), report | {"correction": None})
+            return Fit(scaling.AdaptiveRule(solution.x, correction), report)
+        return Fit(scaling.TemperatureRule(solution.x), report | {"correction": None})
 
 
 class _Logistic(Calibrator):
@@ -432,13 +434,16 @@ class _Logistic(Calibrator):
         """The rule whose numbers are the coefficients of the features and the
         intercept.
         """
-        some = outcomes.with_both_classes(examples)
-        features = self._features(per_row(binary_isotonic.binary_log_odds, some.logits))
-        coef, found = outcomes.fit_logistic(some, features)
+        usable = outcomes.with_both_classes(examples)
+        features = self._features(
+            per_row(binary_isotonic.binary_log_odds, usable.logits)
+        )
+        coef, solution = outcomes.fit_logistic(usable, features)
         eta = features @ coef[:-1] + coef[-1]
-        log_loss = float(some.share @ binary_losses(eta, some.labels == 1))
+        log_loss = float(usable.share @ binary_losses(eta, usable.labels == 1))
         return Fit(
-            self.method.rule(*coef.tolist()), {"log_loss": log_loss, **found.report()}
+            self.method.rule(*coef.tolist()),
+            {"log_loss": log_loss, **solution.report()},
         )
 
     def _features(self, scores: FloatArray) -> FloatArray:
@@ -560,8 +565,8 @@ class VennAbers(Calibrator):
     upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
-        some = outcomes.with_both_classes(examples)
-        return Fit(binary_isotonic.VennAbersRule(*outcomes.fit_venn_abers(some)))
+        usable = outcomes.with_both_classes(examples)
+        return Fit(binary_isotonic.VennAbersRule(*outcomes.fit_venn_abers(usable)))
 
 
 class IsotonicMulticlass(Calibrator):
@@ -666,14 +671,16 @@ class IsotonicOneVsAllTS(Calibrator):
     absent_classes_: IntArray
 
     def _fit(self, examples: Examples) -> Fit:
-        some = examples.without_weightless()
-        found = best_temperature(some.learnable)
-        knots, values = zip(*outcomes.fit_classwise(some, found.x), strict=True)
+        weighted = examples.without_weightless()
+        solution = best_temperature(weighted.learnable)
+        knots, values = zip(*outcomes.fit_classwise(weighted, solution.x), strict=True)
         offsets = np.cumsum([0, *map(len, knots)], dtype=np.int64)
         numbers = [np.concatenate(knots), np.concatenate(values), offsets]
-        rule = binary_isotonic.ClasswiseIsotonicRule(found.x, *numbers)
-        absent = np.flatnonzero(np.bincount(some.labels, minlength=some.n_classes) == 0)
-        return Fit(rule, {"absent_classes": absent, **found.report()})
+        rule = binary_isotonic.ClasswiseIsotonicRule(solution.x, *numbers)
+        absent = np.flatnonzero(
+            np.bincount(weighted.labels, minlength=weighted.n_classes) == 0
+        )
+        return Fit(rule, {"absent_classes": absent, **solution.report()})
 
 
 #: A column is used if a gain of none would reach that of the column with this
@@ -722,8 +729,8 @@ def add_groups(
     used = list(dict.fromkeys(chain(*effects.terms)))
     if effects.fit is not None:
         terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
-        first, *others = effects.tables().values()
-        table = np.vstack([first + effects.fit.common, *others])
+        first_table, *later_tables = effects.tables().values()
+        table = np.vstack([first_table + effects.fit.common, *later_tables])
         bias = table[:, 1:] if rows.biased else np.zeros((len(table), 1))
         rule = GroupedRule(
             rule, coding.take(used), table[:, 0], bias, keep_labels, terms
@@ -846,13 +853,13 @@ class AutoCalibrator(Calibrator):
             rule, reason, converged = _fit_best_classes(examples)
             shares = {"adaptive": 1.0}
         else:
-            every = default.fit_default(examples)
-            shares = every.shares
-            losses = every.losses
-            converged = every.converged
-            rule, reason = _choose_rule(every, examples, keep_labels)
+            fitted = default.fit_default(examples)
+            shares = fitted.shares
+            losses = fitted.losses
+            converged = fitted.converged
+            rule, reason = _choose_rule(fitted, examples, keep_labels)
             held_out = (
-                every.held_out if every.examples.n_rows == examples.n_rows else None
+                fitted.held_out if fitted.examples.n_rows == examples.n_rows else None
             )
         report: dict[str, Any] = {
             "chosen": max(shares, key=shares.__getitem__),
@@ -868,8 +875,8 @@ class AutoCalibrator(Calibrator):
                 )
             reason = f"{reason} Groups: {text}."
         if sample.sampled_from is not None:
-            part = f"{sample.n_rows:,} of {sample.sampled_from:,} rows"
-            reason = f"{reason} It was fitted on {part}."
+            sample_size = f"{sample.n_rows:,} of {sample.sampled_from:,} rows"
+            reason = f"{reason} It was fitted on {sample_size}."
         return Fit(rule, report | {"reason": reason})
 
 
@@ -925,53 +932,53 @@ def auto(
 
 
 def _choose_rule(
-    found: default.DefaultFit, examples: Examples, keep_labels: bool
+    fitted: default.DefaultFit, examples: Examples, keep_labels: bool
 ) -> tuple[Rule, str]:
     """The rule without groups; and what was fitted, in words, with held-out log
     losses.
     """
-    inner = found.base
-    correction = found.correction
+    inner = fitted.base
+    correction = fitted.correction
     rule: Rule = scaling.AutoRule(inner, correction, keep_labels)
     moved = bool(inner.bias.any())
-    if correction is None and "structured" not in found.shares and not moved:
+    if correction is None and "structured" not in fitted.shares and not moved:
         rule = scaling.TemperatureRule(inner.temperature / float(inner.scale[0]))
-        if "temps" not in found.shares:
+        if "temps" not in fitted.shares:
             rule = UncalibratedRule()
         if inner.floor > 0.0:
             rule = FlooredRule(inner.floor, rule)
-    named = [f"{TITLES[name]} ({share:.0%})" for name, share in found.shares.items()]
-    what = f"an average of the scores of {', '.join(named[:-1])} and {named[-1]}"
+    named = [f"{TITLES[name]} ({share:.0%})" for name, share in fitted.shares.items()]
+    description = f"an average of the scores of {', '.join(named[:-1])} and {named[-1]}"
     if len(named) == 1:
-        what = TITLES[next(iter(found.shares))]
-    what += " with a row correction" * (correction is not None)
-    if found.level > 0.0 and moved:
-        what += ", at the level of the labels"
-    some = found.examples.n_rows
+        description = TITLES[next(iter(fitted.shares))]
+    description += " with a row correction" * (correction is not None)
+    if fitted.level > 0.0 and moved:
+        description += ", at the level of the labels"
+    n_sampled = fitted.examples.n_rows
     n_rows = examples.n_rows
-    of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
+    of = "" if n_sampled == n_rows else f" of {n_sampled:,} of {n_rows:,} examples"
     scores = ", ".join(
         f"{TITLES.get(name, name)} {format(loss, '.4f' if loss < 1e4 else '.4g')}"
-        for name, loss in found.losses.items()
+        for name, loss in fitted.losses.items()
     )
-    return rule, f"{what} (held-out log loss{of}: {scores})."
+    return rule, f"{description} (held-out log loss{of}: {scores})."
 
 
 def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     """Adaptive temperature scaling of a `TopK`, or its uncalibrated confidence."""
-    found = searches.shrink_temperature(examples)
-    correction, pairs = default.fit_row_correction(examples, found.x)
+    solution = searches.shrink_temperature(examples)
+    correction, pairs = default.fit_row_correction(examples, solution.x)
     # Uncalibrated, the logits are not divided by the temperature.
-    change = pairs - np.array([np.log(found.x), 0.0])
+    change = pairs - np.array([np.log(solution.x), 0.0])
     gain = default.CorrectionProblem(examples, 1.0).gain(change)
     away = default.distrust(examples.effective_size, *gain)
-    temperature = 1.0 / ((1.0 - away) / found.x + away)
+    temperature = 1.0 / ((1.0 - away) / solution.x + away)
     rule: Rule = scaling.TemperatureRule(temperature)
-    what = "temperature scaling"
+    description = "temperature scaling"
     if correction is not None:
         rule = scaling.AdaptiveRule(temperature, correction)
-        what = f"{what} with a row correction"
-    return rule, f"{what}, as not every class has a logit.", found.converged
+        description = f"{description} with a row correction"
+    return rule, f"{description}, as not every class has a logit.", solution.converged
 
 
 def _find_too_few(examples: Examples) -> str:
@@ -1004,10 +1011,10 @@ def _fit_single_class(
         rule, _ = _choose_rule(fit, examples, keep_labels=False)
         shares = fit.shares
         converged = fit.converged
-    what = "the uncalibrated probabilities were kept"
+    description = "the uncalibrated probabilities were kept"
     if "temps" in shares:
-        what = "only a temperature was fitted"
-    reason = f"{what}: {why}."
+        description = "only a temperature was fitted"
+    reason = f"{description}: {why}."
     warn_user(
         f"{reason[0].upper()}{reason[1:]} Use examples of all classes.", FitDataWarning
     )
@@ -1021,10 +1028,10 @@ def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
     rule: Rule = UncalibratedRule()
     zeros = not isinstance(examples.logits, TopK) and has_zeros(examples.logits)
     floor = searches.choose_floor_alone(examples) if zeros else 0.0
-    kept = "the uncalibrated probabilities were kept"
+    description = "the uncalibrated probabilities were kept"
     if floor > 0.0:
         rule = FlooredRule(floor, rule)
-        kept = f"{kept} with {floor:g} added, as some are 0"
-    reason = f"{kept}: {why}."
+        description = f"{description} with {floor:g} added, as some are 0"
+    reason = f"{description}: {why}."
     warn_user(f"{reason[0].upper()}{reason[1:]} Use more examples.", FitDataWarning)
     return rule, reason

@@ -59,7 +59,8 @@ _SUM_SLACK_OF_FEW = 1e-5
 _MAX_PERCENTAGE = 100.0
 #: Why the examples of a fit can prove nothing.
 _NO_TEST = (
-    "are no test of it (unequal weights, pixels or tokens of the same items, or folds "
+    "are no test of it (unequal weights, an ensemble whose members were weighted on them, "
+    "pixels or tokens of the same items, or folds "
     "of a cross-validation)"
 )
 #: What every error about missing examples ends with.
@@ -101,7 +102,10 @@ class Predictor:
 
     def fingerprint(self) -> str:
         """A hash of the rule: equal ones, equal predictions."""
-        return fingerprint({"n_classes": self.n_classes, "rule": self.rule})
+        body: dict[str, Any] = {"n_classes": self.n_classes, "rule": self.rule}
+        if self.schema.members is not None:
+            body["members"] = self.schema.members
+        return fingerprint(body)
 
     # Reading and predicting
 

@@ -210,9 +210,11 @@ class ClassScores:
         return np.asarray((count + prior / classes) / (n + prior))
 
     def __add__(self, second: Self) -> Self:
-        names = ("count", "square", "hit", "cells")
         return type(self)(
-            *(getattr(self, name) + getattr(second, name) for name in names)
+            self.count + second.count,
+            self.square + second.square,
+            self.hit + second.hit,
+            self.cells + second.cells,
         )
 
     def reweighted(self, weights: FloatArray) -> Self:

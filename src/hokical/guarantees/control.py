@@ -373,14 +373,14 @@ def percent(share: float) -> str:
 
 
 def state_guarantee(
-    what: str,
-    behind: str,
+    claim: str,
+    evidence: str,
     *,
     delta: float | None,
     by: str = "all",
     weighted: bool = False,
 ) -> str:
-    """`what` is guaranteed, how surely, and the examples `behind` it.
+    """The `claim` that is guaranteed, how surely, and the `evidence`.
 
     >>> state_guarantee(
     ...     "At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group"
@@ -389,21 +389,23 @@ def state_guarantee(
     """
     unseen = by == "new group"
     if delta is None:
-        sure = "on average " + ("over such groups" if unseen else "(exchangeable data)")
+        certainty = "on average " + (
+            "over such groups" if unseen else "(exchangeable data)"
+        )
     elif unseen:
-        sure = f"with probability {1.0 - delta:.4g} over such groups"
-        behind += (
+        certainty = f"with probability {1.0 - delta:.4g} over such groups"
+        evidence += (
             ". It is about the share that the group's own examples show, which differs "
             "from "
         )
-        behind += "its true rate where they are few"
+        evidence += "its true rate where they are few"
     else:
-        sure = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (
+        certainty = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (
             by != "all"
         )
     return (
-        f"{what}, {sure}{', if the weights of the examples are right' * weighted}: "
-        f"{behind}."
+        f"{claim}, {certainty}{', if the weights of the examples are right' * weighted}: "
+        f"{evidence}."
     )
 
 
@@ -445,31 +447,31 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
 def why_none(
     first: str,
     n: int,
-    wanted: str,
+    target: str,
     delta: float | None,
     *,
     best: str,
     fewest: int,
     would_prove: Callable[[float], bool],
-    what: str = "examples",
+    unit: str = "examples",
 ) -> str:
-    """What n examples or groups prove instead of what is `wanted`, and how many
+    """What n examples or groups prove instead of the `target`, and how many
     would prove it.
     """
     confidence = (
         "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     )
-    remedy = f"More {what} will hardly help: no score has so small an error rate."
+    remedy = f"More {unit} will hardly help: no score has so small an error rate."
     if n < fewest:
-        remedy = f"It takes at least {fewest:,} {what}, even with zero errors."
+        remedy = f"It takes at least {fewest:,} {unit}, even with zero errors."
     elif factor := next(
         filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None
     ):
         remedy = (
-            f"About {math.ceil(factor * n):,} {what} of this kind would prove {wanted}."
+            f"About {math.ceil(factor * n):,} {unit} of this kind would prove {target}."
         )
     return (
-        f"{first}: {n:,} {what} do not prove {wanted} {confidence}. The smallest risk that "
+        f"{first}: {n:,} {unit} do not prove {target} {confidence}. The smallest risk that "
         f"they prove is {best}. {remedy}"
     )
 
@@ -737,7 +739,7 @@ def _last_or_why(
         best=_list(proven),
         fewest=max(fewest_examples(loss.risk, delta) for loss in losses),
         would_prove=would_prove,
-        what=unit,
+        unit=unit,
     )
 
 

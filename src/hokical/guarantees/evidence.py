@@ -14,7 +14,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -220,18 +220,21 @@ def _fits_classes(examples: Conformity, n_classes: int) -> bool:
 
 
 def _join_groups(
-    tables: Sequence[dict[str, AnyArray] | None], n_rows: int
+    blocks: Sequence[dict[str, AnyArray] | None], n_rows: int
 ) -> tuple[GroupNames, IntArray] | None:
     """The names of the groups of all parts, and the index (n,) of each row's; None if a
     part has none.
     """
-    columns = [table for table in tables if table is not None]
-    if len(columns) < len(tables):
+    columns = [
+        columns_of_block for columns_of_block in blocks if columns_of_block is not None
+    ]
+    if len(columns) < len(blocks):
         return None
-    if len({frozenset(table) for table in columns}) > 1:
+    if len({frozenset(columns_of_block) for columns_of_block in columns}) > 1:
         raise ValueError("`groups` must have the same columns in all parts.")
     joined = {
-        name: np.concatenate([table[name] for table in columns]) for name in columns[0]
+        name: np.concatenate([columns_of_block[name] for columns_of_block in columns])
+        for name in columns[0]
     }
     return GroupNames.from_rows(joined, n_rows)
 
@@ -321,19 +324,29 @@ class FitRecord:
         """Of the examples of two fits; of a sample of each, shares as large as the
         fits.
         """
-        names = ["support", "sketch", "class_scores"]
+        label_scores = None
+        conformity = None
         if _weigh_alike(self.class_scores, second.class_scores):
-            names += ["label_scores", "conformity"]
-        joined: dict[str, Any] = {}
-        for name in names:
-            pair = (getattr(self, name), getattr(second, name))
-            if None not in pair:
-                joined[name] = operator.add(*pair)
-        sample = joined.pop("conformity", None)
-        if sample is not None:
-            smallest = np.argsort(sample.key, kind="stable")[:SAMPLE_SIZE]
-            joined["conformity"] = sample.take(smallest)
-        return type(self)(**joined)
+            label_scores = _add(self.label_scores, second.label_scores)
+            conformity = _add(self.conformity, second.conformity)
+        if conformity is not None and conformity.key is not None:
+            smallest = np.argsort(conformity.key, kind="stable")[:SAMPLE_SIZE]
+            conformity = conformity.take(smallest)
+        return type(self)(
+            label_scores=label_scores,
+            conformity=conformity,
+            support=_add(self.support, second.support),
+            sketch=_add(self.sketch, second.sketch),
+            class_scores=_add(self.class_scores, second.class_scores),
+        )
+
+
+Summed = TypeVar("Summed", ScoreTable, Conformity, Support, RowSketch, ClassScores)
+
+
+def _add(first: Summed | None, second: Summed | None) -> Summed | None:
+    """The sum of both; None if one is missing."""
+    return None if first is None or second is None else first + second
 
 
 def _weigh_alike(first: ClassScores | None, second: ClassScores | None) -> bool:

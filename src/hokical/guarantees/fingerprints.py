@@ -183,11 +183,11 @@ class RowSketch:
         return bool(share_found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
 
-def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
-    """Warn if rows of the fit were `found` in data that are to measure it, or in
+def warn_of_rows_of_fit(reused: bool, name: str | None = None) -> None:
+    """Warn if rows of the fit were `reused` in data that are to measure it, or in
     their file.
     """
-    if found:
+    if reused:
         warn_user(
             f"{name or 'the test set'} holds the examples that the calibrator was "
             "fitted on, so it looks better than it is. Use other examples, or "
@@ -196,12 +196,12 @@ def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
         )
 
 
-def refuse_rows_of_fit(found: bool, name: str, reused: Reused) -> None:
-    """Raise if rows of the fit were `found` in the argument `name`, unless `reused`
-    allows it.
+def refuse_rows_of_fit(is_of_fit: bool, name: str, reused: Reused) -> None:
+    """Raise if rows in the argument `name` are of the fit (`is_of_fit`), unless
+    `reused` allows it.
     """
     check_choice("reused", reused, Reused)
-    if found and reused == "refuse":
+    if is_of_fit and reused == "refuse":
         raise ValueError(
             f"`{name}` must be of examples that were not used in `fit`; got rows of "
             "the fit, which look better than new ones. Fit on one part of the "

@@ -30,7 +30,7 @@ import numpy as np
 from hokical._core.arrays import AnyArray
 from hokical._core.reading import to_column
 from hokical._core.runtime import import_optional, warn_user
-from hokical._core.storage import printable, replace_file
+from hokical._core.storage import json_values, printable, replace_file
 
 FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
@@ -57,7 +57,7 @@ _NUMERIC = re.compile(r"u?int\d|float|double|halffloat|decimal")
 #: Imports a module of pyarrow.
 import_arrow = partial(import_optional, extra="parquet")
 #: What the name of a table of results may end in.
-TABLES = (".csv", ".csv.gz", ".parquet")
+TABLES = (".csv", ".csv.gz", ".parquet", ".jsonl")
 #: How a table that is not a file is called in errors.
 TABLE = Path("table")
 _WILD = frozenset("*?[")
@@ -104,13 +104,13 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         problem = (
             f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}."
         )
-        said = problem, "Copy or save the file again."
+        problem_and_remedy = problem, "Copy or save the file again."
         if isinstance(error, OSError) and error.strerror:
-            said = (
+            problem_and_remedy = (
                 f"cannot be read: {error.strerror}.",
                 "Check its name, folder and permissions.",
             )
-        raise DataFileError(path, *said) from error
+        raise DataFileError(path, *problem_and_remedy) from error
 
 
 @contextmanager
@@ -142,9 +142,9 @@ def report_file(
 def find_format(path: Path) -> str:
     """One of npz, npy, parquet, pickle, csv; or DataFileError."""
     if path.exists() and not path.is_file():
-        what = "a directory" if path.is_dir() else "a pipe or device"
+        kind = "a directory" if path.is_dir() else "a pipe or device"
         raise DataFileError(
-            path, f"expected a file; found {what}.", "Save the data in a file."
+            path, f"expected a file; found {kind}.", "Save the data in a file."
         )
     with report_damage(path, "a file"), path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
@@ -164,8 +164,8 @@ def find_format(path: Path) -> str:
     if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
         return "csv"
     wanted = ".npz, .npy, .csv (UTF-8) or .parquet"
-    found = "another kind" if head else "nothing"
-    raise DataFileError(path, f"expected {wanted}; found {found}.", _SAVE)
+    kind = "another kind" if head else "nothing"
+    raise DataFileError(path, f"expected {wanted}; found {kind}.", _SAVE)
 
 
 def read_text(path: Path) -> str:
@@ -217,29 +217,31 @@ class Table:
         self.part = part
         self._load = load
         self.numbers = self.names
-        known = [name.strip().lower() for name in self.names]
-        if len(set(known)) < len(known):
-            found = f"`{Counter(known).most_common(1)[0][0]}` twice"
+        keys = [name.strip().lower() for name in self.names]
+        if len(set(keys)) < len(keys):
+            duplicate = f"`{Counter(keys).most_common(1)[0][0]}` twice"
             raise self.error(
-                f"expected every column once; found {found}.", "Rename one of them."
+                f"expected every column once; found {duplicate}.", "Rename one of them."
             )
-        self._places = dict(zip(known, self.names, strict=True))
-        mine = [key for key in known if part is not None and key.startswith(f"{part}_")]
+        self._places = dict(zip(keys, self.names, strict=True))
+        of_part = [
+            key for key in keys if part is not None and key.startswith(f"{part}_")
+        ]
         self._places |= {
-            key.removeprefix(f"{part}_"): self._places[key] for key in mine
+            key.removeprefix(f"{part}_"): self._places[key] for key in of_part
         }
 
     def first(self, *spellings: str) -> str | None:
         """The first of the spellings that is there, as the file spells it."""
-        found = (self._places.get(name.strip().lower()) for name in spellings)
-        return next((name for name in found if name is not None), None)
+        columns = (self._places.get(name.strip().lower()) for name in spellings)
+        return next((name for name in columns if name is not None), None)
 
     def require(self, name: str, option: str) -> str:
         """A column or array that the user named."""
-        if (found := self.first(name)) is None:
+        if (column := self.first(name)) is None:
             problem = f"expected a column or array `{name}`, named by {option}"
             raise self.error(f"{problem}; found {self.listed()}.", "Check the name.")
-        return found
+        return column
 
     def error(self, problem: str, remedy: str) -> DataFileError:
         """An error that names the file."""
@@ -261,8 +263,8 @@ class Table:
         name.
         """
         columns = self._load(scores, others)
-        found = [columns[name] for name in scores]
-        return found[0] if len(found) == 1 else np.stack(found, axis=1), columns
+        arrays = [columns[name] for name in scores]
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1), columns
 
     def read_column(self, name: str) -> AnyArray:
         """One column that holds no scores."""
@@ -341,18 +343,18 @@ class TextTable(Table):
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
         names = [name.strip() for name in head[0]]
         numbered = names == [*map(str, range(len(names)))]
-        found = ""
+        content = ""
         if len(names) < 2 and not names[0].isidentifier():
-            found = "other text"
+            content = "other text"
             remedy = "Name another file."
         elif all(map(_NUMBER.fullmatch, names)) and not numbered:
-            found = "numbers in line 1"
+            content = "numbers in line 1"
             remedy = "Name the columns there."
         elif len(head) < 2:
-            found = "0 rows"
+            content = "0 rows"
             remedy = "Add rows."
-        if found:
-            raise self.error(f"expected {_TEXT}; found {found}.", remedy)
+        if content:
+            raise self.error(f"expected {_TEXT}; found {content}.", remedy)
         super().__init__(path, names, self._parse)
 
     def _parse(self, scores: Sequence[str], others: Sequence[str]) -> Arrays:
@@ -371,9 +373,9 @@ class TextTable(Table):
             table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
         except ValueError:  # percentages, decimal commas, missing values, and errors
             table = np.array(self._parse_rows({*scores}), cells)
-        found = {name: table[str(self.names.index(name))] for name in kinds}
-        return found | {
-            name: found[name].astype(np.str_) for name in kinds if name not in scores
+        columns = {name: table[str(self.names.index(name))] for name in kinds}
+        return columns | {
+            name: columns[name].astype(np.str_) for name in kinds if name not in scores
         }
 
     def _parse_rows(self, scores: set[str]) -> list[tuple[Any, ...]]:
@@ -451,10 +453,10 @@ class TextTable(Table):
 def json_records(text: str) -> list[Any]:
     """The values of a JSON list, or of JSON lines; one alone is a list too."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except json.JSONDecodeError:
-        found = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return found if isinstance(found, list) else [found]
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return values if isinstance(values, list) else [values]
 
 
 def _csv_of_json(text: str) -> str:
@@ -471,22 +473,22 @@ def _csv_of_json(text: str) -> str:
         for name, value in record.items():
             kind = _LISTS.get(name.strip().lower())
             if isinstance(value, list) and kind:
-                if any(isinstance(each, (list, dict)) for each in value):
+                if any(isinstance(item, (list, dict)) for item in value):
                     raise ValueError(
                         f"`{name}` of entry {row} is not one list of numbers"
                     )
-                cells |= {f"{kind}_{k}": each for k, each in enumerate(value)}
+                cells |= {f"{kind}_{k}": item for k, item in enumerate(value)}
             elif not isinstance(value, (list, dict)):  # on one line
                 cells[name] = (
                     " ".join(value.split()) if isinstance(value, str) else value
                 )
         rows.append(cells)
-    found = io.StringIO(newline="")
+    stream = io.StringIO(newline="")
     names = [*dict.fromkeys(name for row in rows for name in row)]
-    table = csv.DictWriter(found, names, lineterminator="\n")
+    table = csv.DictWriter(stream, names, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    return found.getvalue()
+    return stream.getvalue()
 
 
 def list_files(path: Path) -> list[Path]:
@@ -499,9 +501,11 @@ def list_files(path: Path) -> list[Path]:
         base = Path(path.anchor)
         files = sorted(base.glob(str(path.relative_to(base))))
     else:
-        found = {file: file.relative_to(path).parts for file in path.rglob("*.parquet")}
+        parts_of = {
+            file: file.relative_to(path).parts for file in path.rglob("*.parquet")
+        }
         files = sorted(
-            file for file in found if not any(p[0] in "._" for p in found[file])
+            file for file in parts_of if not any(p[0] in "._" for p in parts_of[file])
         )
     if not files:
         raise DataFileError(
@@ -541,12 +545,12 @@ def arrow_table(path: Path, data: Any, first_row: int = 0) -> Table:
         columns = {name: to_column(table.column(name)) for name in others}
         return columns | {name: to_scores(path, table, [name]) for name in scores}
 
-    found = Table(path, data.schema.names, load)
-    found.first_row = first_row
-    found.numbers = [
+    columns_table = Table(path, data.schema.names, load)
+    columns_table.first_row = first_row
+    columns_table.numbers = [
         field.name for field in data.schema if _NUMERIC.match(str(field.type))
     ]
-    return found
+    return columns_table
 
 
 def scan_options(data: Any) -> dict[str, Any]:
@@ -565,8 +569,8 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
     """
     columns = [table.column(name) for name in names]
     if len(columns) > 1 or "list" not in str(columns[0].type):
-        found = [np.asarray(column.to_numpy()) for column in columns]
-        return found[0] if len(found) == 1 else np.stack(found, axis=1)
+        arrays = [np.asarray(column.to_numpy()) for column in columns]
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
     rows = columns[0].combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
     if len(lengths) > 1 or lengths & {None, 0}:
@@ -579,8 +583,10 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
-    """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file.
+    """Write columns (n,) as .csv, .csv.gz, .parquet, .jsonl or .npz, by the name of the
+    file.
 
+    In a .jsonl each row is an object, with null for NaN and what is missing.
     In a .csv, text that a spreadsheet would take for a formula, as it begins with one
     of `=+-@` and is no number, gets a `'` before it; the number of such cells is
     returned.
@@ -611,6 +617,11 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             }
             table = import_arrow("pyarrow").table(lists)
             import_arrow("pyarrow.parquet").write_table(table, stream)
+        elif name.endswith(".jsonl"):
+            for values in zip(*(c.tolist() for c in columns.values()), strict=True):
+                row = json_values(dict(zip(columns, values, strict=True)))
+                line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+                stream.write(f"{line}\n".encode())
         else:
             text = io.StringIO(newline="")
             rows = csv.writer(text, lineterminator="\n")
@@ -631,8 +642,8 @@ def _for_numpy(column: AnyArray) -> AnyArray:
         return column
     values = column.tolist()
     empty = "" if any(isinstance(value, str) for value in values) else -1
-    found = np.array([empty if value is None else value for value in values])
-    return found if found.dtype.kind in "ibU" else column.astype(np.str_)
+    filled = np.array([empty if value is None else value for value in values])
+    return filled if filled.dtype.kind in "ibU" else column.astype(np.str_)
 
 
 def check_output(
@@ -640,11 +651,11 @@ def check_output(
 ) -> None:
     """Refuse a place that cannot be written to, before the work is done and lost."""
     path = Path(path)
-    ends = suffix if isinstance(suffix, str) else " or ".join(suffix)
+    endings = suffix if isinstance(suffix, str) else " or ".join(suffix)
     folder = path.parent
     if not path.name.endswith(suffix):
         raise DataFileError(
-            path, f"expected an output name that ends in {ends}.", "Rename it."
+            path, f"expected an output name that ends in {endings}.", "Rename it."
         )
     if not folder.is_dir():
         raise DataFileError(

@@ -94,11 +94,11 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
     n_classes = rows.proba.shape[1]
     weight = rows.filled_weight()
     gaps = np.zeros(n_classes * n_bins)
-    for part in row_slices(*rows.proba.shape):
-        proba = rows.proba[part].astype(np.float64, order="C")
+    for block in row_slices(*rows.proba.shape):
+        proba = rows.proba[block].astype(np.float64, order="C")
         cell = n_bins * np.arange(n_classes) + bin_index(proba, n_bins)
-        proba[np.arange(proba.shape[0]), rows.labels[part]] -= 1.0
-        gaps -= sum_by(cell.ravel(), (proba * weight[part, None]).ravel(), gaps.size)
+        proba[np.arange(proba.shape[0]), rows.labels[block]] -= 1.0
+        gaps -= sum_by(cell.ravel(), (proba * weight[block, None]).ravel(), gaps.size)
     return gaps.reshape(n_classes, n_bins)
 
 
@@ -167,13 +167,13 @@ def row_scores(rows: Outcomes) -> Scores:
 
 
 def ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
     norm: float = 1,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by
     bins.
@@ -182,7 +182,9 @@ def ece(
     (n,) whether it was: booleans, or 0 and 1. Or `proba` (n, classes) are the
     probabilities of all classes, whose rows sum to 1 (within 1e-2, for float16) and are
     not rescaled, and `labels` (n,) the true classes as column indices; then the
-    likeliest class is the predicted label. `sample_weight` (n,) says how often each
+    likeliest class is the predicted label. `labels` may be soft, (n, classes): votes of
+    several annotators or a distribution, of which the metric is the mean. Each row is
+    one example, whatever the number of its votes. `sample_weight` (n,) says how often each
     example counts; 2 is the same as passing it twice. Without weights the result does
     not depend on the order of the rows, to the bit.
 
@@ -201,26 +203,26 @@ def ece(
     levels = read_levels(proba, labels, sample_weight)
     gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
     size = np.abs(gap)
-    whole = float(weight.sum())
+    total = float(weight.sum())
     if norm == 1:
-        return float(size.sum()) / whole
+        return float(size.sum()) / total
     mean = size / weight
     largest = float(mean.max())
     if norm == math.inf or largest == 0.0:
         return largest
     # Relative to the largest gap, so that powers of small gaps do not all underflow.
-    power = float((weight * (mean / largest) ** float(norm)).sum()) / whole
+    power = float((weight * (mean / largest) ** float(norm)).sum()) / total
     return float(largest * power ** (1.0 / float(norm)))
 
 
 def debiased_ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
     squared: bool = False,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """The 2-norm calibration error without the bias that sampling adds (Kumar et al.,
     2019).
@@ -251,7 +253,11 @@ def debiased_ece(
 
 
 def classwise_ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    n_bins: int = 15,
+    sample_weight: object = None,
 ) -> float:
     """Mean over the classes of the ECE of (proba[:, k], labels == k) (Kull et al.,
     2019).
@@ -273,7 +279,9 @@ def classwise_ece(
     return float(np.abs(gaps).sum() / (len(gaps) // n_bins * total))
 
 
-def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def brier(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """The Brier score of all classes (n, classes), in [0, 2], or of a confidence (n,),
     in [0, 1].
 
@@ -292,7 +300,11 @@ def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
 
 
 def log_loss(
-    proba: Any, labels: Any = None, *, clip: float = 0.0, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    clip: float = 0.0,
+    sample_weight: object = None,
 ) -> float:
     """Mean of -log(probability given to what happened), in nats.
 
@@ -319,7 +331,7 @@ def log_loss(
 
 
 def ranked_probability_score(
-    proba: Any, labels: Any = None, *, sample_weight: Any = None
+    proba: object, labels: object = None, *, sample_weight: object = None
 ) -> float:
     """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below
     classes - 1.
@@ -352,10 +364,10 @@ def _mean_score(
         weight = data.filled_weight()
         return np.array([(weight * of_rows(data)).sum(), weight.sum()])
 
-    found = add_chunks(make, *columns)
-    if of_confidence is not None and isinstance(found, Levels):
-        return float(found.power_means(*of_confidence(found.confidence))[0])
-    return float(found[0] / found[1])
+    sums = add_chunks(make, *columns)
+    if of_confidence is not None and isinstance(sums, Levels):
+        return float(sums.power_means(*of_confidence(sums.confidence))[0])
+    return float(sums[0] / sums[1])
 
 
 _LEAST_CELLS = 1 << 12
@@ -363,11 +375,11 @@ _MOST_CELLS = 1 << 18
 
 
 def smooth_ece(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     bandwidth: float | None = None,
-    sample_weight: Any = None,
+    sample_weight: object = None,
 ) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
@@ -393,9 +405,9 @@ def smooth_ece(
     high = float(np.abs(levels.gap).sum())
     low = low / levels.total
     high = high / levels.total
-    found = 1.0
+    estimate = 1.0
     for tolerance in (1e-6, 1e-12):  # the first decides on the grid of the second
-        error = _smoothed_error(levels, found)
+        error = _smoothed_error(levels, estimate)
         if error(low) <= low:
             return low
         if error(high) >= high:  # as when all residuals have one sign
@@ -404,8 +416,8 @@ def smooth_ece(
         def excess(s: float, error: Callable[[float], float] = error) -> float:
             return error(s) - s
 
-        found = float(brentq(excess, low, high, xtol=tolerance, rtol=1e-15))
-    return found
+        estimate = float(brentq(excess, low, high, xtol=tolerance, rtol=1e-15))
+    return estimate
 
 
 def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float]:
@@ -414,14 +426,14 @@ def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float
     """
     from scipy.fft import dct, idct
 
-    wanted = 64 / max(bandwidth, 64 / _MOST_CELLS)
-    cells = max(_LEAST_CELLS, 1 << int(np.ceil(np.log2(wanted))))
+    cells_wanted = 64 / max(bandwidth, 64 / _MOST_CELLS)
+    cells = max(_LEAST_CELLS, 1 << int(np.ceil(np.log2(cells_wanted))))
     # Each residual is shared between the two nearest of the cells' centres. Beyond the
     # first and the last the neighbour is the mirror image, in the same cell: one more,
     # folded back.
-    place = levels.confidence * cells + 0.5
-    lower = np.floor(place).astype(np.int64)
-    share = place - lower
+    position = levels.confidence * cells + 0.5
+    lower = np.floor(position).astype(np.int64)
+    share = position - lower
     masses = levels.gap / levels.total
     grid = sum_by(lower, masses * (1.0 - share), cells + 2)
     grid += sum_by(lower + 1, masses * share, cells + 2)
@@ -440,7 +452,9 @@ def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float
     return error
 
 
-def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def auroc(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """Probability that a correct example is more confident than a wrong one; ties count
     1/2.
 
@@ -453,7 +467,9 @@ def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
     return read_levels(proba, labels, sample_weight).roc_places[2]
 
 
-def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+def aurc(
+    proba: object, labels: object = None, *, sample_weight: object = None
+) -> float:
     """Area under the risk-coverage curve: the mean over k of the risk of the k most
     confident.
 
@@ -473,13 +489,17 @@ def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
     upto = np.asarray(digamma(levels.weight_above + 1.0) + np.euler_gamma)
     steps = -np.diff(upto, append=0.0)
     # E - K r = (E + r w) - (K + w) r, in the sums that include the group
-    own = levels.weight_above * levels.errors / levels.weight
-    excess = float(((levels.errors_above - own) * steps).sum())
+    tied = levels.weight_above * levels.errors / levels.weight
+    excess = float(((levels.errors_above - tied) * steps).sum())
     return (excess + float(levels.errors_above[0])) / levels.total
 
 
 def selective_risk(
-    proba: Any, labels: Any = None, *, coverage: Any = 0.8, sample_weight: Any = None
+    proba: object,
+    labels: object = None,
+    *,
+    coverage: Any = 0.8,
+    sample_weight: object = None,
 ) -> Any:
     """Share of wrong predictions among the most confident `coverage` of the examples.
 
@@ -500,19 +520,19 @@ def selective_risk(
     levels = read_levels(proba, labels, sample_weight)
     wanted = shares * levels.total
     # The highest threshold that keeps enough.
-    kept = np.searchsorted(levels.weight_above[::-1], wanted)
-    place = np.maximum(levels.weight.size - 1 - kept, 0)
-    partly = (
-        (levels.weight_above[place] - wanted)
-        * levels.errors[place]
-        / levels.weight[place]
+    n_above = np.searchsorted(levels.weight_above[::-1], wanted)
+    index = np.maximum(levels.weight.size - 1 - n_above, 0)
+    partial_errors = (
+        (levels.weight_above[index] - wanted)
+        * levels.errors[index]
+        / levels.weight[index]
     )
-    risks = (levels.errors_above[place] - partly) / wanted
+    risks = (levels.errors_above[index] - partial_errors) / wanted
     return risks if shares.ndim else float(risks)
 
 
 def risk_coverage_curve(
-    proba: Any, labels: Any = None, *, sample_weight: Any = None
+    proba: object, labels: object = None, *, sample_weight: object = None
 ) -> tuple[FloatArray, FloatArray]:
     """Coverage and risk (groups,) at each distinct confidence as threshold, highest
     first.
@@ -524,6 +544,6 @@ def risk_coverage_curve(
     ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
     levels = read_levels(proba, labels, sample_weight)
-    kept = levels.weight_above[::-1]
+    weight_kept = levels.weight_above[::-1]
     wrong = levels.errors_above[::-1]
-    return kept / levels.total, wrong / kept
+    return weight_kept / levels.total, wrong / weight_kept

@@ -34,6 +34,7 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, lazy
 from hokical._core.checks import bin_index, check_choice, sum_by
 from hokical._core.conversion import check_probability_rows
 from hokical._core.logits import row_slices
+from hokical._core.votes import read_votes
 from hokical.rules import base as rules
 
 Bins = Literal["width", "mass"]
@@ -77,9 +78,10 @@ class _WeightedRows:
         """The rows of weight above 0."""
         if self.weight is None or self.weight.all():
             return self
-        kept = self.weight > 0
+        counting = self.weight > 0
         columns = (
-            column if column is None else column[kept] for column in vars(self).values()
+            column if column is None else column[counting]
+            for column in vars(self).values()
         )
         return type(self)(*columns)
 
@@ -140,14 +142,14 @@ class EventOutcomes(Outcomes):
 
 
 def as_examples(
-    proba: Any, labels: Any, sample_weight: Any = None, *, event: bool = False
+    proba: object, labels: object, sample_weight: object = None, *, event: bool = False
 ) -> Outcomes:
     """Check (n,) confidences and whether each was right, or (n, classes) and labels.
 
     Of an `event`: probabilities (n,) and whether it happened, or (n, 2) and labels.
     Rows of weight 0 are dropped.
     """
-    if np.ndim(proba) == 2:
+    if len(reading.shape_of(proba)) == 2:
         data = as_predictions(proba, labels, sample_weight)
         n_classes = data.proba.shape[1]
         if event and n_classes != 2:
@@ -175,8 +177,13 @@ def as_examples(
     return Outcomes(values, array.astype(np.bool_), weight).counted()
 
 
-def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
-    """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
+def as_predictions(
+    proba: object, labels: object, sample_weight: object = None
+) -> Predictions:
+    """Check full-vector data and drop rows of weight 0. Rows are never rescaled.
+
+    Labels may be votes (n, classes), which make weighted rows of each row.
+    """
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
         rule = (
@@ -189,11 +196,15 @@ def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predic
         check_probability_rows(
             block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
         )
+    if (votes := read_votes(labels, *table.shape)) is not None:
+        weight = votes.weigh(sample_weight, table.shape[0])
+        table = table if votes.are_hard else table[votes.rows]
+        return Predictions(table, votes.labels, weight).counted()
     weight = reading.as_weights(sample_weight, table.shape[0])
     return Predictions(table, reading.as_labels(labels, *table.shape), weight).counted()
 
 
-def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
+def as_confidence(confidence: object, name: str = "confidence") -> FloatArray:
     """Checked confidences (n,), or other probabilities of that name."""
     values = _as_numbers(confidence, name, "numbers in [0, 1]").astype(np.float64)
     if values.ndim != 1 or not values.size:
@@ -212,7 +223,7 @@ def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     return values
 
 
-def _as_numbers(values: Any, name: str, rule: str) -> AnyArray:
+def _as_numbers(values: object, name: str, rule: str) -> AnyArray:
     array = reading.to_numpy(values, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must be {rule}; got dtype {array.dtype}.")
@@ -253,10 +264,16 @@ class Levels:
         weight = rows.filled_weight()
         parts = []
         for start in range(0, n, _BLOCK):  # which bounds the memory
-            some = slice(start, start + _BLOCK)
-            own = weight[some]
-            sums = np.stack([own, own * ~rows.correct[some], np.zeros(own.size)])
-            parts.append(_collect(rows.confidence[some], sums, n))
+            block = slice(start, start + _BLOCK)
+            block_weight = weight[block]
+            sums = np.stack(
+                [
+                    block_weight,
+                    block_weight * ~rows.correct[block],
+                    np.zeros(block_weight.size),
+                ]
+            )
+            parts.append(_collect(rows.confidence[block], sums, n))
         value, sums = (
             np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
         )
@@ -383,8 +400,8 @@ class Levels:
         """
         check_choice("bins", bins, Bins)
         if bins == "width":
-            place = bin_index(self.confidence, n_bins)
-            return np.flatnonzero(np.diff(place, prepend=-1))
+            bin_of_level = bin_index(self.confidence, n_bins)
+            return np.flatnonzero(np.diff(bin_of_level, prepend=-1))
         middle = n_bins * (
             2.0 * self.weight_above - self.weight
         )  # doubled, from the top
@@ -403,8 +420,8 @@ class Levels:
         # cancel.
         head = np.rint(self.confidence * 2.0**26) * 2.0**-26
         rounded = self.correct - self.weight * head
-        rest = self.weight * (self.confidence - head)
-        columns = (rounded, rest, self.weight, self.correct)
+        tail = self.weight * (self.confidence - head)
+        columns = (rounded, tail, self.weight, self.correct)
         sums = [np.add.reduceat(column, starts) for column in columns]
         return sums[0] - sums[1], *sums[2:]
 
@@ -414,13 +431,13 @@ def _collect(
 ) -> tuple[FloatArray, FloatArray]:
     """Values and sums (3, n) with equal values, or those of one level, merged."""
     if n_rows <= MOST_EXACT:
-        distinct, place = np.unique(value, return_inverse=True)
-        return distinct, np.stack([sum_by(place, row, distinct.size) for row in sums])
+        distinct, index = np.unique(value, return_inverse=True)
+        return distinct, np.stack([sum_by(index, row, distinct.size) for row in sums])
     level = confidence_level(value)
     rows = (sums[0], sums[1], sums[2] + sums[0] * (value - level_confidence(level)))
-    whole = np.stack([sum_by(level, row, MOST_LEVELS) for row in rows])
-    kept = np.flatnonzero(whole[0])
-    return level_confidence(kept), whole[:, kept]
+    level_sums = np.stack([sum_by(level, row, MOST_LEVELS) for row in rows])
+    used = np.flatnonzero(level_sums[0])
+    return level_confidence(used), level_sums[:, used]
 
 
 def confidence_level(confidence: FloatArray) -> IntArray:
@@ -454,7 +471,7 @@ def level_confidence(level: IntArray) -> FloatArray:
 
 
 def read_levels(
-    proba: Any, labels: Any, sample_weight: Any, *, event: bool = False
+    proba: object, labels: object, sample_weight: object, *, event: bool = False
 ) -> Levels:
     """The table of levels, from a metric's arguments; see `as_examples`."""
     if isinstance(proba, Levels):
@@ -470,11 +487,11 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
     """The sums `make(*columns)` of arrays; of chunks or Dask arrays, added up."""
     if not is_chunked(columns[0]):
         return make(*columns)
-    found = None
+    sums = None
     kinds = set[int]()
     if (lazy := lazy_arrays(columns[0])) is not None:
-        found = lazy.reduce_rows(partial(sums_if_any, make), add_known, columns)
-    elif any(other is not None for other in columns[1:]):
+        sums = lazy.reduce_rows(partial(sums_if_any, make), add_known, columns)
+    elif any(column is not None for column in columns[1:]):
         raise TypeError(
             "chunks hold all that a metric needs; pass nothing beside them."
         )
@@ -492,12 +509,12 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
                     "confidences (n,)"
                 )
                 raise ValueError(f"{rule}; got both.")
-            found = add_known(found, sums_if_any(make, *chunk))
-    if found is None:
+            sums = add_known(sums, sums_if_any(make, *chunk))
+    if sums is None:
         raise ValueError(
             "there must be at least one chunk with rows of weight above 0; got none."
         )
-    return found
+    return sums
 
 
 def sums_if_any(
@@ -520,7 +537,7 @@ def add_known(sums: Any, others: Any) -> Any:
     return others if sums is None else sums if others is None else sums + others
 
 
-def is_chunked(data: Any) -> bool:
+def is_chunked(data: object) -> bool:
     """Whether an argument holds chunks, returns them, or is a Dask array."""
     if lazy_arrays(data) is not None:
         return True

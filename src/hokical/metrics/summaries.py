@@ -22,8 +22,9 @@ import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count
-from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
+from hokical._core.reading import as_clusters, as_labels, as_weights, shape_of, to_numpy
 from hokical._core.special import normal_quantile
+from hokical._core.votes import read_votes
 from hokical.guarantees import bounds
 from hokical.metrics import calibration
 from hokical.metrics.intervals import (
@@ -101,7 +102,7 @@ class Metric:
     def full_title(self) -> str:
         """The title, with the detail if an earlier metric has the same title."""
         first = next(
-            (other for other in METRICS.values() if other.title == self.title), self
+            (metric for metric in METRICS.values() if metric.title == self.title), self
         )
         return (
             f"{self.title}, {self.detail}"
@@ -119,10 +120,12 @@ class Metric:
             return "-infinite" if value == -math.inf else "infinite"
         return "\N{EN DASH}" if math.isnan(value) else format(value, self.form)
 
-    def show(self, found: Estimate, to: str = ", ") -> tuple[str, str]:
+    def show(self, estimate: Estimate, to: str = ", ") -> tuple[str, str]:
         """A value and its interval for readers, "" where there is none."""
-        value, low, high = map(self.format, (found.value, found.low, found.high))
-        return value, "" if math.isnan(found.low) else f"{low}{to}{high}"
+        value, low, high = map(
+            self.format, (estimate.value, estimate.low, estimate.high)
+        )
+        return value, "" if math.isnan(estimate.low) else f"{low}{to}{high}"
 
 
 def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
@@ -159,15 +162,18 @@ def _error(name: str, bins: Bins) -> Metric:
         share = (right * unit + 0.5) / (weight * unit + 1.0)
         variance = weight / unit * share * (1.0 - share)
         total = float(weight.sum())
-        whole = float(variance.sum())
+        total_variance = float(variance.sum())
         error = float(np.abs(gap).sum()) / total
         mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
         noise = gamma_quantile(
-            mean, (1.0 - 2.0 / math.pi) * whole, 1.0 - 0.25 * options.delta
+            mean, (1.0 - 2.0 / math.pi) * total_variance, 1.0 - 0.25 * options.delta
         )
-        common = float(ndtri(0.125 * options.delta)) * math.sqrt(whole)
+        common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
         common += abs(float(gap.sum()))
-        high = error - float(ndtri(0.5 * options.delta)) * math.sqrt(whole) / total
+        high = (
+            error
+            - float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
+        )
         return max(error - noise / total, common / total), high
 
     return Metric(name, "ECE", f"equal {bins}", value, ends, ranking=True)
@@ -464,20 +470,21 @@ class _Clusters:
 
 
 def summary(
-    proba: Any,
-    labels: Any = None,
+    proba: object,
+    labels: object = None,
     *,
     n_bins: int = 15,
     delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
+    sample_weight: object = None,
+    cluster: object = None,
 ) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n,
     classes) give the Brier score and the log loss of all classes and add
     `classwise_ece`. The selective risk is that of the most confident 80 %. To evaluate
-    a calibrator see `hokical.evaluate`.
+    a calibrator see `hokical.evaluate`. With votes as labels (n, classes), a row is one
+    example, and intervals are those of as many rows as its votes are worth.
 
     `delta` is the probability that an interval or a bound fails. With weights there are
     no bounds, as the proofs do not allow them, and intervals are those of as many rows
@@ -506,7 +513,7 @@ def summary(
 
 
 def clustered_levels(
-    cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False
+    cluster: object, *columns: Any, n_bins: int = 15, event: bool = False
 ) -> Levels:
     """The table of levels of a metric's arguments, with what rows in clusters are
     worth.
@@ -516,17 +523,33 @@ def clustered_levels(
             "`cluster` cannot be given with chunks; pass arrays of all rows."
         )
 
-    def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
+    def make(proba: object, labels: object, sample_weight: object = None) -> Levels:
         rows = as_examples(proba, labels, sample_weight, event=event)
-        codes = None
-        if cluster is not None:
-            n = len(labels)
-            codes = as_clusters(cluster, n)
-            weight = as_weights(sample_weight, n)
-            codes = codes if weight is None else codes[weight > 0.0]
-        return count_levels(rows, n_bins=n_bins, codes=codes)
+        codes, n_rows = _cluster_codes(cluster, proba, labels, sample_weight)
+        levels = count_levels(rows, n_bins=n_bins, codes=codes)
+        return levels if n_rows is None else replace(levels, n_rows=n_rows)
 
     return cast(Levels, add_chunks(make, *columns))
+
+
+def _cluster_codes(
+    cluster: object, proba: object, labels: object, sample_weight: object
+) -> tuple[IntArray | None, int | None]:
+    """Clusters of the rows that count, and the number of rows if labels are votes.
+
+    The weighted rows that votes make of a row belong together.
+    """
+    n = shape_of(labels)[0]
+    codes = None if cluster is None else as_clusters(cluster, n)
+    shape = shape_of(proba)
+    votes = read_votes(labels, *shape) if len(shape) == 2 else None
+    weight = as_weights(sample_weight, n)
+    counting = np.ones(n) if weight is None else weight
+    if votes is None or votes.are_hard:
+        return (None if codes is None else codes[counting > 0.0]), None
+    rows = votes.rows[counting[votes.rows] > 0.0]
+    n_rows = int(np.unique(rows).size)
+    return (rows if codes is None else codes[rows]), n_rows
 
 
 def summarize(levels: Levels, options: SummaryOptions) -> Summary:
@@ -534,17 +557,19 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
     with weights.
     """
     metrics = [
-        each for each in METRICS.values() if levels.of_classes or not each.vectors
+        metric for metric in METRICS.values() if levels.of_classes or not metric.vectors
     ]
-    found = {
-        each.name: metric_estimate(each, levels.of(each.name), options)
-        for each in metrics
+    estimates = {
+        metric.name: metric_estimate(metric, levels.of(metric.name), options)
+        for metric in metrics
     }
     proven = {}
     if not levels.weighted:
         brier = levels.power_means(*calibration.squared_errors(levels.confidence))[0]
-        proven = proven_bounds(found["ece"].value, float(brier), levels.n_rows, options)
-    return Summary(levels.n_rows, found, proven, options, bool(levels.of_classes))
+        proven = proven_bounds(
+            estimates["ece"].value, float(brier), levels.n_rows, options
+        )
+    return Summary(levels.n_rows, estimates, proven, options, bool(levels.of_classes))
 
 
 def metric_estimate(
@@ -599,12 +624,14 @@ def proven_bounds(
     """Every bound on the calibration error, from ECE and Brier score of n
     independent examples.
     """
-    given = (min(ece, 1.0), n, options.n_bins, options.delta)
-    used = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
+    arguments = (min(ece, 1.0), n, options.n_bins, options.delta)
+    briers = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
     methods = get_args(bounds.Method)
     return {
-        m: bounds.calibration_bound(*given, method=m, brier=used.get(m))
-        for m in methods
+        method: bounds.calibration_bound(
+            *arguments, method=method, brier=briers.get(method)
+        )
+        for method in methods
     }
 
 
@@ -650,8 +677,8 @@ class SetSummary:
 
 
 def summarize_sets(
-    members: Any,
-    labels: Any,
+    members: object,
+    labels: object,
     *,
     goal: float | None = None,
     delta: float = 0.05,
@@ -708,8 +735,8 @@ def _rows(
     most: float = np.inf,
 ) -> tuple[SetRow, ...]:
     """A row for each group that occurs; one above `most` is named so."""
-    names, place = np.unique(group, return_inverse=True)
-    n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
+    names, index = np.unique(group, return_inverse=True)
+    n, hits, total = (np.bincount(index, column) for column in (None, covered, sizes))
     ends = bounds.clopper_pearson(hits, n, delta=delta)
     shown = [str(name) if name <= most else f"> {most}" for name in names]
     columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))

@@ -495,8 +495,8 @@ def _histogram(reference: object, n_bins: int) -> Reference | None:
     if table is None:
         raise ValueError(
             "`reference` must keep a histogram of its confidence; this "
-            f"{reference.name!r} has none (weights that are not whole numbers, or "
-            "positions of maps). Use "
+            f"{reference.name!r} has none (weights that are not whole numbers, "
+            "members of an ensemble, or positions of maps). Use "
             "`CalibrationMonitor.from_validation(calibrator, logits, labels)`."
         )
     pooled = table.pooled()

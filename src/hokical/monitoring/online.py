@@ -11,6 +11,7 @@ import numpy as np
 from hokical._core import checks, reading, storage
 from hokical._core.arrays import FloatArray, to_host, to_input_library
 from hokical.calibrators import Calibrator
+from hokical.calibrators.predictor import input_of
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.scores import confidence_log_odds
 from hokical.guarantees.sets import PredictionSets, SetOptions
@@ -241,8 +242,8 @@ class OnlineSets(SavedStream):
             f"{1.0 - state.coverage:.4g} n + {n_beyond:,} of any n are missed."
         )
         return PredictionSets(
-            to_input_library(members, logits),
-            to_input_library(members.sum(axis=1), logits),
+            to_input_library(members, input_of(logits)),
+            to_input_library(members.sum(axis=1), input_of(logits)),
             SetOptions(state.coverage),
             "held-out",
             words,

@@ -158,10 +158,10 @@ class StructuredRule(Rule):
         check_array("cross", self.cross, (n_classes if np.size(self.cross) else 0,) * 2)
 
     def __str__(self) -> str:
-        parts = [f"temperature {self.temperature:.5g}", f"floor {self.floor:.3g}"]
-        parts.append(f"a scale and a bias for each of {self.n_classes} classes")
-        parts += ["two shape terms"] * bool(self.shape.size)
-        return ", ".join(parts + ["terms between classes"] * bool(self.cross.size))
+        phrases = [f"temperature {self.temperature:.5g}", f"floor {self.floor:.3g}"]
+        phrases.append(f"a scale and a bias for each of {self.n_classes} classes")
+        phrases += ["two shape terms"] * bool(self.shape.size)
+        return ", ".join(phrases + ["terms between classes"] * bool(self.cross.size))
 
     @property
     def n_classes(self) -> int:
@@ -187,8 +187,8 @@ class StructuredRule(Rule):
             scores = plus(
                 scores, special.contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp
             )
-        for place, shape in enumerate(shapes):
-            scores = plus(scores, times(shape, self.shape[place], xp), xp)
+        for index, shape in enumerate(shapes):
+            scores = plus(scores, times(shape, self.shape[index], xp), xp)
         return scores
 
 
@@ -240,12 +240,12 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     xp = logits.xp
     rivals = logits.put_at_label(odds, 0.0 * odds[:, :1])
     rivals = logits.put_masked(rivals, 0.0)
-    rest = xp.sum(rivals, axis=1, keepdims=True)
-    share = 1.0 / (1.0 + rest)
+    rival_odds = xp.sum(rivals, axis=1, keepdims=True)
+    share = 1.0 / (1.0 + rival_odds)
     p = logits.put_at_label(times(rivals, share, xp), share)
-    others = logits.put_at_label(1.0 - p, rest * share)
-    others = clip(others, LEAST_OTHERS, None, xp)
-    return p, xp.log1p(rest), np.log(others, out=others) if xp is np else xp.log(others)
+    miss = logits.put_at_label(1.0 - p, rival_odds * share)
+    miss = clip(miss, LEAST_OTHERS, None, xp)
+    return p, xp.log1p(rival_odds), np.log(miss, out=miss) if xp is np else xp.log(miss)
 
 
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one
@@ -305,12 +305,12 @@ class RowCorrection(Checked):
             row_features(logits, temperature), self.centre, self.spread, xp
         )
         weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
-        found = weights[0, :, :]
+        sums = weights[0, :, :]
         # Term by term, as matrix products and NumPy's sums round by the number of rows.
-        for place in range(1, N_COEFFICIENTS):
-            found = found + weights[place, :, :] * design[place, :]
-        log_scale = clip(found[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
-        return xp.exp(log_scale), clip(found[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+        for feature in range(1, N_COEFFICIENTS):
+            sums = sums + weights[feature, :, :] * design[feature, :]
+        log_scale = clip(sums[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
+        return xp.exp(log_scale), clip(sums[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
@@ -337,26 +337,28 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
         beside = clip(tail.margin / temperature, None, LARGEST_MARGIN, xp)
         sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
-    rests = []
+    rival_odds_by_width = []
     entropy = 0.0
-    for place, width in enumerate(WIDTHS):
-        if place:
+    for index, width in enumerate(WIDTHS):
+        if index:
             odds = times(odds, odds, xp)
             hidden = hidden * hidden
-        rest = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
-        rests.append(rest)
+        rival_odds = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
+        rival_odds_by_width.append(rival_odds)
         if width == 1.0:
             mean = special.row_dots(odds, inside, xp)
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
-            entropy = xp.log1p(rest) + mean / (1.0 + rest)
-    stabilities = -xp.log(clip(xp.stack(rests, axis=0), LEAST_REST, LARGEST_REST, xp))
+            entropy = xp.log1p(rival_odds) + mean / (1.0 + rival_odds)
+    stabilities = -xp.log(
+        clip(xp.stack(rival_odds_by_width, axis=0), LEAST_REST, LARGEST_REST, xp)
+    )
     mean, square = (total / logits.possible_counts for total in sums)
     variance = square - mean * mean
     ones = xp.ones_like(mean)
     positive = variance > 0.0  # a root with finite gradients
     root = xp.where(positive, xp.sqrt(xp.where(positive, variance, ones)), 0.0 * ones)
-    others = xp.stack([entropy, mean, root], axis=0)
-    return xp.concat([stabilities, others], axis=0)
+    margin_features = xp.stack([entropy, mean, root], axis=0)
+    return xp.concat([stabilities, margin_features], axis=0)
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
@@ -418,9 +420,9 @@ class AdaptiveRule(Rule):
             return logits.at_label(self.proba(logits))
         scale, shift = self._scale_and_shift(logits)
         odds = xp.exp(logits.margins * -scale[:, None])
-        rest = xp.sum(logits.put_at_label(odds, 0.0 * odds[:, :1]), axis=1)
-        rest = rest + tail.count * xp.exp(tail.margin * -scale)
-        return 1.0 / (1.0 + rest * xp.exp(-shift))
+        rival_odds = xp.sum(logits.put_at_label(odds, 0.0 * odds[:, :1]), axis=1)
+        rival_odds = rival_odds + tail.count * xp.exp(tail.margin * -scale)
+        return 1.0 / (1.0 + rival_odds * xp.exp(-shift))
 
     def proba(self, logits: Logits) -> Array:
         return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)
