@@ -94,11 +94,11 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
     n_classes = rows.proba.shape[1]
     weight = rows.filled_weight()
     gaps = np.zeros(n_classes * n_bins)
-    for part in row_slices(*rows.proba.shape):
-        proba = rows.proba[part].astype(np.float64, order="C")
+    for block in row_slices(*rows.proba.shape):
+        proba = rows.proba[block].astype(np.float64, order="C")
         cell = n_bins * np.arange(n_classes) + bin_index(proba, n_bins)
-        proba[np.arange(proba.shape[0]), rows.labels[part]] -= 1.0
-        gaps -= sum_by(cell.ravel(), (proba * weight[part, None]).ravel(), gaps.size)
+        proba[np.arange(proba.shape[0]), rows.labels[block]] -= 1.0
+        gaps -= sum_by(cell.ravel(), (proba * weight[block, None]).ravel(), gaps.size)
     return gaps.reshape(n_classes, n_bins)
 
 
@@ -203,15 +203,15 @@ def ece(
     levels = read_levels(proba, labels, sample_weight)
     gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
     size = np.abs(gap)
-    whole = float(weight.sum())
+    total = float(weight.sum())
     if norm == 1:
-        return float(size.sum()) / whole
+        return float(size.sum()) / total
     mean = size / weight
     largest = float(mean.max())
     if norm == math.inf or largest == 0.0:
         return largest
     # Relative to the largest gap, so that powers of small gaps do not all underflow.
-    power = float((weight * (mean / largest) ** float(norm)).sum()) / whole
+    power = float((weight * (mean / largest) ** float(norm)).sum()) / total
     return float(largest * power ** (1.0 / float(norm)))
 
 
@@ -364,10 +364,10 @@ def _mean_score(
         weight = data.filled_weight()
         return np.array([(weight * of_rows(data)).sum(), weight.sum()])
 
-    found = add_chunks(make, *columns)
-    if of_confidence is not None and isinstance(found, Levels):
-        return float(found.power_means(*of_confidence(found.confidence))[0])
-    return float(found[0] / found[1])
+    sums = add_chunks(make, *columns)
+    if of_confidence is not None and isinstance(sums, Levels):
+        return float(sums.power_means(*of_confidence(sums.confidence))[0])
+    return float(sums[0] / sums[1])
 
 
 _LEAST_CELLS = 1 << 12
@@ -405,9 +405,9 @@ def smooth_ece(
     high = float(np.abs(levels.gap).sum())
     low = low / levels.total
     high = high / levels.total
-    found = 1.0
+    estimate = 1.0
     for tolerance in (1e-6, 1e-12):  # the first decides on the grid of the second
-        error = _smoothed_error(levels, found)
+        error = _smoothed_error(levels, estimate)
         if error(low) <= low:
             return low
         if error(high) >= high:  # as when all residuals have one sign
@@ -416,8 +416,8 @@ def smooth_ece(
         def excess(s: float, error: Callable[[float], float] = error) -> float:
             return error(s) - s
 
-        found = float(brentq(excess, low, high, xtol=tolerance, rtol=1e-15))
-    return found
+        estimate = float(brentq(excess, low, high, xtol=tolerance, rtol=1e-15))
+    return estimate
 
 
 def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float]:
@@ -426,14 +426,14 @@ def _smoothed_error(levels: Levels, bandwidth: float) -> Callable[[float], float
     """
     from scipy.fft import dct, idct
 
-    wanted = 64 / max(bandwidth, 64 / _MOST_CELLS)
-    cells = max(_LEAST_CELLS, 1 << int(np.ceil(np.log2(wanted))))
+    cells_wanted = 64 / max(bandwidth, 64 / _MOST_CELLS)
+    cells = max(_LEAST_CELLS, 1 << int(np.ceil(np.log2(cells_wanted))))
     # Each residual is shared between the two nearest of the cells' centres. Beyond the
     # first and the last the neighbour is the mirror image, in the same cell: one more,
     # folded back.
-    place = levels.confidence * cells + 0.5
-    lower = np.floor(place).astype(np.int64)
-    share = place - lower
+    position = levels.confidence * cells + 0.5
+    lower = np.floor(position).astype(np.int64)
+    share = position - lower
     masses = levels.gap / levels.total
     grid = sum_by(lower, masses * (1.0 - share), cells + 2)
     grid += sum_by(lower + 1, masses * share, cells + 2)
@@ -489,8 +489,8 @@ def aurc(
     upto = np.asarray(digamma(levels.weight_above + 1.0) + np.euler_gamma)
     steps = -np.diff(upto, append=0.0)
     # E - K r = (E + r w) - (K + w) r, in the sums that include the group
-    own = levels.weight_above * levels.errors / levels.weight
-    excess = float(((levels.errors_above - own) * steps).sum())
+    tied = levels.weight_above * levels.errors / levels.weight
+    excess = float(((levels.errors_above - tied) * steps).sum())
     return (excess + float(levels.errors_above[0])) / levels.total
 
 
@@ -520,14 +520,14 @@ def selective_risk(
     levels = read_levels(proba, labels, sample_weight)
     wanted = shares * levels.total
     # The highest threshold that keeps enough.
-    kept = np.searchsorted(levels.weight_above[::-1], wanted)
-    place = np.maximum(levels.weight.size - 1 - kept, 0)
-    partly = (
-        (levels.weight_above[place] - wanted)
-        * levels.errors[place]
-        / levels.weight[place]
+    n_above = np.searchsorted(levels.weight_above[::-1], wanted)
+    index = np.maximum(levels.weight.size - 1 - n_above, 0)
+    partial_errors = (
+        (levels.weight_above[index] - wanted)
+        * levels.errors[index]
+        / levels.weight[index]
     )
-    risks = (levels.errors_above[place] - partly) / wanted
+    risks = (levels.errors_above[index] - partial_errors) / wanted
     return risks if shares.ndim else float(risks)
 
 
@@ -544,6 +544,6 @@ def risk_coverage_curve(
     ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
     levels = read_levels(proba, labels, sample_weight)
-    kept = levels.weight_above[::-1]
+    weight_kept = levels.weight_above[::-1]
     wrong = levels.errors_above[::-1]
-    return kept / levels.total, wrong / kept
+    return weight_kept / levels.total, wrong / weight_kept

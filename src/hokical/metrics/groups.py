@@ -48,21 +48,21 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
     (0, array([0.25, 0.5 , 0.25]))
     """
     if probabilities.size <= _EVENTS:
-        found = np.zeros(probabilities.size + 1)
-        found[0] = 1.0
+        chances = np.zeros(probabilities.size + 1)
+        chances[0] = 1.0
         for k, p in enumerate(probabilities.tolist()):
-            happened = p * found[: k + 1]
-            found[: k + 1] *= 1.0 - p
-            found[1 : k + 2] += happened
-        return 0, found
-    place = np.minimum(
+            happened = p * chances[: k + 1]
+            chances[: k + 1] *= 1.0 - p
+            chances[1 : k + 2] += happened
+        return 0, chances
+    cell = np.minimum(
         (probabilities * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1
     )
-    counts = np.bincount(place, minlength=_PROBABILITIES).astype(np.float64)
-    sums = np.bincount(place, probabilities, _PROBABILITIES)
-    kept = counts > 0
-    p = np.clip(sums[kept] / counts[kept], 0.0, 1.0)
-    counts = counts[kept]
+    counts = np.bincount(cell, minlength=_PROBABILITIES).astype(np.float64)
+    sums = np.bincount(cell, probabilities, _PROBABILITIES)
+    used = counts > 0
+    p = np.clip(sums[used] / counts[used], 0.0, 1.0)
+    counts = counts[used]
     spread = math.sqrt(float(counts @ (p * (1.0 - p))))
     width = 1 << math.ceil(
         math.log2(24.0 * spread + 64.0)
@@ -73,8 +73,8 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
         np.zeros(angle.size),
         first * angle,
     )  # of the characteristic function
-    for one, count in zip(p.tolist(), counts.tolist(), strict=True):
-        factor = 1.0 + one * (np.exp(-1j * angle) - 1.0)
+    for probability, count in zip(p.tolist(), counts.tolist(), strict=True):
+        factor = 1.0 + probability * (np.exp(-1j * angle) - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
             log_size += count * np.log(np.abs(factor))
         turn += count * np.angle(factor)
@@ -251,30 +251,30 @@ class GroupTable:
         )
 
     def __getitem__(self, name: str | float) -> GroupRow:
-        found = {row.full_name: row for row in self.rows}
+        rows = {row.full_name: row for row in self.rows}
         key = str(name).removesuffix(".0") if isinstance(name, float) else str(name)
-        if key not in found:
+        if key not in rows:
             raise KeyError(
-                f"no group is called {name!r}; there are {', '.join([*found][:20])}"
+                f"no group is called {name!r}; there are {', '.join([*rows][:20])}"
             )
-        return found[key]
+        return rows[key]
 
     @property
     def verdict(self) -> str:
         """In words, for all groups at once."""
         bad = self.flagged
-        parts = self.segments
+        segments = self.segments
         n_groups = len({row.name for row in self.rows})
-        if not bad and not parts:
+        if not bad and not segments:
             return f"no group of {n_groups} is clearly miscalibrated"
-        row = (bad or parts)[0]
+        row = (bad or segments)[0]
         ratio = "" if row.asked == LABEL else f" (O:E {row.oe_ratio:.2f})"
         shares = f"predicted {row.predicted:.1%}, observed {row.observed:.1%}{ratio}"
-        found = f"{row.full_name}: {row.n:,} rows, {shares}"
+        worst = f"{row.full_name}: {row.n:,} rows, {shares}"
         if not bad:
-            return f"no whole group is clearly miscalibrated, but a part is, {found}"
+            return f"no whole group is clearly miscalibrated, but a part is, {worst}"
         n_bad = len({row.name for row in bad})
-        return f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {found}"
+        return f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {worst}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings."""
@@ -290,9 +290,11 @@ class GroupTable:
         ]
         head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
         events = ", and ".join(name for name in self.asked if name != LABEL)
-        asked = f"Asked: is the label right, and {events}?"
+        questions = f"Asked: is the label right, and {events}?"
         end = f"{self.verdict[0].upper()}{self.verdict[1:]}."
-        return "\n".join([head, *lines, *([asked] if len(self.asked) > 1 else []), end])
+        return "\n".join(
+            [head, *lines, *([questions] if len(self.asked) > 1 else []), end]
+        )
 
 
 def group_table(
@@ -384,21 +386,25 @@ def audit(
     coding, codes = GroupCoding.read(groups, n, weights)
     cells = list(_cells(coding, codes if weights is None else codes[weights > 0.0]))
     tests = []
-    parts = []
-    for asked, given in questions.items():
-        rows = Outcomes(given.confidence, given.correct, weights).counted()
-        tests += [_test(rows, name, own, asked) for name, own in cells]
+    segment_tests = []
+    for question, outcomes in questions.items():
+        rows = Outcomes(outcomes.confidence, outcomes.correct, weights).counted()
+        tests += [_test(rows, name, members, question) for name, members in cells]
         # What of each group lies in each quarter of the confidences.
-        ends = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
-        place = np.searchsorted(ends, rows.confidence, side="right")
-        edges = [f"{end:.2f}" for end in (0.0, *ends, 1.0)]
-        for (name, own), k in product(cells, range(SEGMENTS)):
-            some = own[place[own] == k]
-            if LEAST_OF_PAIR <= some.size < own.size:
+        cuts = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
+        quarter = np.searchsorted(cuts, rows.confidence, side="right")
+        edges = [f"{end:.2f}" for end in (0.0, *cuts, 1.0)]
+        for (name, members), k in product(cells, range(SEGMENTS)):
+            inside = members[quarter[members] == k]
+            if LEAST_OF_PAIR <= inside.size < members.size:
                 segment = f"{name}, confidence {edges[k]} to {edges[k + 1]}"
-                parts.append(_test(rows, segment, some, asked))
-    found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
-    worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
+                segment_tests.append(_test(rows, segment, inside, question))
+    segments = (
+        _make_rows(segment_tests, delta, SEGMENT_SHARE * delta) if segment_tests else ()
+    )
+    worst = sorted(
+        (row for row in segments if row.flagged), key=lambda row: row.p_value
+    )
     return GroupTable(
         _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst)
     )
@@ -429,7 +435,8 @@ def label_rows(
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
     tests = [
-        _test(rows, str(names[k] if names else k), own) for k, own in _split(predicted)
+        _test(rows, str(names[k] if names else k), members)
+        for k, members in _split(predicted)
     ]
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
@@ -461,8 +468,10 @@ def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray
     of rows.
     """
     names = [coding.full_names(k) for k in range(len(coding.columns))]
-    for k, own in enumerate(names):
-        yield from ((own[c], rows) for c, rows in _split(codes[:, k]) if rows.size)
+    for k, group_names in enumerate(names):
+        yield from (
+            (group_names[c], rows) for c, rows in _split(codes[:, k]) if rows.size
+        )
     for i, j in combinations(range(len(names)), 2):
         for cell, rows in _split(codes[:, i] * len(names[j]) + codes[:, j]):
             if rows.size >= LEAST_OF_PAIR:
@@ -478,28 +487,28 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
 
 
 def _test(
-    rows: Outcomes, name: str, own: IntArray, asked: str = LABEL
+    rows: Outcomes, name: str, members: IntArray, asked: str = LABEL
 ) -> tuple[Any, ...]:
     """Of some rows: name, what was asked, rows, how many they are worth, shares, z
     and p-value.
     """
-    confidence = rows.confidence[own]
-    correct = rows.correct[own]
-    weight = None if rows.weight is None else rows.weight[own]
-    share = np.ones(own.size) if weight is None else weight / weight.mean()
+    confidence = rows.confidence[members]
+    correct = rows.correct[members]
+    weight = None if rows.weight is None else rows.weight[members]
+    share = np.ones(members.size) if weight is None else weight / weight.mean()
     predicted = float((share * confidence).mean())
     observed = float((share * correct).mean())
     spread = float(
-        np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size)
+        np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / members.size)
     )
     gap = observed - predicted
     certain = (
         0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)
     )  # a certainty was wrong
     z = gap / spread if spread > 0.0 else certain
-    worth = own.size / float((share**2).mean())
+    worth = members.size / float((share**2).mean())
     p = sum_p_value(confidence, correct, weight)
-    return name, asked, own.size, worth, predicted, observed, z, p
+    return name, asked, members.size, worth, predicted, observed, z, p
 
 
 #: Confidences are clipped here before their log-odds; the ridge on each standardized
@@ -534,13 +543,13 @@ class PredictionPowered:
     by_group: dict[Any, PredictionPowered] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        used = f"as precise as {self.effective:,.0f} labels alone"
+        worth = f"as precise as {self.effective:,.0f} labels alone"
         if self.effective == self.n:
-            used = "the confidences were of no use"
-        found = f"{self.accuracy:.1%} ({self.low:.1%} to {self.high:.1%})"
+            worth = "the confidences were of no use"
+        estimate = f"{self.accuracy:.1%} ({self.low:.1%} to {self.high:.1%})"
         return (
-            f"{found}, from {self.n:,} labels and {self.n_unlabelled:,} rows without: "
-            f"{used}"
+            f"{estimate}, from {self.n:,} labels and {self.n_unlabelled:,} rows without: "
+            f"{worth}"
         )
 
 
@@ -595,31 +604,32 @@ def prediction_powered_accuracy(
     48.8% (42.7% to 54.9%), from 200 labels and 19,800 rows without: as precise as 270 labels alone
     """
     check_chance("delta", delta)
-    known = _columns(confidence, "confidence")
-    rest = _columns(unlabelled, "unlabelled")
-    if known.shape[1] != rest.shape[1]:
-        n_signals = known.shape[1] // 2
-        others = rest.shape[1] // 2
-        rule = f"`unlabelled` must have the {n_signals} signals of `confidence`"
+    labelled_columns = _columns(confidence, "confidence")
+    other_columns = _columns(unlabelled, "unlabelled")
+    if labelled_columns.shape[1] != other_columns.shape[1]:
+        n_expected = labelled_columns.shape[1] // 2
+        others = other_columns.shape[1] // 2
+        rule = f"`unlabelled` must have the {n_expected} signals of `confidence`"
         raise ValueError(f"{rule}; got {others}. Pass the same columns.")
-    right = as_labels(correct, len(known), 2, name="correct", right=True).astype(
-        np.float64
-    )
+    right = as_labels(
+        correct, len(labelled_columns), 2, name="correct", right=True
+    ).astype(np.float64)
     # A ridge regression of labels (n,) on standardized columns, in which each can be
     # left out.
-    both = np.vstack([known, rest])
-    mean = both.mean(axis=0)
-    spread = np.maximum(both.std(axis=0), 1e-9)
+    columns = np.vstack([labelled_columns, other_columns])
+    mean = columns.mean(axis=0)
+    spread = np.maximum(columns.std(axis=0), 1e-9)
     x, new = (
-        np.column_stack([np.ones(len(p)), (p - mean) / spread]) for p in (known, rest)
+        np.column_stack([np.ones(len(p)), (p - mean) / spread])
+        for p in (labelled_columns, other_columns)
     )
     ridge = np.append(0.0, np.full(mean.size, _RIDGE))
     inverse = np.asarray(np.linalg.inv(x.T @ x + np.diag(ridge)), np.float64)
-    own = x @ inverse
-    whole = inverse @ (x.T @ right)
-    leverage = np.minimum((own * x).sum(axis=1), 0.999)
+    projected = x @ inverse
+    coefficients = inverse @ (x.T @ right)
+    leverage = np.minimum((projected * x).sum(axis=1), 0.999)
     # What a label's own fit predicts differs from the whole fit by its gap.
-    gaps = (right - own @ (x.T @ right)) / (1.0 - leverage)
+    gaps = (right - projected @ (x.T @ right)) / (1.0 - leverage)
 
     def estimate(rows: Any, others: Any) -> PredictionPowered:
         """The mean label of some labelled rows and some of the others."""
@@ -630,20 +640,26 @@ def prediction_powered_accuracy(
         m = len(predicted)
         alone = float(labels.mean())
         low, high = share_ends(alone, n, delta)
-        plain = PredictionPowered(alone, low, high, n, m, float(n), (alone, low, high))
+        of_labels = PredictionPowered(
+            alone, low, high, n, m, float(n), (alone, low, high)
+        )
         if min(labels.sum(), n - labels.sum()) < _FEWEST or not m:
-            return plain
-        middle = predicted.mean(axis=0) @ (whole - inverse @ (x[rows].T @ gap) / n)
-        found = float(middle + gap.mean())
-        variance = gap.var(ddof=1) / n + (predicted @ whole).var() / m
+            return of_labels
+        middle = predicted.mean(axis=0) @ (
+            coefficients - inverse @ (x[rows].T @ gap) / n
+        )
+        estimated = float(middle + gap.mean())
+        variance = gap.var(ddof=1) / n + (predicted @ coefficients).var() / m
         before = labels.var(ddof=1) / n
-        if not (variance < _GAIN * before and 0.0 < found < 1.0):
-            return plain
+        if not (variance < _GAIN * before and 0.0 < estimated < 1.0):
+            return of_labels
         effective = float(n * before / variance)
-        low, high = share_ends(found, effective, delta)
-        if high - low > _WIDER * (plain.high - plain.low):
-            return plain
-        return replace(plain, accuracy=found, low=low, high=high, effective=effective)
+        low, high = share_ends(estimated, effective, delta)
+        if high - low > _WIDER * (of_labels.high - of_labels.low):
+            return of_labels
+        return replace(
+            of_labels, accuracy=estimated, low=low, high=high, effective=effective
+        )
 
     by_group = {}
     if (groups is None) != (unlabelled_groups is None):
@@ -652,11 +668,11 @@ def prediction_powered_accuracy(
             f"`{missing}` must be given too: both kinds of rows need their groups."
         )
     if groups is not None:
-        names, place = GroupNames.from_rows(groups, len(known))
-        other = names.places(unlabelled_groups, len(rest))
+        names, group = GroupNames.from_rows(groups, len(labelled_columns))
+        other_groups = names.places(unlabelled_groups, len(other_columns))
         for k, name in enumerate(names.names):
             by_group[name[0] if len(name) == 1 else name] = estimate(
-                place == k, other == k
+                group == k, other_groups == k
             )
     return replace(estimate(slice(None), slice(None)), by_group=by_group)
 

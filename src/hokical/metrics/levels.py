@@ -78,9 +78,10 @@ class _WeightedRows:
         """The rows of weight above 0."""
         if self.weight is None or self.weight.all():
             return self
-        kept = self.weight > 0
+        counting = self.weight > 0
         columns = (
-            column if column is None else column[kept] for column in vars(self).values()
+            column if column is None else column[counting]
+            for column in vars(self).values()
         )
         return type(self)(*columns)
 
@@ -263,10 +264,16 @@ class Levels:
         weight = rows.filled_weight()
         parts = []
         for start in range(0, n, _BLOCK):  # which bounds the memory
-            some = slice(start, start + _BLOCK)
-            own = weight[some]
-            sums = np.stack([own, own * ~rows.correct[some], np.zeros(own.size)])
-            parts.append(_collect(rows.confidence[some], sums, n))
+            block = slice(start, start + _BLOCK)
+            block_weight = weight[block]
+            sums = np.stack(
+                [
+                    block_weight,
+                    block_weight * ~rows.correct[block],
+                    np.zeros(block_weight.size),
+                ]
+            )
+            parts.append(_collect(rows.confidence[block], sums, n))
         value, sums = (
             np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
         )
@@ -393,8 +400,8 @@ class Levels:
         """
         check_choice("bins", bins, Bins)
         if bins == "width":
-            place = bin_index(self.confidence, n_bins)
-            return np.flatnonzero(np.diff(place, prepend=-1))
+            bin_of_level = bin_index(self.confidence, n_bins)
+            return np.flatnonzero(np.diff(bin_of_level, prepend=-1))
         middle = n_bins * (
             2.0 * self.weight_above - self.weight
         )  # doubled, from the top
@@ -413,8 +420,8 @@ class Levels:
         # cancel.
         head = np.rint(self.confidence * 2.0**26) * 2.0**-26
         rounded = self.correct - self.weight * head
-        rest = self.weight * (self.confidence - head)
-        columns = (rounded, rest, self.weight, self.correct)
+        tail = self.weight * (self.confidence - head)
+        columns = (rounded, tail, self.weight, self.correct)
         sums = [np.add.reduceat(column, starts) for column in columns]
         return sums[0] - sums[1], *sums[2:]
 
@@ -424,13 +431,13 @@ def _collect(
 ) -> tuple[FloatArray, FloatArray]:
     """Values and sums (3, n) with equal values, or those of one level, merged."""
     if n_rows <= MOST_EXACT:
-        distinct, place = np.unique(value, return_inverse=True)
-        return distinct, np.stack([sum_by(place, row, distinct.size) for row in sums])
+        distinct, index = np.unique(value, return_inverse=True)
+        return distinct, np.stack([sum_by(index, row, distinct.size) for row in sums])
     level = confidence_level(value)
     rows = (sums[0], sums[1], sums[2] + sums[0] * (value - level_confidence(level)))
-    whole = np.stack([sum_by(level, row, MOST_LEVELS) for row in rows])
-    kept = np.flatnonzero(whole[0])
-    return level_confidence(kept), whole[:, kept]
+    level_sums = np.stack([sum_by(level, row, MOST_LEVELS) for row in rows])
+    used = np.flatnonzero(level_sums[0])
+    return level_confidence(used), level_sums[:, used]
 
 
 def confidence_level(confidence: FloatArray) -> IntArray:
@@ -480,11 +487,11 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
     """The sums `make(*columns)` of arrays; of chunks or Dask arrays, added up."""
     if not is_chunked(columns[0]):
         return make(*columns)
-    found = None
+    sums = None
     kinds = set[int]()
     if (lazy := lazy_arrays(columns[0])) is not None:
-        found = lazy.reduce_rows(partial(sums_if_any, make), add_known, columns)
-    elif any(other is not None for other in columns[1:]):
+        sums = lazy.reduce_rows(partial(sums_if_any, make), add_known, columns)
+    elif any(column is not None for column in columns[1:]):
         raise TypeError(
             "chunks hold all that a metric needs; pass nothing beside them."
         )
@@ -502,12 +509,12 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
                     "confidences (n,)"
                 )
                 raise ValueError(f"{rule}; got both.")
-            found = add_known(found, sums_if_any(make, *chunk))
-    if found is None:
+            sums = add_known(sums, sums_if_any(make, *chunk))
+    if sums is None:
         raise ValueError(
             "there must be at least one chunk with rows of weight above 0; got none."
         )
-    return found
+    return sums
 
 
 def sums_if_any(

@@ -185,12 +185,12 @@ class RiskBands:
         for row in self.rows:
             band = f"{row.lower:.4f} to {row.upper:.4f}"
             ends = f"{row.low:.2%} to {row.high:.2%}"
-            known = (
+            counts = (
                 f"{band:<18} {row.n:>9,.6g} {row.events:>8,.6g} "
                 f"{row.mean_probability:>8.2%}"
             )
             test = f"{ends:<18} {row.p_value:>6.2g}{' *' * row.flagged}"
-            lines.append(f"{known} {row.observed:>9.2%}  {test}")
+            lines.append(f"{counts} {row.observed:>9.2%}  {test}")
         test = f"Hosmer-Lemeshow {self.hosmer_lemeshow:.2f}, p {self.p_value:.2g}"
         test += f" ({self.note})" if self.note else ""
         return "\n".join(
@@ -231,14 +231,18 @@ class BinarySummary(Estimates):
         """Plain numbers, strings, lists and dicts."""
         names = ("n", "n_events", "n_certain", "event", "delta")
         curve = self.curve
-        estimates = {name: asdict(each) for name, each in self.estimates.items()}
-        drawn = curve and {name: part.tolist() for name, part in vars(curve).items()}
-        found = {
+        estimates = {
+            name: asdict(estimate) for name, estimate in self.estimates.items()
+        }
+        drawn = curve and {
+            name: column.tolist() for name, column in vars(curve).items()
+        }
+        tables = {
             "estimates": estimates,
             "curve": drawn,
             "bands": self.bands().to_dict(),
         }
-        return {name: getattr(self, name) for name in names} | found
+        return {name: getattr(self, name) for name in names} | tables
 
     @property
     def title(self) -> str:
@@ -250,8 +254,8 @@ class BinarySummary(Estimates):
         """What was left out, if anything."""
         if not self.n_certain:
             return None
-        rest = "intercept, slope and curve are those of the others"
-        return f"{self.n_certain:,.10g} probabilities are exactly 0 or 1: {rest}."
+        others = "intercept, slope and curve are those of the others"
+        return f"{self.n_certain:,.10g} probabilities are exactly 0 or 1: {others}."
 
     def __str__(self) -> str:
         lines = [f"{self.title}, {1.0 - self.delta:.0%} intervals"]
@@ -352,8 +356,10 @@ def summarize_event(
     found, curve = _fit_models(gaps, delta)
     options = summaries.SummaryOptions(delta=delta)
     for name, metric in _SHARED.items():
-        own = levels.of(metric)
-        found[name] = summaries.metric_estimate(summaries.METRICS[metric], own, options)
+        metric_levels = levels.of(metric)
+        found[name] = summaries.metric_estimate(
+            summaries.METRICS[metric], metric_levels, options
+        )
     area = found["auroc"]
     if area.reason:
         area = found["auroc"] = replace(area, reason=_NO_AUROC)
@@ -382,8 +388,16 @@ def summarize_event(
     n_events = float(levels.correct.sum())
     n_certain = float(levels.weight[certain].sum())
     estimates = {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS}
-    known = (levels.n_rows, n_events, estimates, curve, n_certain, delta, event)
-    return BinarySummary(*known, levels=levels)
+    return BinarySummary(
+        n=levels.n_rows,
+        n_events=n_events,
+        estimates=estimates,
+        curve=curve,
+        n_certain=n_certain,
+        delta=delta,
+        event=event,
+        levels=levels,
+    )
 
 
 def _event_ends(
@@ -652,7 +666,7 @@ def population_stability_index(
     ... )
     0.27
     """
-    old, new = (np.asarray(each, np.float64).ravel() for each in (expected, actual))
+    old, new = (np.asarray(scores, np.float64).ravel() for scores in (expected, actual))
     for name, values in (("expected", old), ("actual", new)):
         if not values.size or not np.isfinite(values).all():
             raise ValueError(
@@ -664,7 +678,8 @@ def population_stability_index(
         cuts = np.asarray(edges, np.float64).ravel()
     bands = np.concatenate([[-math.inf], np.unique(cuts), [math.inf]])
     e, a = (
-        np.maximum(np.histogram(each, bands)[0], 0.5) / each.size for each in (old, new)
+        np.maximum(np.histogram(scores, bands)[0], 0.5) / scores.size
+        for scores in (old, new)
     )
     return float(((a - e) * np.log(a / e)).sum())
 
@@ -701,21 +716,21 @@ def decision_curve(
         raise ValueError(
             f"`thresholds` must lie strictly between 0 and 1; got {thresholds!r}."
         )
-    place = np.searchsorted(levels.confidence, t)
+    index = np.searchsorted(levels.confidence, t)
     n = levels.worth
     above = np.pad([levels.weight_above, levels.errors_above], ((0, 0), (0, 1)))
-    treated, false = above[:, place] / levels.total
+    treated, false = above[:, index] / levels.total
     true = treated - false
     odds = t / (1.0 - t)
     powers = np.stack([true + false * (-odds) ** k for k in (1, 2, 3)], axis=1)
     low, high = np.array([mean_ends(row, n, delta) for row in powers]).T
     few = np.minimum(true, false) * n < _FEW
     hits = np.clip([true * n, false * n], 0.0, n)
-    own, other = bounds.clopper_pearson(
+    true_ends, false_ends = bounds.clopper_pearson(
         hits, n, delta=0.5 * delta
     )  # (thresholds, 2) each
-    low = np.where(few, own[:, 0] - odds * other[:, 1], low)
-    high = np.where(few, own[:, 1] - odds * other[:, 0], high)
+    low = np.where(few, true_ends[:, 0] - odds * false_ends[:, 1], low)
+    high = np.where(few, true_ends[:, 1] - odds * false_ends[:, 0], high)
     share = levels.accuracy
     return DecisionCurve(t, powers[:, 0], low, high, share - (1.0 - share) * odds)
 
@@ -748,18 +763,20 @@ class _Cells(NamedTuple):
         """A (penalised) logistic model of columns (k, cells); None if it is not
         determined.
         """
-        found = start
+        coefficients = start
         for _ in range(100):
-            eta = offset + found @ columns
+            eta = offset + coefficients @ columns
             p = bounds.scipy_special().expit(eta)
             hessian = columns * (self.weight * p * (1.0 - p)) @ columns.T + penalty
             if not np.linalg.cond(hessian) < 1e12:
                 return None
-            pull = columns @ (self.events - self.weight * p) - np.dot(penalty, found)
+            pull = columns @ (self.events - self.weight * p) - np.dot(
+                penalty, coefficients
+            )
             step = np.linalg.solve(hessian, pull)
             if np.abs(step).max() < 1e-9:
-                return found, eta, hessian
-            found = found + np.clip(step, -1.0, 1.0)
+                return coefficients, eta, hessian
+            coefficients = coefficients + np.clip(step, -1.0, 1.0)
         return None
 
     def wald(self, fit: _Fit, columns: FloatArray, delta: float) -> list[Estimate]:
@@ -804,47 +821,52 @@ def _fit_models(
     `val.prob`; the smooth curve has the mean, quantiles and maximum of its distance
     from the predictions.
     """
-    kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
-    p = levels.confidence[kept]
-    weight = levels.weight[kept]
-    found: dict[str, Estimate] = {}
+    uncertain = (levels.confidence > 0.0) & (levels.confidence < 1.0)
+    p = levels.confidence[uncertain]
+    weight = levels.weight[uncertain]
+    estimates: dict[str, Estimate] = {}
     sides = (
-        side[kept] * levels.rows_per_weight for side in (levels.weight, levels.correct)
+        side[uncertain] * levels.rows_per_weight
+        for side in (levels.weight, levels.correct)
     )
     cells = _Cells(_log_odds(p), *sides)
     n = float(cells.weight.sum())
     events = float(cells.events.sum())
     if not 0.0 < events < n:
-        return found, None
+        return estimates, None
     line = np.stack([np.ones(p.size), cells.x])
-    if (large := cells.fit(line[:1], np.zeros(1), cells.x)) is not None:
-        found["intercept"] = _intercept(cells, float(large[0][0]), delta)
-    if (both := cells.fit(line, np.array([0.0, 1.0]))) is not None:
-        found["logistic_intercept"], found["slope"] = cells.wald(both, line, delta)
+    if (shifted := cells.fit(line[:1], np.zeros(1), cells.x)) is not None:
+        estimates["intercept"] = _intercept(cells, float(shifted[0][0]), delta)
+    if (linear := cells.fit(line, np.array([0.0, 1.0]))) is not None:
+        estimates["logistic_intercept"], estimates["slope"] = cells.wald(
+            linear, line, delta
+        )
         share = events / n
-        fitted = cells.likelihood(both[1])
+        fitted = cells.likelihood(linear[1])
         null = n * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
         gain = 2.0 * (fitted - null)
         off = 2.0 * (fitted - cells.likelihood(cells.x))
-        found["r2"] = Estimate(math.expm1(-gain / n) / math.expm1(2.0 * null / n))
-        found["discrimination"] = Estimate((gain - 1.0) / n)
-        found["unreliability"] = Estimate((off - 2.0) / n)
-        found["unreliability_p"] = Estimate(bounds.chi_square_tail(2, max(off, 0.0)))
-        found["quality"] = Estimate((gain - 1.0) / n - (off - 2.0) / n)
+        estimates["r2"] = Estimate(math.expm1(-gain / n) / math.expm1(2.0 * null / n))
+        estimates["discrimination"] = Estimate((gain - 1.0) / n)
+        estimates["unreliability"] = Estimate((off - 2.0) / n)
+        estimates["unreliability_p"] = Estimate(
+            bounds.chi_square_tail(2, max(off, 0.0))
+        )
+        estimates["quality"] = Estimate((gain - 1.0) / n - (off - 2.0) / n)
     if (smooth := _fit_smooth(cells, p, delta)) is None:
-        return found, None
+        return estimates, None
     gaps = np.abs(smooth[0] - p)
     order = np.argsort(gaps)
-    reached = np.cumsum(weight[order])
-    middle, most = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
+    cumulative = np.cumsum(weight[order])
+    median, high = np.searchsorted(cumulative, np.array([0.5, 0.9]) * cumulative[-1])
     values = (
-        weight @ gaps / reached[-1],
-        gaps[order[middle]],
-        gaps[order[most]],
+        weight @ gaps / cumulative[-1],
+        gaps[order[median]],
+        gaps[order[high]],
         gaps.max(),
     )
     distances = zip(("ici", "e50", "e90", "emax"), map(float, values), strict=True)
-    return found | {name: Estimate(value) for name, value in distances}, smooth[1]
+    return estimates | {name: Estimate(value) for name, value in distances}, smooth[1]
 
 
 def _intercept(cells: _Cells, value: float, delta: float) -> Estimate:
@@ -885,12 +907,12 @@ def _fit_smooth(
         share = (cells.x - cells.x[0]) / (cells.x[-1] - cells.x[0])
         cell = np.minimum((share * _CELLS).astype(np.int64), _CELLS - 1)
         starts = np.flatnonzero(np.diff(cell, prepend=-1))
-        parts = (cells.weight * cells.x, cells.weight, cells.events)
-        total, weight, events = (np.add.reduceat(part, starts) for part in parts)
+        sums = (cells.weight * cells.x, cells.weight, cells.events)
+        total, weight, events = (np.add.reduceat(part, starts) for part in sums)
         cells = _Cells(total / weight, weight, events)
     x, (columns, rough, sizes, start) = cells.x, _basis(cells)
-    best = None
-    most = -math.inf
+    best_fit = None
+    most_evidence = -math.inf
     for size in sizes:
         fit = cells.fit(columns, start, penalty=size * rough)
         if fit is None:
@@ -899,13 +921,15 @@ def _fit_smooth(
         bend = size * float(start @ rough @ start)
         free = (start.size - 2) * math.log(size) - float(np.linalg.slogdet(hessian)[1])
         evidence = cells.likelihood(eta) + 0.5 * (free - bend)
-        if evidence > most:
-            best = fit
-            most = evidence
-    if best is None:
+        if evidence > most_evidence:
+            best_fit = fit
+            most_evidence = evidence
+    if best_fit is None:
         return None
-    eta = best[0] @ columns
-    error = np.sqrt(np.einsum("kn,kn->n", columns, np.linalg.solve(best[2], columns)))
+    eta = best_fit[0] @ columns
+    error = np.sqrt(
+        np.einsum("kn,kn->n", columns, np.linalg.solve(best_fit[2], columns))
+    )
 
     def at(p: FloatArray, z: float = 0.0) -> FloatArray:
         """The curve, or z errors beside it, at probabilities strictly between 0 and
@@ -929,8 +953,8 @@ def _basis(cells: _Cells) -> tuple[FloatArray, FloatArray, FloatArray, FloatArra
     x = cells.x
     weight = cells.weight
     # The first and last log-odds, and weighted quantiles between them, all different.
-    reached = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
-    inner = np.interp(np.linspace(0.0, 1.0, _KNOTS)[1:-1], reached, x)
+    cumulative = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
+    inner = np.interp(np.linspace(0.0, 1.0, _KNOTS)[1:-1], cumulative, x)
     knots = np.unique(np.concatenate([x[:1], inner, x[-1:]]))
     if knots.size > 1:
         knots = knots[np.diff(knots, prepend=-math.inf) > 1e-3 * (knots[-1] - knots[0])]

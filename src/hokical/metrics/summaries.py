@@ -102,7 +102,7 @@ class Metric:
     def full_title(self) -> str:
         """The title, with the detail if an earlier metric has the same title."""
         first = next(
-            (other for other in METRICS.values() if other.title == self.title), self
+            (metric for metric in METRICS.values() if metric.title == self.title), self
         )
         return (
             f"{self.title}, {self.detail}"
@@ -120,10 +120,12 @@ class Metric:
             return "-infinite" if value == -math.inf else "infinite"
         return "\N{EN DASH}" if math.isnan(value) else format(value, self.form)
 
-    def show(self, found: Estimate, to: str = ", ") -> tuple[str, str]:
+    def show(self, estimate: Estimate, to: str = ", ") -> tuple[str, str]:
         """A value and its interval for readers, "" where there is none."""
-        value, low, high = map(self.format, (found.value, found.low, found.high))
-        return value, "" if math.isnan(found.low) else f"{low}{to}{high}"
+        value, low, high = map(
+            self.format, (estimate.value, estimate.low, estimate.high)
+        )
+        return value, "" if math.isnan(estimate.low) else f"{low}{to}{high}"
 
 
 def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
@@ -160,15 +162,18 @@ def _error(name: str, bins: Bins) -> Metric:
         share = (right * unit + 0.5) / (weight * unit + 1.0)
         variance = weight / unit * share * (1.0 - share)
         total = float(weight.sum())
-        whole = float(variance.sum())
+        total_variance = float(variance.sum())
         error = float(np.abs(gap).sum()) / total
         mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
         noise = gamma_quantile(
-            mean, (1.0 - 2.0 / math.pi) * whole, 1.0 - 0.25 * options.delta
+            mean, (1.0 - 2.0 / math.pi) * total_variance, 1.0 - 0.25 * options.delta
         )
-        common = float(ndtri(0.125 * options.delta)) * math.sqrt(whole)
+        common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
         common += abs(float(gap.sum()))
-        high = error - float(ndtri(0.5 * options.delta)) * math.sqrt(whole) / total
+        high = (
+            error
+            - float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
+        )
         return max(error - noise / total, common / total), high
 
     return Metric(name, "ECE", f"equal {bins}", value, ends, ranking=True)
@@ -552,17 +557,19 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
     with weights.
     """
     metrics = [
-        each for each in METRICS.values() if levels.of_classes or not each.vectors
+        metric for metric in METRICS.values() if levels.of_classes or not metric.vectors
     ]
-    found = {
-        each.name: metric_estimate(each, levels.of(each.name), options)
-        for each in metrics
+    estimates = {
+        metric.name: metric_estimate(metric, levels.of(metric.name), options)
+        for metric in metrics
     }
     proven = {}
     if not levels.weighted:
         brier = levels.power_means(*calibration.squared_errors(levels.confidence))[0]
-        proven = proven_bounds(found["ece"].value, float(brier), levels.n_rows, options)
-    return Summary(levels.n_rows, found, proven, options, bool(levels.of_classes))
+        proven = proven_bounds(
+            estimates["ece"].value, float(brier), levels.n_rows, options
+        )
+    return Summary(levels.n_rows, estimates, proven, options, bool(levels.of_classes))
 
 
 def metric_estimate(
@@ -617,12 +624,14 @@ def proven_bounds(
     """Every bound on the calibration error, from ECE and Brier score of n
     independent examples.
     """
-    given = (min(ece, 1.0), n, options.n_bins, options.delta)
-    used = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
+    arguments = (min(ece, 1.0), n, options.n_bins, options.delta)
+    briers = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
     methods = get_args(bounds.Method)
     return {
-        m: bounds.calibration_bound(*given, method=m, brier=used.get(m))
-        for m in methods
+        method: bounds.calibration_bound(
+            *arguments, method=method, brier=briers.get(method)
+        )
+        for method in methods
     }
 
 
@@ -726,8 +735,8 @@ def _rows(
     most: float = np.inf,
 ) -> tuple[SetRow, ...]:
     """A row for each group that occurs; one above `most` is named so."""
-    names, place = np.unique(group, return_inverse=True)
-    n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
+    names, index = np.unique(group, return_inverse=True)
+    n, hits, total = (np.bincount(index, column) for column in (None, covered, sizes))
     ends = bounds.clopper_pearson(hits, n, delta=delta)
     shown = [str(name) if name <= most else f"> {most}" for name in names]
     columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))

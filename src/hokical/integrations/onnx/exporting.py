@@ -5,9 +5,12 @@ Predictions are computed with arrays that record operations. Calibrators of conf
 and of several labels have graphs of their own alone.
 """
 
+from __future__ import annotations
+
+import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
 from typing import Any, Literal
@@ -29,7 +32,12 @@ from hokical.calibrators.confidence import (
 )
 from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import check_plain_logits, refuse_members
-from hokical.guarantees.scores import Support, is_within
+from hokical.guarantees.scores import (
+    AbstentionOptions,
+    Support,
+    is_within,
+    label_log_odds,
+)
 from hokical.integrations.onnx import models
 from hokical.integrations.onnx.namespace import BACKEND
 from hokical.integrations.onnx.scores import ScoresAre, choose_reading, content_of
@@ -50,6 +58,8 @@ Tensors = dict[str, tuple[Any, str]]
 
 #: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
 MOST_DRAWN = 1 << 24
+#: The chance that a guarantee of abstention fails, as in `predict_or_abstain`.
+DEFAULT_DELTA = 0.1
 #: Outputs with a number for every class.
 _PER_CLASS = ("probabilities", "members")
 
@@ -87,6 +97,68 @@ class GraphOptions:
     precision: Precision
     probabilities: bool | None = None
     support: bool = False
+    abstention: AbstentionOptions | None = None
+
+    @classmethod
+    def of_risk(
+        cls,
+        graph: GraphOptions,
+        risk: float | None,
+        delta: float | None,
+    ) -> GraphOptions:
+        """The same with abstention, if there is a risk."""
+        if risk is None:
+            if delta is not None:
+                raise ValueError(
+                    "`delta` goes with `risk`; got no risk. Give both, or none."
+                )
+            return graph
+        if graph.precision == "float32":
+            raise ValueError(
+                '`precision` must be "float64" with `risk`: confidences near 1 differ by '
+                'roundings of float32. Got "float32".'
+            )
+        chance = DEFAULT_DELTA if delta is None else delta
+        return replace(graph, abstention=AbstentionOptions(risk, chance, "all"))
+
+
+@dataclass(frozen=True)
+class AcceptedRows:
+    """Which rows a graph accepts: those whose log-odds reach a threshold.
+
+    The log-odds are those of the calibrated confidence if it was certified, else those
+    of the classifier's own label, which other labels do not share.
+    """
+
+    lowest: float
+    certified: bool
+    tests_own_labels: bool
+
+    @classmethod
+    def of(cls, predictor: Predictor, options: AbstentionOptions) -> AcceptedRows:
+        """What the examples of a predictor prove."""
+        thresholds = predictor.abstention_thresholds(options)
+        return cls(
+            thresholds.log_odds,
+            predictor.held_out is not None,
+            not predictor.predicts_tested_labels,
+        )
+
+    def accepts(self, rule: Rule, logits: Logits) -> Array:
+        """Whether each traced row (n,) is accepted."""
+        xp = logits.xp
+        if self.certified:
+            confidence = predict_unchecked(rule, "confidence", logits)
+            log_odds = xp.log(confidence) - xp.log1p(-confidence)
+        else:
+            log_odds = label_log_odds(logits)
+        accepted = xp.isfinite(logits.top) & (log_odds >= self.lowest)
+        if math.isinf(self.lowest):  # nothing is, not even certain labels
+            accepted = accepted & (log_odds < -self.lowest)
+        if self.tests_own_labels:
+            labels = predict_unchecked(rule, "labels", logits)
+            accepted = accepted & (labels == logits.labels)
+        return accepted
 
 
 @dataclass(frozen=True)
@@ -255,21 +327,39 @@ def _trace_logits(
     support = predictor.support if options.support else None
     if support is not None:
         outputs["support"] = (layout.row_shape, "bool")
+    accepted = None
+    facts = {"method": rule.name, "n_classes": str(predictor.n_classes)}
+    if options.abstention is not None:
+        accepted = AcceptedRows.of(predictor, options.abstention)
+        outputs["accepted"] = (layout.row_shape, "bool")
+        thresholds = predictor.abstention_thresholds(options.abstention)
+        facts["guarantee"] = thresholds.guarantee
     types = {name: dtype for name, (_, dtype) in outputs.items()}
-    predict = partial(_predict, rule, support, types, layout.axis, layout.zeros)
-    return _trace(
-        inputs,
-        predict,
-        outputs,
-        options,
-        method=rule.name,
-        n_classes=str(predictor.n_classes),
-    )
+    tables = RowTables(rule, support, accepted)
+    predict = partial(_predict, tables, types, layout.axis, layout.zeros)
+    return _trace(inputs, predict, outputs, options, **facts)
+
+
+@dataclass(frozen=True)
+class RowTables:
+    """What rows are predicted and judged by."""
+
+    rule: Rule
+    support: Support | None = None
+    accepted: AcceptedRows | None = None
+
+    def predict(self, name: str, logits: Logits) -> Array:
+        """The output of that name for traced rows."""
+        if name == "support" and self.support is not None:
+            return is_within(logits, self.support.edges)
+        if name == "accepted" and self.accepted is not None:
+            return self.accepted.accepts(self.rule, logits)
+        what: Any = "proba" if name == "probabilities" else name
+        return predict_unchecked(self.rule, what, logits)
 
 
 def _predict(
-    rule: Rule,
-    support: Support | None,
+    tables: RowTables,
     types: dict[str, str],
     axis: int,
     zeros: Zeros | None,
@@ -284,14 +374,11 @@ def _predict(
     logits = _as_rows(classes_last, zeros, groups)
     outputs = {}
     for name, dtype in types.items():
-        if name == "support" and support is not None:
-            prediction = is_within(logits, support.edges)
-        else:
-            what: Any = "proba" if name == "probabilities" else name
-            prediction = predict_unchecked(rule, what, logits)
-            narrows = dtype == "float32" and logits.values.dtype == xp.float64
-            if what == "proba" and narrows:
-                prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
+        prediction = tables.predict(name, logits)
+        narrows = dtype == "float32" and logits.values.dtype == xp.float64
+        if name == "probabilities" and narrows:
+            prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
+        if dtype != "bool":
             prediction = xp.astype(prediction, getattr(xp, dtype))
         if not are_rows and name in _PER_CLASS:
             prediction = xp.reshape(prediction, classes_last.dynamic_shape)
@@ -329,6 +416,8 @@ def export(
     precision: Precision = "float64",
     probabilities: bool | None = None,
     support: bool = False,
+    risk: float | None = None,
+    delta: float | None = None,
 ) -> Any:
     """Write a fitted calibrator as an ONNX model, and return the model.
 
@@ -345,6 +434,9 @@ def export(
     Gaussian or uniform noise. `support=True` adds `support` (batch,) bool: which rows
     are like the calibration examples (`Calibrator.predict_support`). A calibrator
     `with_sets(coverage=0.9)` adds `members` (batch, classes) bool: its prediction sets.
+    `risk`, with `delta` (0.1 by default), adds `accepted` (batch,) bool: which labels to
+    accept so that at most a fraction `risk` is wrong (`Calibrator.predict_or_abstain`);
+    the guarantee in words is in the metadata, `hokical_guarantee`.
 
     A `MultilabelCalibrator` has the input `scores` (batch, labels) and the output
     `probabilities` (batch, labels); a `ConfidenceCalibrator` `confidence` (batch,),
@@ -361,11 +453,12 @@ def export(
     ['labels', 'confidence', 'probabilities']
     """
     options = GraphOptions(opset, precision, probabilities, support)
+    options = GraphOptions.of_risk(options, risk, delta)
     if isinstance(calibrator, OutcomeCalibrator):
-        if probabilities is not None or support:
+        if probabilities is not None or support or risk is not None:
             raise ValueError(
-                "`probabilities` and `support` are for calibrators of logits; got one "
-                f"of {calibrator.name}. Leave them out."
+                "`probabilities`, `support` and `risk` are for calibrators of logits; "
+                f"got one of {calibrator.name}. Leave them out."
             )
         calibrator.check_fitted()
         if isinstance(calibrator, MultilabelCalibrator):
@@ -395,6 +488,8 @@ def attach(
     precision: Precision = "float64",
     probabilities: bool | None = None,
     support: bool = False,
+    risk: float | None = None,
+    delta: float | None = None,
 ) -> Any:
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
@@ -425,7 +520,7 @@ def attach(
         `hokical.from_probabilities`.
     zeros : {"unlikely", "impossible"}
         For probabilities: the `zeros` with which the calibrator was fitted.
-    path, precision, probabilities, support
+    path, precision, probabilities, support, risk, delta
         As in `export`.
 
     Examples
@@ -465,6 +560,7 @@ def attach(
         lengths,
     )
     options = GraphOptions(opset, precision, probabilities, support)
+    options = GraphOptions.of_risk(options, risk, delta)
     tail = _trace_logits(predictor, layout, options)
     properties = {item.key: item.value for item in network.metadata_props}
     properties |= {item.key: item.value for item in tail.metadata_props}
