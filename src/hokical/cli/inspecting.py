@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 import hokical
 from hokical.cli import console as ui
 from hokical.cli.options import command, read_calibrator
+from hokical.rules.members import PooledMembers
 
 #: Arrays with more numbers are not listed.
 _MAX_NUMBERS = 1000
@@ -36,7 +38,49 @@ def show(calibrator: Path) -> ui.Result:
 
     Example: hokical show cal.json
     """
-    return ui.Result(*describe(read_calibrator(calibrator, for_rows=False)))
+    fitted = read_calibrator(calibrator, for_rows=False)
+    values, lines = describe(fitted)
+    members = members_of(fitted)
+    if members is None:
+        return ui.Result(values, lines)
+
+    def show_all() -> None:
+        ui.show_facts(lines)
+        ui.stdout().print(Text(f"\n{members}"), soft_wrap=True)
+
+    return ui.Result(values, show_all)
+
+
+def members_of(fitted: Any) -> Any:
+    """The members of the ensemble of the fit, None where there was none."""
+    members = fitted.schema_.members if isinstance(fitted, hokical.Calibrator) else None
+    return members if isinstance(members, PooledMembers) else None
+
+
+def _member_values(fitted: Any) -> dict[str, Any]:
+    """What each member of the ensemble is worth, for JSON; empty of one row."""
+    members = members_of(fitted)
+    if members is None:
+        return {}
+    values = [
+        {"name": name, "weight": weight, "log_loss_alone": loss}
+        for name, weight, loss in zip(
+            members.names,
+            members.weights.tolist(),
+            members.losses.tolist(),
+            strict=True,
+        )
+    ]
+    if members.order is not None and members.remaining is not None:
+        losses = members.remaining.tolist()
+        for v, loss in zip(members.order.tolist(), losses, strict=True):
+            values[v]["log_loss_with_better"] = loss
+    needed = [*members.needed]
+    return {
+        "members": values,
+        "needed_members": needed,
+        "exchangeable": members.exchangeable,
+    }
 
 
 def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
@@ -61,6 +105,12 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         "fitted on": _fit_words(facts),
         "chosen": values["reason"],
     }
+    members = members_of(fitted)
+    if members is not None:
+        values |= _member_values(fitted)
+        lines["members"] = members.describe()
+        if len(members.needed) < len(members.names):
+            lines["needed"] = ", ".join(members.needed)
     if not of_logits:
         certified = {"certified": "no" if fitted.held_out_ is None else "yes"}
         return values | certified, lines | certified

@@ -124,9 +124,9 @@ def combine_members(
             "Fill it in, or leave out such rows: --missing drop.",
         )
     named = _as_rows(first, evaluated)
+    names = None if [*members] == _numbers(len(members)) else [*members]
     scores = Ensemble(
-        {name: member[evaluated] for name, member in members.items()},
-        exchangeable=exchangeable,
+        [member[evaluated] for member in members.values()], names, exchangeable
     )
     about = dict(first.about)
     if len({each.about.get("scores") for each in rows.values()}) > 1:
@@ -148,6 +148,11 @@ def _as_rows(first: Rows, evaluated: BoolArray) -> Rows:
     return first._replace(
         labels=take(first.labels), weights=take(first.weights), groups=groups, used=used
     )
+
+
+def _numbers(n_members: int) -> list[str]:
+    """What members without names are called."""
+    return [*map(str, range(n_members))]
 
 
 def named_members(table: Table) -> dict[str, Table]:
@@ -227,7 +232,7 @@ def stacked_members(table: Table) -> dict[str, Table]:
 def _stacked_names(table: Table, n_members: int) -> tuple[str, ...]:
     column = table.first(*_MEMBER_NAMES)
     if column is None:
-        return tuple(map(str, range(n_members)))
+        return tuple(_numbers(n_members))
     names = tuple(map(str, table.read_column(column).tolist()))
     if len(names) != n_members or len({*names}) < n_members:
         raise table.error(

@@ -356,9 +356,12 @@ def open_table(path: Path, split: FileSplit) -> Table:
         return read
 
     def shape_of(name: str) -> Shape:
-        with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
-            with archive.open(f"{name}.npy") as stream:
-                return _announced_shape(stream)
+        with (
+            report_damage(path, _ARRAYS),
+            zipfile.ZipFile(path) as archive,
+            archive.open(f"{name}.npy") as stream,
+        ):
+            return _announced_shape(stream)
 
     return Table(path, names, load, split, shape_of)
 
