@@ -129,7 +129,7 @@ def test_an_array_of_each_member(tmp_path: Path) -> None:
     np.savez(path, test_labels=LABELS, val_labels=LABELS[::-1], **of_parts)
     check_rows(read_examples(path, split="test"))
     np.savez(path, labels=LABELS, **(arrays | {"logits_shifted": MEMBERS[0][1:]}))
-    with pytest.raises(DataFileError, match="expected 40 rows .* 39 of shifted"):
+    with pytest.raises(DataFileError, match=r"expected 40 rows .* 39 of shifted"):
         read_examples(path)
 
 
