@@ -17,7 +17,9 @@ HELD_OUT, HELD_OUT_LABELS = named(400, seed=3)
 NEW, NEW_LABELS = named(100, seed=2)
 
 
-def write(folder: Path, part: str, ensemble: Any, labels: np.ndarray) -> list[Path]:
+def write(
+    folder: Path, part: str, ensemble: hokical.Ensemble, labels: np.ndarray
+) -> list[Path]:
     paths = [folder / f"{part}_{name}.npz" for name in NAMES]
     for path, member in zip(paths, ensemble.members, strict=True):
         np.savez(path, logits=member, labels=labels, id=np.arange(labels.size))
@@ -73,7 +75,7 @@ def test_certify_then_apply_with_a_risk(folder: Path) -> None:
     assert "of the fit" in refused.err
 
 
-def log_losses(values: Any) -> dict[str, float]:
+def log_losses(values: dict[str, list[Any]]) -> dict[str, float]:
     """The log loss of each method, of the JSON of an evaluation."""
     return {
         method["method"]: method["estimates"]["log_loss"]["value"]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical import Ensemble
-from hokical.io import DataFileError, read_ensemble, read_examples
+from hokical import Calibrator, Ensemble
+from hokical.io import DataFileError, Rows, read_ensemble, read_examples
 from hokical.io.ensembles import name_members
 from tests.ensembles import NAMES, noisy_members
 
@@ -59,7 +59,7 @@ def write_members(folder: Path, *, seed: int = 0, part: str = "val") -> list[Pat
     return paths
 
 
-def check_rows(rows: Any, names: tuple[str, ...] = NAMES) -> None:
+def check_rows(rows: Rows, names: tuple[str, ...] = NAMES) -> None:
     assert isinstance(rows.scores, Ensemble)
     assert rows.scores.names == names
     for member, expected in zip(rows.scores.members, MEMBERS, strict=True):
@@ -70,12 +70,12 @@ def check_rows(rows: Any, names: tuple[str, ...] = NAMES) -> None:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Any:
+def fitted() -> Calibrator:
     return hokical.make("temps").fit(Ensemble(MEMBERS, NAMES), LABELS)
 
 
 @pytest.fixture(scope="module")
-def single() -> Any:
+def single() -> Calibrator:
     return hokical.make("temps").fit(MEMBERS[0], LABELS)
 
 
@@ -221,7 +221,7 @@ def test_ids_must_match(tmp_path: Path, ids: list[str], message: str) -> None:
 
 
 def test_what_was_fitted_on_members_needs_members(
-    tmp_path: Path, fitted: Any, single: Any
+    tmp_path: Path, fitted: Calibrator, single: Calibrator
 ) -> None:
     wide = write_wide(tmp_path / "wide.csv")
     one = write_members(tmp_path)[0]

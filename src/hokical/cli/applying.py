@@ -67,7 +67,9 @@ class WrittenFile:
 
 
 @command(
-    *UNLABELLED, data=opt.argument("FILE...", "New logits; labels are not needed.")
+    *UNLABELLED,
+    "ensemble",
+    data=opt.argument("FILE...", "New logits; labels are not needed."),
 )
 def apply(
     calibrator: Path,
@@ -82,7 +84,6 @@ def apply(
     by: opt.Coverages = opt.Coverages.all,
     delta: float | None = None,
     adapt: bool = False,
-    ensemble: bool = False,
     *,
     given: Source,
 ) -> ui.Result:
@@ -123,7 +124,7 @@ def apply(
         sets=_set_options(coverage, by, own_delta),
         interval=_interval_options(fitted, interval, positive, own_delta),
     )
-    files = given.at_files(data, fitted, ensemble=ensemble)
+    files = given.at_files(data, fitted)
     source = files.at(files.path, keep=keep)
     written = [
         _apply_to_file(fitted, source.at(file), target, wanted)

@@ -34,6 +34,7 @@ _FOOTNOTE = (
 @command(
     *ANY,
     "cluster",
+    "ensemble",
     second=opt.argument(
         "FILE...", "Test data, logits with labels, after a calibrator."
     ),
@@ -46,7 +47,6 @@ def evaluate(
     positive: str | None = None,
     folds: int | None = None,
     method: str | None = None,
-    ensemble: bool = False,
     *,
     given: Source,
 ) -> ui.Result:
@@ -67,7 +67,7 @@ def evaluate(
             "FILE", f"is missing: name the data after the calibrator {first}."
         )
     has_calibrator = bool(data_files)
-    if ensemble and has_calibrator and not opt.is_calibrator(first):
+    if given.ensemble and has_calibrator and not opt.is_calibrator(first):
         has_calibrator = False
     if not has_calibrator:
         data_files = [first, *data_files]
@@ -79,7 +79,7 @@ def evaluate(
     calibrator = None
     if has_calibrator:
         calibrator = read_calibrator(first, beside=data_files[0])
-    source = given.at_files(data_files, calibrator, ensemble=ensemble)
+    source = given.at_files(data_files, calibrator)
     data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
     options: dict[str, Any] = {

@@ -25,6 +25,7 @@ Next, on new examples: measure it, store examples for guarantees, predict.
 
 @command(
     *ANY,
+    "ensemble",
     split=opt.Part.val,
     val=opt.argument(
         "VAL...", "Logits and labels: .npz, .npy, .csv, .parquet.", show_default=False
@@ -36,7 +37,6 @@ def fit(
     method: str | None = None,
     settings: list[str] | None = None,
     keep_labels: bool | None = None,
-    ensemble: bool = False,
     most_members: int | None = None,
     exchangeable: bool = False,
     *,
@@ -67,8 +67,8 @@ def fit(
             "--keep-labels", "is for the default, auto; see `hokical methods`."
         )
     check_output(output)
-    data = given.at_files(val, ensemble=ensemble).open()
-    data = _check_ensemble(data, most_members, exchangeable, ensemble)
+    data = given.at_files(val).open()
+    data = _check_ensemble(data, most_members, exchangeable, given.ensemble)
     calibrator = _new_calibrator(data, name, method, keep_labels)
     opt.set_options(calibrator, settings or [])
     if keep_labels is not None:
@@ -170,6 +170,7 @@ def _fit(
 @command(
     *LABELLED,
     "cluster",
+    "ensemble",
     data=opt.argument("FILE...", "Logits and labels that nothing was fitted on."),
 )
 def certify(
@@ -177,7 +178,6 @@ def certify(
     data: list[Path],
     output: Path | None = None,
     look_alike: bool = False,
-    ensemble: bool = False,
     *,
     given: Source,
 ) -> ui.Result:
@@ -192,7 +192,7 @@ def certify(
     target = output or calibrator
     fitted = read_calibrator(calibrator, beside=data[0])
     check_output(target)
-    source = given.at_files(data, fitted, ensemble=ensemble)
+    source = given.at_files(data, fitted)
     examples = source.open(fitted)
     cluster = None
     reused: Literal["ignore", "refuse"] = "ignore" if look_alike else "refuse"

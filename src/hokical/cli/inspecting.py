@@ -14,7 +14,7 @@ from rich.text import Text
 
 import hokical
 from hokical.cli import console as ui
-from hokical.cli.options import command, read_calibrator
+from hokical.cli.options import command, members_of, read_calibrator
 from hokical.rules.members import PooledMembers
 
 #: Arrays with more numbers are not listed.
@@ -51,17 +51,8 @@ def show(calibrator: Path) -> ui.Result:
     return ui.Result(values, show_all)
 
 
-def members_of(fitted: Any) -> Any:
-    """The members of the ensemble of the fit, None where there was none."""
-    members = fitted.schema_.members if isinstance(fitted, hokical.Calibrator) else None
-    return members if isinstance(members, PooledMembers) else None
-
-
-def _member_values(fitted: Any) -> dict[str, Any]:
-    """What each member of the ensemble is worth, for JSON; empty of one row."""
-    members = members_of(fitted)
-    if members is None:
-        return {}
+def _member_values(members: PooledMembers) -> dict[str, Any]:
+    """What each member of the ensemble is worth, for JSON."""
     values = [
         {"name": name, "weight": weight, "log_loss_alone": loss}
         for name, weight, loss in zip(
@@ -107,7 +98,7 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     }
     members = members_of(fitted)
     if members is not None:
-        values |= _member_values(fitted)
+        values |= _member_values(members)
         lines["members"] = members.describe()
         if len(members.needed) < len(members.names):
             lines["needed"] = ", ".join(members.needed)

@@ -209,12 +209,12 @@ class Source:
     split: Part = Part.test
     keep: str | None = None
     weighted: bool = True
+    ensemble: bool = False
     members: tuple[Path, ...] = ()
 
-    def at_files(
-        self, paths: Sequence[Path], fitted: Any = None, *, ensemble: bool
-    ) -> Source:
+    def at_files(self, paths: Sequence[Path], fitted: object = None) -> Source:
         """The same for one file, or for those of the members of an ensemble."""
+        ensemble = self.ensemble
         several = len(paths) > 1
         if (several or ensemble) and fitted is not None and not is_of_ensemble(fitted):
             raise ui.bad_option(
@@ -288,13 +288,13 @@ class Source:
             raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
         return rows
 
-    def _check_members(self, fitted: Any, rows: Rows) -> None:
+    def _check_members(self, fitted: object, rows: Rows) -> None:
         """Raise if members that a calibrator needs are missing."""
         scores = rows.scores
-        if fitted is None or not isinstance(scores, hokical.Ensemble):
+        members = members_of(fitted)
+        if members is None or members.exchangeable:
             return
-        members = fitted.schema_.members
-        if not isinstance(members, PooledMembers) or members.exchangeable:
+        if not isinstance(scores, hokical.Ensemble):
             return
         missing = [name for name in members.needed if name not in scores.names]
         if scores.named and missing:
@@ -438,17 +438,21 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
     return add
 
 
-def is_of_ensemble(fitted: Any) -> bool:
+def is_of_ensemble(fitted: object) -> bool:
     """Whether a calibrator was fitted on an ensemble."""
-    schema = None if takes_confidences(fitted) else getattr(fitted, "schema_", None)
-    return schema is not None and schema.members is not None
+    return isinstance(fitted, hokical.Calibrator) and fitted.schema_.members is not None
 
 
-def _is_one_member(path: Path, fitted: Any, ensemble: bool) -> bool:
+def members_of(fitted: object) -> PooledMembers | None:
+    """The members of the ensemble of the fit, None where there was none."""
+    members = fitted.schema_.members if isinstance(fitted, hokical.Calibrator) else None
+    return members if isinstance(members, PooledMembers) else None
+
+
+def _is_one_member(path: Path, fitted: object, ensemble: bool) -> bool:
     """Whether one file is the only member that is needed, and has no members."""
-    if not ensemble:
-        return False
-    if not (is_of_ensemble(fitted) and len(fitted.needed_members_) == 1):
+    members = members_of(fitted)
+    if not ensemble or members is None or len(members.needed) != 1:
         return False
     table = tables.open_table(path, "test")
     return not (ensembles.named_members(table) or ensembles.stacked_members(table))

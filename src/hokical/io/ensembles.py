@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from hokical._core.reading import Rows
 from hokical.io.tables import Arrays, DataFileError, Table
 
 if TYPE_CHECKING:
-    from hokical.io.examples import Columns, Layout
+    from hokical.calibrators.calibrator import Calibrator
+    from hokical.io.examples import Columns, Layout, Location
 
 _SCORES = r"logit_.+|prob(?:a|ability)?_.+|logits|prob(?:s|a|abilities|ability)"
 #: Columns of one member in a table, and its array in an archive.
@@ -81,7 +82,9 @@ class EnsembleLayout:
     def unused(self) -> tuple[str, ...]:
         return ()
 
-    def find_labels(self, labels: Any, column: str | None) -> tuple[Table, str] | None:
+    def find_labels(
+        self, labels: Location | None, column: str | None
+    ) -> tuple[Table, str] | None:
         """Another table that has the labels, and their name in it."""
         return self.first.find_labels(labels, column)
 
@@ -139,15 +142,16 @@ def _as_rows(first: Rows, evaluated: BoolArray) -> Rows:
     if evaluated.all():
         return first
 
-    def take(column: Any) -> Any:
-        return None if column is None else column[evaluated]
-
     used = first.used.copy()
     used[used] = evaluated
-    groups = first.groups and {k: take(column) for k, column in first.groups.items()}
-    return first._replace(
-        labels=take(first.labels), weights=take(first.weights), groups=groups, used=used
+    labels, weights = (
+        None if column is None else column[evaluated]
+        for column in (first.labels, first.weights)
     )
+    groups = first.groups and {
+        k: column[evaluated] for k, column in first.groups.items()
+    }
+    return first._replace(labels=labels, weights=weights, groups=groups, used=used)
 
 
 def _numbers(n_members: int) -> list[str]:
@@ -255,7 +259,7 @@ def _refuse_other_order(table: Table, column: str, shape: tuple[int, ...]) -> No
         )
 
 
-def check_members(table: Table, n_members: int, fitted: Any) -> None:
+def check_members(table: Table, n_members: int, fitted: Calibrator | None) -> None:
     """Raise if a file has members and the fit had not, or the other way round.
 
     `n_members` is 0 for one row of scores for each example.
@@ -278,7 +282,7 @@ def check_members(table: Table, n_members: int, fitted: Any) -> None:
         )
 
 
-def is_exchangeable(fitted: Any) -> bool:
+def is_exchangeable(fitted: Calibrator | None) -> bool:
     """Whether the members of a fit differ by chance alone."""
     members = None if fitted is None else fitted.schema_.members
     return bool(getattr(members, "exchangeable", False))

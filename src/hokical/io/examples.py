@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from hokical._core.runtime import FitDataWarning, warn_user
 from hokical.io import ensembles, tables
 from hokical.io.ensembles import EnsembleLayout
 from hokical.io.tables import MISSING, NO_NAME, TABLE, DataFileError, FileSplit, Table
+
+if TYPE_CHECKING:
+    from hokical.calibrators.calibrator import Calibrator
 
 Location = str | os.PathLike[str]
 ScoreKind = Literal["logits", "probabilities", "confidence"]
@@ -176,6 +179,7 @@ def read_examples(
     """
     wanted = columns_of(
         labels,
+        fitted_by,
         labelled=labelled,
         kind=kind,
         score_columns=score_columns,
@@ -185,28 +189,47 @@ def read_examples(
         keep=keep,
         missing=missing,
         zeros=zeros,
-        fitted_by=fitted_by,
     )
     table = tables.open_table(Path(path), split)
     layout = find_layout(table, wanted)
     return read_layout(layout, labels, label_column)
 
 
+class ReadOptions(TypedDict, total=False):
+    """Options of `read_examples` that say what is read of a file."""
+
+    labelled: Labelled
+    kind: ScoreKind | None
+    score_columns: tuple[str, ...]
+    label_column: str | None
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+    keep: tuple[str, ...] | None
+    missing: Literal["error", "drop"]
+    zeros: Zeros
+
+
 def columns_of(
     labels: Location | None,
-    *,
-    labelled: Labelled = "all",
-    label_column: str | None = None,
-    missing: Literal["error", "drop"] = "error",
-    **options: Any,
+    fitted_by: Calibrator | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Columns:
     """What `read_examples` reads, by its options."""
-    column = None if labelled == "none" or labels is not None else label_column
+    labelled = options.get("labelled", "all")
+    label_column = options.get("label_column")
+    if labelled == "none" or labels is not None:
+        label_column = None
     return Columns(
-        label_column=column,
+        kind=options.get("kind"),
+        score_columns=options.get("score_columns", ()),
+        label_column=label_column,
+        classes=options.get("classes", ()),
+        groups=options.get("groups", ()),
+        keep=options.get("keep", ()),
+        zeros=options.get("zeros", "unlikely"),
         labelled=labelled,
-        drop_missing=missing == "drop",
-        **options,
+        drop_missing=options.get("missing", "error") == "drop",
+        fitted_by=fitted_by,
     )
 
 
@@ -773,7 +796,7 @@ class Layout:
             kind = self.settle_kind(some)
             scores, n_classes = self._as_scores(some, kind)
         if self.wanted.of_member:
-            scores = _spread(scores, evaluated)
+            scores = _spread(np.asarray(scores.values), evaluated)
         with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
             weights = reading.as_weights(take(weights), len(rows), of_block=True)
         if labels is not None:
@@ -1080,9 +1103,8 @@ def _has_any_value(values: AnyArray) -> BoolArray:
     return np.asarray(~np.isnan(values.reshape(len(values), -1)).all(axis=1))
 
 
-def _spread(scores: Any, evaluated: BoolArray) -> FloatArray:
+def _spread(values: AnyArray, evaluated: BoolArray) -> FloatArray:
     """Logits (n, classes) in their places, NaN where a member was not evaluated."""
-    values = np.asarray(scores.values)
     spread = np.full((len(evaluated), values.shape[1]), np.nan)
     spread[evaluated] = values
     return spread

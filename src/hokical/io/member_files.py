@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from hokical._core.arrays import AnyArray
 from hokical._core.groups import look_up
 from hokical._core.reading import Rows
 from hokical.io import ensembles, examples, tables
-from hokical.io.examples import Columns, Layout, Location
+from hokical.io.examples import Columns, Layout, Location, ReadOptions
 from hokical.io.tables import DataFileError, FileSplit, Table
+
+if TYPE_CHECKING:
+    from hokical.calibrators.calibrator import Calibrator
 
 
 def read_ensemble(
@@ -23,8 +26,8 @@ def read_ensemble(
     split: FileSplit = "val",
     labels: Location | None = None,
     exchangeable: bool = False,
-    fitted_by: Any = None,
-    **options: Any,
+    fitted_by: Calibrator | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Rows:
     """Read an ensemble from files with one member each, of any format.
 
@@ -64,7 +67,7 @@ def read_ensemble(
         names = ensembles.name_members(files, _names_of_fit(fitted_by))
     if not files:
         raise ValueError("`paths` must name a file for each member; got none.")
-    wanted = examples.columns_of(labels, fitted_by=fitted_by, **options)
+    wanted = examples.columns_of(labels, fitted_by, **options)
     wanted = replace(wanted, of_member=True)
     table = tables.open_table(files[0], split)
     _refuse_single_row_fit(table, len(files), fitted_by)
@@ -82,12 +85,14 @@ def read_ensemble(
     )
 
 
-def _names_of_fit(fitted: Any) -> tuple[str, ...]:
+def _names_of_fit(fitted: Calibrator | None) -> tuple[str, ...]:
     members = None if fitted is None else fitted.schema_.members
     return () if members is None else members.names
 
 
-def _refuse_single_row_fit(table: Table, n_files: int, fitted: Any) -> None:
+def _refuse_single_row_fit(
+    table: Table, n_files: int, fitted: Calibrator | None
+) -> None:
     if fitted is not None and fitted.schema_.members is None:
         raise table.error(
             "expected one row of scores for each example, as in the fit; found an "
