@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -91,3 +92,26 @@ def test_places_that_cannot_be_written(
     monkeypatch.setattr(os, "access", lambda *args: False)
     with pytest.raises(DataFileError, match="no right to write"):
         check_output(tmp_path / "out.npz")
+
+
+def test_json_lines_are_read_as_they_were_written(tmp_path: Path) -> None:
+    columns = {
+        "id": np.array(["a", "=b", "\N{SNOWMAN}"]),
+        "labels": np.array([1, 2, 0]),
+        "confidence": np.array([0.5, np.nan, 1.0]),
+        "accepted": np.array([True, False, True]),
+        "rank": np.array([1, None, 3], object),
+    }
+    assert write_table(tmp_path / "new.jsonl", columns) == 0
+    lines = (tmp_path / "new.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"id": "a", "labels": 1, "confidence": 0.5, "accepted": True, "rank": 1},
+        {"id": "=b", "labels": 2, "confidence": None, "accepted": False, "rank": None},
+        {
+            "id": "\N{SNOWMAN}",
+            "labels": 0,
+            "confidence": 1.0,
+            "accepted": True,
+            "rank": 3,
+        },
+    ]

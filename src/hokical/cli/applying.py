@@ -85,7 +85,7 @@ def apply(
 ) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
-    The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
+    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per input row:
     columns to keep, label, confidence. Labels are names where those of the
     classes are known. With --missing drop, rows without a score stay, empty.
 
@@ -104,14 +104,6 @@ def apply(
     _check_combination(risk, coverage, by, delta, interval, adapt)
     fitted = read_calibrator(calibrator, beside=data)
     own_delta = {} if delta is None else {"delta": delta}
-    for_new_group = by == "new group"
-    risk_options = None
-    if risk is not None:
-        unseen = {"by": str(by)} if for_new_group else {}
-        risk_options = {"risk": risk, **own_delta, **unseen}
-    set_options = None
-    if coverage is not None:
-        set_options = {"coverage": coverage, "by": str(by), **own_delta}
     if fitted.name == "confidence":
         ui.refuse(
             "needs a calibrator of logits; this one is of confidences.",
@@ -124,8 +116,8 @@ def apply(
     wanted = Wanted(
         proba=proba,
         adapt=adapt,
-        risk=risk_options,
-        sets=set_options,
+        risk=_risk_options(risk, by, own_delta),
+        sets=_set_options(coverage, by, own_delta),
         interval=_interval_options(fitted, interval, positive, own_delta),
     )
     source = given.at(data, keep=keep)
@@ -156,6 +148,25 @@ def _check_combination(
         )
     if adapt:
         ui.refuse("does not go with --adapt.", risk=risk)
+
+
+def _risk_options(
+    risk: float | None, by: opt.Coverages, own_delta: dict[str, float]
+) -> dict[str, Any] | None:
+    """Options of selective prediction, if that is wanted."""
+    if risk is None:
+        return None
+    unseen = {"by": str(by)} if by == "new group" else {}
+    return {"risk": risk, **own_delta, **unseen}
+
+
+def _set_options(
+    coverage: float | None, by: opt.Coverages, own_delta: dict[str, float]
+) -> dict[str, Any] | None:
+    """Options of prediction sets, if these are wanted."""
+    if coverage is None:
+        return None
+    return {"coverage": coverage, "by": str(by), **own_delta}
 
 
 def _interval_options(

@@ -30,7 +30,7 @@ import numpy as np
 from hokical._core.arrays import AnyArray
 from hokical._core.reading import to_column
 from hokical._core.runtime import import_optional, warn_user
-from hokical._core.storage import printable, replace_file
+from hokical._core.storage import json_values, printable, replace_file
 
 FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
@@ -57,7 +57,7 @@ _NUMERIC = re.compile(r"u?int\d|float|double|halffloat|decimal")
 #: Imports a module of pyarrow.
 import_arrow = partial(import_optional, extra="parquet")
 #: What the name of a table of results may end in.
-TABLES = (".csv", ".csv.gz", ".parquet")
+TABLES = (".csv", ".csv.gz", ".parquet", ".jsonl")
 #: How a table that is not a file is called in errors.
 TABLE = Path("table")
 _WILD = frozenset("*?[")
@@ -583,8 +583,10 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
-    """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file.
+    """Write columns (n,) as .csv, .csv.gz, .parquet, .jsonl or .npz, by the name of the
+    file.
 
+    In a .jsonl each row is an object, with null for NaN and what is missing.
     In a .csv, text that a spreadsheet would take for a formula, as it begins with one
     of `=+-@` and is no number, gets a `'` before it; the number of such cells is
     returned.
@@ -615,6 +617,11 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             }
             table = import_arrow("pyarrow").table(lists)
             import_arrow("pyarrow.parquet").write_table(table, stream)
+        elif name.endswith(".jsonl"):
+            for values in zip(*(c.tolist() for c in columns.values()), strict=True):
+                row = json_values(dict(zip(columns, values, strict=True)))
+                line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+                stream.write(f"{line}\n".encode())
         else:
             text = io.StringIO(newline="")
             rows = csv.writer(text, lineterminator="\n")

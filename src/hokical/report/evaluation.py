@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hokical._core import reading
-from hokical._core.arrays import Array, IntArray, to_host
+from hokical._core.arrays import Array, FloatArray, IntArray, to_host
 from hokical._core.checks import bin_index, sum_by
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import check_rows_of, read_columns, take_rows
@@ -519,17 +519,21 @@ def measure_sets(
     logits = calibrator.fitted.read(test.scores, groups)
     labels = test.labels
     half = (np.arange(labels.size) if cluster is None else cluster) % 2
-    known = np.flatnonzero(half == 0)
-    new = np.flatnonzero(half == 1)
-    twin = copy(calibrator)
+    certifying = np.flatnonzero(half == 0)
+    measured = np.flatnonzero(half == 1)
+    certified = copy(calibrator)
     # A test on the validation set is reported elsewhere.
-    twin.certify(logits.take(known), labels[known], reused="ignore")
-    members = to_host(twin.predict_set(logits.take(new), coverage=coverage).members)
-    source = (
-        "Thresholds come from one half of the test set; coverage is that of the other "
-        "half."
+    certified.certify(logits.take(certifying), labels[certifying], reused="ignore")
+    sets = certified.predict_set(logits.take(measured), coverage=coverage)
+    return summaries.summarize_sets(
+        to_host(sets.members),
+        labels[measured],
+        goal=coverage,
+        source=(
+            "Thresholds come from one half of the test set; coverage is that of the "
+            "other half."
+        ),
     )
-    return summaries.summarize_sets(members, labels[new], goal=coverage, source=source)
 
 
 def _evaluate_folds(
@@ -538,7 +542,7 @@ def _evaluate_folds(
     """Each fold predicted by a fit on the others."""
     labels = test.labels
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
-    place = assign_folds(labels, folds, setting.cluster)
+    fold = assign_folds(labels, folds, setting.cluster)
 
     def fit(rows: IntArray) -> Any:
         some = test.take(rows)
@@ -551,27 +555,28 @@ def _evaluate_folds(
             own["groups"] = take_rows(groups, rows)
         return clone(method).fit(some.scores, some.labels, **own)
 
-    parts = []
+    predictions = []
     for k in range(folds):
-        cal = fit(np.flatnonzero(place != k))
-        rows = np.flatnonzero(place == k)
-        beside = take_rows(groups, rows) or None
-        some = test.take(rows)
-        parts.append(
-            Predicted.of_logits(cal, some.scores, some.labels, some.weights, beside)
+        cal = fit(np.flatnonzero(fold != k))
+        held_out = np.flatnonzero(fold == k)
+        rows = test.take(held_out)
+        row_groups = take_rows(groups, held_out) or None
+        predictions.append(
+            Predicted.of_logits(cal, rows.scores, rows.labels, rows.weights, row_groups)
         )
-    order = np.argsort(np.argsort(place, kind="stable"))
+    order = np.argsort(np.argsort(fold, kind="stable"))
     joined: dict[str, Any] = {}
-    for name in (each.name for each in fields(Predicted)):
-        columns = [getattr(part, name) for part in parts]
-        joined[name] = None if columns[0] is None else np.concatenate(columns)[order]
-    whole = fit(np.arange(labels.size))
+    for column in fields(Predicted):
+        blocks = [getattr(block, column.name) for block in predictions]
+        joined[column.name] = None
+        if blocks[0] is not None:
+            joined[column.name] = np.concatenate(blocks)[order]
+    fitted = fit(np.arange(labels.size))
     before = _evaluate_logits(None, test, setting)
-    found = judge(whole.name, whole, Predicted(**joined), setting, before.data)
-    summary = replace(
-        found.summary, bounds={}
-    )  # proven for one calibrator, not for several
-    return replace(found, before=before, summary=summary, folds=folds)
+    after = judge(fitted.name, fitted, Predicted(**joined), setting, before.data)
+    # Bounds are proven for one calibrator, not for several.
+    summary = replace(after.summary, bounds={})
+    return replace(after, before=before, summary=summary, folds=folds)
 
 
 def _evaluate_source(
@@ -601,33 +606,34 @@ def _evaluate_source(
             w = rows.filled_weight()
             event = rows.event(setting.positive)
             columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
-            parts = (
+            block_sums = (
                 summaries.count_levels(rows, n_bins=options.n_bins),
                 np.stack([sum_by(rows.label, column, n_classes) for column in columns]),
                 event and summaries.count_levels(event),
             )
             sums[name] = tuple(
-                map(add_known, sums.get(name, (None, None, None)), parts)
+                map(add_known, sums.get(name, (None, None, None)), block_sums)
             )
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
     data = DataFacts(n_rows=n_rows, n_classes=n_classes, name=setting.data_name)
-    found: Any = None
+    class_names = setting.class_names or tuple(map(str, range(n_classes)))
+    evaluation: Evaluation | None = None
     for name, (levels, by_label, events) in sums.items():
-        called = setting.class_names or tuple(map(str, range(n_classes)))
-        classes = audits.label_table(called, by_label, options.delta)
+        classes = audits.label_table(class_names, by_label, options.delta)
         binary = events and summarize_event(events, options.delta, setting.event)
-        found = Evaluation(
+        evaluation = Evaluation(
             name=name,
             calibrator=methods[name],
             summary=summaries.summarize(levels, options),
             levels=levels,
             data=data,
-            before=found,
+            before=evaluation,
             classes=classes,
             binary=binary,
         )
-    return cast(Evaluation, found)
+    assert evaluation is not None
+    return evaluation
 
 
 def _evaluate_model(
@@ -688,71 +694,90 @@ def _measure_model_sets(
 
 
 def _evaluate_dense(
-    cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting
+    cal: Dense, maps: tuple[Any, Any, Any, Any], setting: Setting
 ) -> Evaluation:
     """The evaluation of maps: of all positions that count, intervals and bounds by
     item.
 
-    Given are logits, labels, weights and mask, each as `cal` takes them.
+    `maps` are logits, labels, weights and mask, each as `cal` takes them.
     """
-    found = _evaluate_source(cal.fitted_calibrator(), cal.source(given), setting)
-    judged: Any = None
-    for each in found.stages:
+    calibrator = cal.fitted_calibrator()
+    by_position = _evaluate_source(calibrator, cal.source(maps), setting)
+    evaluation: Evaluation | None = None
+    for stage in by_position.stages:
         # The items of an iterator cannot be looked at again.
-        items = () if isinstance(given[0], Iterator) else cal.read_positions(given)
-        judged = replace(_judge_items(each, items), before=judged, binary=None)
-    return cast(Evaluation, judged)
+        items = () if isinstance(maps[0], Iterator) else cal.read_positions(maps)
+        by_item = _evaluate_by_item(stage, items)
+        evaluation = replace(by_item, before=evaluation, binary=None)
+    assert evaluation is not None
+    return evaluation
 
 
-def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
+def _evaluate_by_item(evaluation: Evaluation, items: Iterable[Rows]) -> Evaluation:
     """The evaluation of all positions, with intervals and bounds by item, where
     there are items.
     """
-    options = found.summary.options
-    plain = found.summary.values_alone()
-    n_bins = options.n_bins
+    options = evaluation.summary.options
+    summary = evaluation.summary.values_alone()
+    table, weighted = _sum_items(evaluation.calibrator, items, options.n_bins)
+    n = len(table)
+    if not n:
+        return replace(evaluation, summary=summary, classes=None)
+    weight, *columns = table.sum(axis=2).T
+    for name, sums in zip(_MEANS, columns, strict=True):
+        if n > 1 and np.isfinite(sums).all():
+            low_high = _student_interval(sums, weight, options.delta)
+            metric = summaries.METRICS[name]
+            value = summary[name].value
+            summary.estimates[name] = summaries.with_ends(metric, value, low_high)
+    gap = (table[:, 1] - table[:, 2]) / weight[:, None]
+    error = float(np.abs(gap.mean(axis=0)).sum())
+    square = float((np.abs(gap).sum(axis=1) ** 2).mean())
+    bounds = {} if weighted else summaries.proven_bounds(error, square, n, options)
+    classes = evaluation.classes and audits.count_items(evaluation.classes, n)
+    return replace(evaluation, summary=replace(summary, bounds=bounds), classes=classes)
+
+
+def _sum_items(
+    calibrator: Any, items: Iterable[Rows], n_bins: int
+) -> tuple[FloatArray, bool]:
+    """Sums over the positions of each item, (items, sums, bins), and whether these have
+    weights.
+
+    The sums are of the weights, of what is right, of the confidence and of the scores.
+    Items without weight are left out.
+    """
     weighted = False
-    blocks = [np.zeros((0, 5, n_bins))]  # (items, sums, bins)
-    for part in positions:  # of whole items
-        assert part.labels is not None
-        scores = as_logits(part.scores)
-        rows = Predicted.of_logits(found.calibrator, scores, part.labels, part.weights)
-        weighted |= part.weights is not None
-        item = part.ids - part.ids[0]
+    blocks = [np.zeros((0, 1 + len(_MEANS), n_bins))]
+    for positions in items:  # of whole items
+        assert positions.labels is not None
+        scores = as_logits(positions.scores)
+        rows = Predicted.of_logits(
+            calibrator, scores, positions.labels, positions.weights
+        )
+        weighted |= positions.weights is not None
+        item = positions.ids - positions.ids[0]
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
         losses = row_scores(rows).values()
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
-        sums = [
-            sum_by(cell, rows.filled_weight() * v, (item[-1] + 1) * n_bins)
-            for v in values
-        ]
-        blocks.append(np.stack([each.reshape(-1, n_bins) for each in sums], axis=1))
+        weight = rows.filled_weight()
+        n_cells = (item[-1] + 1) * n_bins
+        sums = [sum_by(cell, weight * value, n_cells) for value in values]
+        blocks.append(np.stack([column.reshape(-1, n_bins) for column in sums], axis=1))
     table = np.concatenate(blocks)
-    table = table[table[:, 0].any(axis=1)]
-    n = len(table)
-    if not n:
-        return replace(found, summary=plain, classes=None)
-    weight, *columns = table.sum(axis=2).T
-    for name, own in zip(_MEANS, columns, strict=True):
-        if (
-            n > 1 and np.isfinite(own).all()
-        ):  # Student's interval of a mean over positions
-            mean = own.sum() / weight.sum()
-            error = (
-                np.sqrt(n / (n - 1.0) * ((own - mean * weight) ** 2).sum())
-                / weight.sum()
-            )
-            width = -stdtrit(n - 1.0, 0.5 * options.delta) * error
-            ends = (float(mean - width), float(mean + width))
-            metric = summaries.METRICS[name]
-            plain.estimates[name] = summaries.with_ends(metric, plain[name].value, ends)
-    gap = (table[:, 1] - table[:, 2]) / weight[:, None]
-    error = np.abs(gap.mean(axis=0)).sum()
-    square = (np.abs(gap).sum(axis=1) ** 2).mean()
-    proven = summaries.proven_bounds(float(error), float(square), n, options)
-    classes = found.classes and audits.count_items(found.classes, n)
-    summary = replace(plain, bounds={} if weighted else proven)
-    return replace(found, summary=summary, classes=classes)
+    return table[table[:, 0].any(axis=1)], weighted
+
+
+def _student_interval(
+    sums: FloatArray, weight: FloatArray, delta: float
+) -> tuple[float, float]:
+    """Student's interval of a mean over positions, from sums and weights by item."""
+    n = sums.size
+    mean = sums.sum() / weight.sum()
+    squares = ((sums - mean * weight) ** 2).sum()
+    error = np.sqrt(n / (n - 1.0) * squares) / weight.sum()
+    width = -stdtrit(n - 1.0, 0.5 * delta) * error
+    return float(mean - width), float(mean + width)
 
 
 def _evaluate_confidence(
@@ -806,47 +831,51 @@ def _evaluate_labels(
     cal: Any, scores: Any, labels: Any, setting: Setting
 ) -> Evaluation:
     """Every known label as a prediction of its own."""
-    own = cal.uncalibrated(scores)
-    given = cal.read_labelled(scores, labels)
-    marks = given.labels
-    names = audits.check_names(setting.class_names, own.shape[1])
-    called = np.array(
-        names or cal.schema_.columns or [f"label {k}" for k in range(own.shape[1])]
-    )
-    known = ~np.isnan(marks)
-    there = marks[known] == 1.0
-    example = np.nonzero(known)[0]
+    proba = cal.uncalibrated(scores)
+    n_rows, n_labels = proba.shape
+    examples = cal.read_labelled(scores, labels)
+    names = audits.check_names(setting.class_names, n_labels)
+    if not names:
+        names = cal.schema_.columns or tuple(f"label {k}" for k in range(n_labels))
+    is_known = ~np.isnan(examples.labels)
+    example = np.nonzero(is_known)[0]
     data = DataFacts(
-        n_rows=own.shape[0],
-        n_classes=own.shape[1],
-        name=setting.data_name,
-        kind="scores",
+        n_rows=n_rows, n_classes=n_labels, name=setting.data_name, kind="scores"
     )
-    setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
-    rows = Predicted(own[known], there)
+    label_names = np.broadcast_to(np.array(names), proba.shape)
+    setting = replace(setting, groups=label_names[is_known])
+    rows = Predicted(proba[is_known], examples.labels[is_known] == 1.0)
     before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
     if not cal.is_fitted:
         return before
-    warn_of_rows_of_fit(cal.is_of_fit(given))
-    rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
+    warn_of_rows_of_fit(cal.is_of_fit(examples))
+    rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[is_known])
     after = _by_example(judge(cal.name, cal, rows, setting, data), example)
     return replace(after, before=before)
 
 
-def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
+def _by_example(evaluation: Evaluation, example: IntArray) -> Evaluation:
     """Without what dependent rows cannot have; scores of rows as means over their
     labels.
     """
-    summary = found.summary.values_alone()
-    unfit = ("aurc", "selective_risk")
-    kept = {name: each for name, each in summary.estimates.items() if name not in unfit}
+    summary = evaluation.summary.values_alone()
+    of_labels = ("aurc", "selective_risk")  # which rank rows by confidence
+    estimates = {
+        name: estimate
+        for name, estimate in summary.estimates.items()
+        if name not in of_labels
+    }
     n_rows = int(example.max()) + 1
     share = n_rows / example.size
-    rows = {
-        name: share * sum_by(example, one, n_rows)
-        for name, one in found.row_scores.items()
+    example_scores = {
+        name: share * sum_by(example, scores, n_rows)
+        for name, scores in evaluation.row_scores.items()
     }
-    return replace(found, summary=replace(summary, estimates=kept), row_scores=rows)
+    return replace(
+        evaluation,
+        summary=replace(summary, estimates=estimates),
+        row_scores=example_scores,
+    )
 
 
 def compare(
@@ -1242,24 +1271,27 @@ def _choose_entrants(
     the reason.
     """
     if isinstance(methods, str):
-        rule = "`methods` must be a list or dict of methods"
-        raise TypeError(f"{rule}; got {methods!r}. Use [{methods!r}].")
-    given = [*method_names(2), "auto"] if methods is None else methods
-    named = (
-        given.items()
-        if isinstance(given, Mapping)
-        else ((None, each) for each in given)
-    )
+        raise TypeError(
+            f"`methods` must be a list or dict of methods; got {methods!r}. Use "
+            f"[{methods!r}]."
+        )
+    if methods is None:
+        methods = [*method_names(2), "auto"]
+    named: list[tuple[Any, Any]]
+    if isinstance(methods, Mapping):
+        named = list(methods.items())
+    else:
+        named = [(None, method) for method in methods]
     n_classes = data[0].n_classes
     top_k = any(isinstance(rows.scores, TopK) for rows in data)
-    found: dict[str, Any] = {}
+    entrants: dict[str, Any] = {}
     skipped: dict[str, str] = {}
-    for own_name, each in named:
-        calibrator = _as_calibrator(each, random_state)
-        changed = isinstance(each, Calibrator) and "()" not in str(each)
-        default = each if changed else calibrator.name
-        name = str(default if own_name is None else own_name)
-        if name in found:
+    for given_name, method in named:
+        calibrator = _as_calibrator(method, random_state)
+        has_options = isinstance(method, Calibrator) and "()" not in str(method)
+        default_name = method if has_options else calibrator.name
+        name = str(default_name if given_name is None else given_name)
+        if name in entrants:
             remedy = f"Name them in a dict, such as {{'first': {calibrator}, ...}}."
             raise ValueError(
                 f"`methods` must have different names; got {name!r} twice. {remedy}"
@@ -1270,27 +1302,27 @@ def _choose_entrants(
         elif top_k and not calibrator.method.accepts_top_k:
             skipped[name] = "needs the logits of all classes"
         else:
-            found[name] = calibrator
-    if not found:
+            entrants[name] = calibrator
+    if not entrants:
         raise ValueError(
             f"`methods` must have one that the data allow; got {skipped or 'none'}."
         )
-    return found, skipped
+    return entrants, skipped
 
 
-def _as_calibrator(given: Any, random_state: int) -> Calibrator:
-    """A new estimator, or the given calibrator if it is fitted."""
-    if isinstance(given, str):
-        made = make(given)
-        seeded = "random_state" in made.get_params(deep=False)
-        return made.set_params(random_state=random_state) if seeded else made
-    if isinstance(given, type) and issubclass(given, Calibrator):
-        return given()
-    if not isinstance(given, Calibrator):
+def _as_calibrator(method: object, random_state: int) -> Calibrator:
+    """A new estimator, or the calibrator itself if it is fitted."""
+    if isinstance(method, str):
+        estimator = make(method)
+        if "random_state" in estimator.get_params(deep=False):
+            estimator.set_params(random_state=random_state)
+        return estimator
+    if isinstance(method, type) and issubclass(method, Calibrator):
+        return method()
+    if not isinstance(method, Calibrator):
         raise TypeError(
-            f"`methods` must hold names or calibrators; got {type(given).__name__}. "
+            f"`methods` must hold names or calibrators; got {type(method).__name__}. "
             "Use a name of `hokical.calibrators.method_names()`; for the "
             "probabilities of other models, `hokical.metrics.summary`."
         )
-    found: Calibrator = given if given.is_fitted else clone(given)
-    return found
+    return method if method.is_fitted else clone(method)

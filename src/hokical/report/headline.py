@@ -38,6 +38,10 @@ class _Outcome:
     right: str
     wrong: str
 
+    def name(self, *, wrong: bool) -> str:
+        """What predictions turn out to be."""
+        return self.wrong if wrong else self.right
+
 
 _LABEL_OUTCOME = _Outcome("was right {} of the time", "right", "wrong")
 _OUTCOMES: dict[DataKind, _Outcome] = {
@@ -109,11 +113,10 @@ def label_finding(evaluation: Evaluation) -> str:
         claim = f"more than {first.low[worst]:.0%} confidence"
     else:
         claim = f"a confidence of {first.low[worst]:.0%} to {first.high[worst]:.0%}"
-    word = outcome.wrong if high else outcome.right
     sentence = (
         f"{_count(first.count[worst])} predictions claimed {claim} "
         f"({first.confidence[worst]:.1%} on average), and "
-        f"{_share(first, worst, wrong=high)} of them were {word}."
+        f"{_share(first, worst, wrong=high)} of them were {outcome.name(wrong=high)}."
     )
     if not later:
         return sentence
@@ -131,11 +134,10 @@ def _same_range(
     if not matches.size:
         return "After it, none does."
     index = int(matches[0])
-    word = outcome.wrong if high else outcome.right
     return (
         f"After it, {_count(now.count[index])} do "
         f"({now.confidence[index]:.1%} on average), and "
-        f"{_share(now, index, wrong=high)} of them are {word}."
+        f"{_share(now, index, wrong=high)} of them are {outcome.name(wrong=high)}."
     )
 
 
@@ -170,11 +172,11 @@ def _event_faults(summary: BinarySummary) -> str:
     faults = [fault for fault, is_shown in tests.items() if is_shown]
     bands = summary.bands().rows
     n_flagged = sum(band.flagged for band in bands)
-    words = [f"probabilities are {' and '.join(faults)}"] if faults else []
+    findings = [f"probabilities are {' and '.join(faults)}"] if faults else []
     if n_flagged:
         verb = "is" if n_flagged == 1 else "are"
-        words.append(f"{n_flagged} of {len(bands)} bands {verb} miscalibrated")
-    return f": {', and '.join(words)}" if words else ""
+        findings.append(f"{n_flagged} of {len(bands)} bands {verb} miscalibrated")
+    return f": {', and '.join(findings)}" if findings else ""
 
 
 def event_details(evaluation: Evaluation) -> str:

@@ -15,7 +15,6 @@ from tests.conftest import quiet_fit, synthetic_logits
 from tests.integrations.onnx.helpers import run
 from tests.integrations.onnx.test_attach import network
 
-
 #: Which some rows reach, and some do not.
 RISK = 0.12
 
