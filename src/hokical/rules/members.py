@@ -138,17 +138,16 @@ class PooledMembers(Checked):
             missing = [name for name in self.needed if name not in ensemble.names]
             if not missing:
                 return ensemble.select(self.needed)
-            told = f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
+            got = f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
         elif ensemble.n_members == len(self.names):
-            places = [ensemble.names[v] for v in self._needed_indices]
-            return ensemble.select(places)
+            return ensemble.select([ensemble.names[v] for v in self._needed_indices])
         elif ensemble.n_members == len(self.needed):
             return ensemble
         else:
-            told = f"{ensemble.n_members} without names"
+            got = f"{ensemble.n_members} without names"
         raise ValueError(
             f"`members` must be those of the fit, or those of them that are needed: "
-            f"{', '.join(self.needed)}; got {told}. Members that were not evaluated "
+            f"{', '.join(self.needed)}; got {got}. Members that were not evaluated "
             "may be rows of NaN."
         )
 
