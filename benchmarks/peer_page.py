@@ -207,7 +207,9 @@ def _column(
     if key in ("worse", "failed", "fit_ratio"):
         found.pop("uncalibrated")
     if key == "failed":
-        return {name: one[key] / one["classifiers"] for name, one in found.items()}, form
+        return {
+            name: one[key] / one["classifiers"] for name, one in found.items()
+        }, form
     return {name: one[key] for name, one in found.items()}, form
 
 
