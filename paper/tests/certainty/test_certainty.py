@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from tests.conftest import max_examples
 
 from hokical_paper.certainty import divisions as certainty
@@ -31,12 +33,18 @@ from hokical_paper.certainty.contests import (
     share_of,
 )
 from hokical_paper.certainty.divisions import run_divisions, takes_part
-from hokical_paper.certainty.objects import MINUTES, OBJECTS, claim_tables
+from hokical_paper.certainty.objects import (
+    MINUTES,
+    OBJECTS,
+    claim_tables,
+    map_table,
+)
 from hokical_paper.certainty.tables import certainty_table, divisions_note, ranks_table
 from hokical_paper.running.cache import Cache
 from hokical_paper.running.methods import EXACT, SAMPLED
 from hokical_paper.running.results import Result, Results
 from hokical_paper.suite.manifest import open_suite
+from hokical_paper.tables.render import fit_width, to_terminal
 
 METHODS = ("temps", "ets", EXACT)
 
@@ -179,6 +187,13 @@ def test_the_map_has_every_object_of_the_paper() -> None:
     texts = {claim.text for claim in all_claims() if claim.claimed}
     assert len({item.outcome for item in OBJECTS} & texts) > 15
     assert {item.command for item in OBJECTS} <= set(MINUTES)
+
+
+def test_the_map_fits_a_terminal_of_80_columns() -> None:
+    for part in fit_width(map_table([]), 80):
+        out = io.StringIO()
+        Console(file=out, width=500).print(to_terminal(part))
+        assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= 80
 
 
 def test_one_or_two_networks_decide_nothing() -> None:

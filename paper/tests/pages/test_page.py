@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from html import escape
 from importlib.resources import files
 
 import pytest
@@ -41,7 +42,7 @@ def test_everything_is_on_the_page(results: Results) -> None:
     html = page(results)
     for name, table in all_tables(results).items():
         assert f'<section id="{name}"' in html
-        assert f'<a href="#{name}">{table.title}</a>' in html
+        assert f'<a href="#{name}">{escape(table.title)}</a>' in html
     assert "A caption &amp; more." in html
     assert base64.b64encode(PICTURE[1]).decode() in html
     assert "drawn at random" in html

@@ -549,48 +549,53 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
             FitDataWarning,
             cause=f"logits like {kind}",
         )
+    if problem := _find_problem(method, stats, rule.core):
+        warn_user(problem, FitDataWarning, cause="examples to learn from")
+
+
+def _find_problem(method: str, stats: ExampleStats, core: Rule) -> str:
+    """Why a method cannot learn all its numbers from the examples, with the remedy; ""
+    if it can.
+    """
     n = stats.n_examples
     wrong = stats.n_wrong
-    core = rule.core
     if method == "uncalibrated" or (
         method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)
     ):
-        return  # it learns nothing; it has priors, or says so
+        return ""  # it learns nothing; it has priors, or says so
     rarer = min(stats.n_second, n - stats.n_second)
     needed = _PER_NUMBER * _NUMBERS.get(method, 0)
     remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
-        problem = (
+        return (
             f"`logits` hold {n} examples, too few to learn from. Use some hundred or "
             "more."
         )
-    elif wrong == 0:
-        problem = (
+    if wrong == 0:
+        return (
             f"`labels` agree with the classifier on all {n:,} examples, as on data "
             "that it was trained on: there is no mistake to learn from. Use examples "
             "that it has not seen, or `hokical.auto`, which shrinks what few can tell."
         )
-    elif method == "temps" and wrong < _PER_NUMBER:
-        problem = (
+    if method == "temps" and wrong < _PER_NUMBER:
+        return (
             f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. "
             f"{remedy}"
         )
-    elif rarer < needed:
+    if rarer < needed:
         few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
-        problem = f"`labels` hold {few}. {remedy}"
-    elif method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
+        return f"`labels` hold {few}. {remedy}"
+    if method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
         few = (
             f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs "
             f"{_PER_NUMBER}"
         )
-        problem = f"`labels` hold {few} a class. {remedy}"
-    elif wrong < core.n_parameters:
+        return f"`labels` hold {few} a class. {remedy}"
+    if wrong < core.n_parameters:
         few = (
             f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that "
             f"{core.name!r}"
         )
         remedy = "Use more examples, or a simpler method such as 'temps'."
-        problem = f"`labels` show {few} learns. {remedy}"
-    else:
-        return
-    warn_user(problem, FitDataWarning, cause="examples to learn from")
+        return f"`labels` show {few} learns. {remedy}"
+    return ""

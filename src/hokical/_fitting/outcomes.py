@@ -142,61 +142,83 @@ def fit_confidence(
     group_notes = ""
     final = losses["average"]
     if groups is not None:
-        fitted = curve.curve_log_odds(confidence, curve.codes(None, right.size))
-        shared_features = curve.features(confidence)[:, :N_OWN]
-        without = pooling.GroupEffects(
-            groups[0], final, shift=candidates["average"] - fitted
-        )
-        terms = BinaryTerms(shared_features, right, fitted, counts)
-        options: dict[str, Any] = {
-            "common_blocks": [0] * N_OWN,
-            "alike": _ALIKE,
-            "jointly": True,
-        }
-        level = 1.0 - NormalDist().cdf(_CLEAR)
-        effects = pooling.learn_groups(
-            terms, groups[1], without, level=level, **options
-        )
+        effects = _learn_groups(curve, answers, groups, candidates["average"])
         group_notes = f" Groups: {'; '.join(effects.notes)}."
         if effects.fit is not None:
             losses["groups"] = final = effects.losses
             fit = effects.fit
             description = f"{description}, with corrections by group"
-            shared, bends = np.split(curve.coef, [N_OWN])
-            none = {
-                (k,): np.zeros((size, N_OWN))
-                for k, size in enumerate(effects.coding.sizes)
-            }
-            curve = replace(
-                curve,
-                coef=np.append(shared + fit.common, bends),
-                coding=effects.coding,
-                # Columns that did not help have a table of zeros.
-                tables=tuple((none | effects.tables()).values()),
-                pairs=tuple(
-                    (term[0], term[1]) for term in effects.terms if len(term) == 2
-                ),
-            )
+            curve = _with_groups(curve, effects, fit.common)
     if monotone:
-        before = curve
+        free = curve
         curve = _with_grid(curve, confidence, weights)
         codes = curve.codes(None, right.size) if groups is None else groups[1]
-        free, bound = (
-            log_odds.proba(confidence, codes) for log_odds in (before, curve)
-        )
-        free, bound = (
-            -np.log(np.where(right, log_odds, 1.0 - log_odds))
-            for log_odds in (free, bound)
-        )
-        final = (
-            final + bound - free
-        )  # what the constraint costs on the examples themselves
+        # The constraint costs this on the examples themselves.
+        bound_losses = _curve_losses(curve, answers, codes)
+        final = final + bound_losses - _curve_losses(free, answers, codes)
         losses["average" if "groups" not in losses else "groups"] = final
     if signals is not None:
         description = f"{_describe_signals(stated)}; {description}"
     error = mean_and_error(losses["as stated"] - final, share)[1]
     report = fit.report(description, losses, share, error)
     return curve, report | {"reason": report["reason"] + group_notes}
+
+
+def _learn_groups(
+    curve: ConfidenceCurve,
+    answers: _Answers,
+    groups: tuple[GroupCoding, IntArray],
+    held_out: FloatArray,
+) -> pooling.GroupEffects:
+    """The corrections by group of a curve whose `held_out` log-odds are (n,)."""
+    coding, codes = groups
+    no_codes = curve.codes(None, answers.right.size)
+    fitted = curve.curve_log_odds(answers.confidence, no_codes)
+    without = pooling.GroupEffects(
+        coding,
+        pooling.binary_losses(held_out, answers.right),
+        shift=held_out - fitted,
+    )
+    shared_features = curve.features(answers.confidence)[:, :N_OWN]
+    terms = BinaryTerms(shared_features, answers.right, fitted, answers.counts)
+    return pooling.learn_groups(
+        terms,
+        codes,
+        without,
+        level=1.0 - NormalDist().cdf(_CLEAR),
+        jointly=True,
+        common_blocks=[0] * N_OWN,
+        alike=_ALIKE,
+    )
+
+
+def _with_groups(
+    curve: ConfidenceCurve, effects: pooling.GroupEffects, common: FloatArray
+) -> ConfidenceCurve:
+    """The curve with tables of groups, and `common` added to its first coefficients.
+
+    Columns that did not help have a table of zeros.
+    """
+    shared, bends = np.split(curve.coef, [N_OWN])
+    zeros = {
+        (k,): np.zeros((size, N_OWN)) for k, size in enumerate(effects.coding.sizes)
+    }
+    pairs = [(term[0], term[1]) for term in effects.terms if len(term) == 2]
+    return replace(
+        curve,
+        coef=np.append(shared + common, bends),
+        coding=effects.coding,
+        tables=tuple((zeros | effects.tables()).values()),
+        pairs=tuple(pairs),
+    )
+
+
+def _curve_losses(
+    curve: ConfidenceCurve, answers: _Answers, codes: IntArray
+) -> FloatArray:
+    """Log losses (n,) of a curve on the examples of its fit."""
+    proba = curve.proba(answers.confidence, codes)
+    return np.asarray(-np.log(np.where(answers.right, proba, 1.0 - proba)))
 
 
 def _describe_signals(signals: FloatArray) -> str:
@@ -506,15 +528,7 @@ def fit_multilabel(
         f"log-odds were averaged: {uncalibrated:.0%} uncalibrated, "
         f"{1.0 - uncalibrated:.0%} curves of labels"
     )
-    why = (
-        f"all {hits.size} labels are {int(hits[0])}"
-        if hits.all() or not hits.any()
-        else ""
-    )
-    if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
-        why = (
-            f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
-        )
+    why = _find_useless_labels(hits, share)
     if why:
         uncalibrated = 1.0
         description = f"the probabilities were kept as they are: {why}"
@@ -539,6 +553,19 @@ def fit_multilabel(
     return confidence_rules.MultilabelCurves(
         shift, slope, tilt, edges, pile_odds, jumps
     ), report
+
+
+def _find_useless_labels(hits: BoolArray, share: FloatArray) -> str:
+    """Why nothing can be learned from labels `hits` (m,) of rows with weights (n,); ""
+    if something can.
+    """
+    if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
+        return (
+            f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
+        )
+    if hits.all() or not hits.any():
+        return f"all {hits.size} labels are {int(hits[0])}"
+    return ""
 
 
 def _find_piles(

@@ -378,15 +378,7 @@ def fit_pooled(
     """
     problem = _Problem(terms, codes, sizes)
     width = terms.n_features
-    if problem.n_dense * width > most_dense:
-        rule = (
-            "`groups` may have one column of very many groups; got columns of "
-            f"{list(sizes)}"
-        )
-        remedy = (
-            f"Merge the rare groups of all but one, to {most_dense // width} in all"
-        )
-        raise TooManyGroupsError(f"{rule}. {remedy}.")
+    _refuse_too_many(problem, sizes, most_dense // width)
     group_blocks = np.arange(width) if own_blocks is None else np.array(own_blocks)
     common_of = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
     column_blocks = (
@@ -421,6 +413,17 @@ def fit_pooled(
     )
     common, *groups = (coefficients[k] for k in np.argsort(problem.order))
     return PooledFit(common[0], tuple(groups), tau[blocks], solution)
+
+
+def _refuse_too_many(problem: _Problem, sizes: Sequence[int], most: int) -> None:
+    """Raise if more than `most` groups are in the dense block of the Hessian."""
+    if problem.n_dense > most:
+        rule = (
+            "`groups` may have one column of very many groups; got columns of "
+            f"{list(sizes)}"
+        )
+        remedy = f"Merge the rare groups of all but one, to {most} in all"
+        raise TooManyGroupsError(f"{rule}. {remedy}.")
 
 
 def _alternate(

@@ -396,10 +396,8 @@ class CalibratedClassifier(
         Call `certify` first, as for `predict_or_abstain`. For several labels, see
         `MultilabelCalibrator.predict_set`.
         """
-        found = self._ask("predict_set", X, groups=groups, **options)
-        return (
-            found if self._several else replace(found, classes=self.classes_.tolist())
-        )
+        sets = self._ask("predict_set", X, groups=groups, **options)
+        return sets if self._several else replace(sets, classes=self.classes_.tolist())
 
     def predict_or_abstain(
         self, X: object, *, groups: object = None, **options: Any
@@ -413,20 +411,20 @@ class CalibratedClassifier(
         `predict_confidence`. Where a method such as Hoki keeps the estimator's label
         and another class is more likely, nothing is accepted.
         """
-        found: SelectivePrediction = self._ask(
+        selected: SelectivePrediction = self._ask(
             "predict_or_abstain", X, groups=groups, **options
         )
         if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
             proba = self.predict_proba(X, groups=groups)
             labels = proba.argmax(axis=1)
             confidence = proba.max(axis=1)
-            accepted = found.accepted & (
-                labels == found.labels
+            accepted = selected.accepted & (
+                labels == selected.labels
             )  # others were not tested
-            found = replace(
-                found, labels=labels, confidence=confidence, accepted=accepted
+            selected = replace(
+                selected, labels=labels, confidence=confidence, accepted=accepted
             )
-        return replace(found, labels=self.classes_[found.labels])
+        return replace(selected, labels=self.classes_[selected.labels])
 
     def predict_interval(
         self, X: object, *, label: object = None, groups: object = None, **options: Any
@@ -494,10 +492,12 @@ class CalibratedClassifier(
         """
         self._check_has("predict_action")
         table, _ = cost_table(costs, self.classes_.size)
-        found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
+        decisions = decide(
+            self.predict_proba(X, groups=groups), table, self.classes_.size
+        )
         if table.shape[1] != self.classes_.size:
-            return found
-        return replace(found, actions=self.classes_[found.actions])
+            return decisions
+        return replace(decisions, actions=self.classes_[decisions.actions])
 
     def estimate_shift(
         self,
@@ -510,7 +510,7 @@ class CalibratedClassifier(
         """Class frequencies and accuracy of rows without labels; see
         `Calibrator.estimate_shift`.
 
-        `adapt()` of what is found is a classifier like this one. Rows are compared with
+        `adapt()` of the estimate is a classifier like this one. Rows are compared with
         held-out predictions of the fit, which are of the single models of an ensemble:
         so each row is scored by one of them, and the accuracy is theirs; their mean is
         usually better. Without an ensemble the final model has seen more data than
@@ -520,18 +520,21 @@ class CalibratedClassifier(
         self._check_has("estimate_shift")
         learned = self.calibrator_.schema_.saw_groups
         logits = self._logits_of_one(X, groups if learned else None)
-        judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
-        found = judge.estimate_shift(
+        calibrator: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
+        estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
         names = tuple(map(str, self.classes_.tolist()))
-        own: dict[str, Any] = {"class_names": names, "_calibrator": self}
-        if judge is not self.calibrator_:
-            own["_of"] = (
+        names_and_owner: dict[str, Any] = {"class_names": names, "_calibrator": self}
+        if calibrator is not self.calibrator_:
+            names_and_owner["_of"] = (
                 " of single models of the ensemble, whose mean is usually better,"
             )
-        parts = {name: replace(part, **own) for name, part in found.by_group.items()}
-        return replace(found, by_group=parts, **own)
+        by_group = {
+            name: replace(group, **names_and_owner)
+            for name, group in estimate.by_group.items()
+        }
+        return replace(estimate, by_group=by_group, **names_and_owner)
 
     def reweight_classes(self, frequencies: object) -> Self:
         """A copy for other class frequencies, which are known; see
@@ -552,13 +555,13 @@ class CalibratedClassifier(
 
     def _change(self, change: Callable[[Any], Any]) -> Self:
         """A copy with other calibrators of what is predicted."""
-        twin = copy(self)
-        twin.calibrator_ = change(self.calibrator_)
+        changed = copy(self)
+        changed.calibrator_ = change(self.calibrator_)
         if hasattr(self, "estimator_"):
-            twin.models_ = [replace(self.models_[0], calibrator=twin.calibrator_)]
+            changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
         else:
-            twin._single_calibrator = change(self._single_calibrator)
-        return twin
+            changed._single_calibrator = change(self._single_calibrator)
+        return changed
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes: logits (n, classes), of several labels

@@ -164,10 +164,10 @@ class PooledMembers(Checked):
             )
         return ensemble.select(self.needed)
 
-    def _other_members(self, passed: str) -> ValueError:
+    def _other_members(self, got: str) -> ValueError:
         return ValueError(
             f"`members` must be those of the fit, or those of them that are needed: "
-            f"{', '.join(self.needed)}; got {passed}. Members that were not evaluated "
+            f"{', '.join(self.needed)}; got {got}. Members that were not evaluated "
             "may be rows of NaN."
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MARKDOWN = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
 _TERMINAL = {"best": "bold", "second": "underline", "": ""}
 #: Labels and cells in a terminal are folded beyond these widths.
-_WIDEST_LABEL = 26
+_WIDEST_LABEL = 20
 _WIDEST_CELL = 24
 #: Between the columns in a terminal.
 _PADDING = 3
