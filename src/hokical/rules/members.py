@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -137,11 +138,11 @@ class PooledMembers(Checked):
         if ensemble.named:
             missing = [name for name in self.needed if name not in ensemble.names]
             if not missing:
-                return ensemble.select(self.needed)
+                return _select(ensemble, self.needed)
             told = f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
         elif ensemble.n_members == len(self.names):
             places = [ensemble.names[v] for v in self._needed_indices]
-            return ensemble.select(places)
+            return _select(ensemble, places)
         elif ensemble.n_members == len(self.needed):
             return ensemble
         else:
@@ -189,6 +190,11 @@ class PooledMembers(Checked):
                 for line, loss in zip(lines, self.remaining, strict=True)
             ]
         return "\n".join([header, *lines])
+
+
+def _select(ensemble: Ensemble, names: Sequence[str]) -> Ensemble:
+    """Some members; the same ensemble, whose array need not be copied, if it is all."""
+    return ensemble if ensemble.names == tuple(names) else ensemble.select(names)
 
 
 @dataclass(frozen=True, eq=False)
