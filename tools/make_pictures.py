@@ -46,6 +46,8 @@ N_BINS = 15
 #: transformers.
 PAGES = (
     "gallery",
+    "binary",
+    "ensembles",
     "groups",
     "language-models",
     "multilabel",
