@@ -95,9 +95,9 @@ class Logits:
         #: The namespace of the array API standard for the values.
         self.xp: Any = np if self.is_numpy else self.backend.namespace(self.values)
         #: None (unknown) while an ONNX graph is traced.
-        self.n_rows: int = self.values.shape[0]
+        self.n_rows: int = self.values.shape[-2]
         #: Number of logits stored per row.
-        self.n_columns: int = self.values.shape[1]
+        self.n_columns: int = self.values.shape[-1]
         self.n_classes: int = self.n_columns
         #: The memory order of NumPy's tables, whatever that of the values is. It
         #: decides how a sum over classes is rounded; an operation on tables of both
@@ -164,9 +164,12 @@ class Logits:
         self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)
-        np.copyto(below, self.values)
+        values = self.values
+        if self.order == "F" or values.dtype != np.float64:  # quicker than mixed
+            np.copyto(below, values)
+            values = below
         with np.errstate(over="ignore"):
-            np.subtract(self.top[:, None], below, out=below)
+            np.subtract(self.top[:, None], values, out=below)
             return below if factor == 1.0 else np.multiply(below, factor, out=below)
 
     @property
