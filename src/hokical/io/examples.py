@@ -666,6 +666,14 @@ class Layout:
     def _no_scores(self) -> DataFileError:
         """That no column says that it holds scores, and which might."""
         table = self.table
+        members = list(ensembles.named_members(table))
+        if members:
+            return table.error(
+                "expected one row of scores for each example; found members of an "
+                f"ensemble ({', '.join(members[:4])}{', ...' * (len(members) > 4)}).",
+                "An ensemble is read from one file, not in parts. Or name the scores "
+                f"of one member: --score-columns '{members[0]}:logit_*'.",
+            )
         other_part = "test" if table.part == "val" else "val"
         has_other_part = table.part and any(
             name.lower().startswith(f"{other_part}_") for name in table.names
