@@ -69,6 +69,10 @@ class Case:
     labels: np.ndarray
     names: tuple[str, ...]
     n_fit: int | None = None
+    exchangeable: bool = False
+
+    def ensemble(self, rows: np.ndarray, members: slice = slice(None)) -> Ensemble:
+        return Ensemble(self.logits[members][:, rows], exchangeable=self.exchangeable)
 
     def division(self, seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows to fit on and rows to test on."""
@@ -91,7 +95,13 @@ def network_cases() -> Iterator[Case]:
             [np.stack(validation.members), np.stack(test.members)], axis=1
         )
         labels = np.append(labels, test_labels)
-        yield Case(title, logits.astype(np.float64), labels, validation.names)
+        yield Case(
+            title,
+            logits.astype(np.float64),
+            labels,
+            validation.names,
+            exchangeable=validation.exchangeable,
+        )
     with np.load(ROOT / "paper" / "studies" / "data" / "cifar100_views.npz") as stored:
         yield Case(
             "CIFAR-100, 8 views",
@@ -165,18 +175,14 @@ def stacking(fit: np.ndarray, labels: np.ndarray, new: np.ndarray) -> np.ndarray
     return proba / proba.sum(axis=1, keepdims=True)
 
 
-def pooled(fit: np.ndarray, labels: np.ndarray, new: np.ndarray) -> np.ndarray:
-    return hokical.auto(Ensemble(fit), labels).predict_proba(Ensemble(new))
-
-
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
     "first member, auto": first_member,
     "mean of p, temperature": mean_temperature,
     "mean of p, auto": mean_auto,
     "greedy, auto": greedy_auto,
     "stacking": stacking,
-    "Ensemble, auto": pooled,
 }
+OURS = "Ensemble, auto"
 
 
 def log_mean(logits: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -223,8 +229,8 @@ def compare(cases: list[Case], divisions: int, sizes: tuple[int, ...]) -> None:
     """Log loss of every method; the last column is the paired difference from the best
     rival's mean.
     """
-    print(f"| | examples | {' | '.join(METHODS)} | less than the best rival |")
-    print("|---|--:|" + "--:|" * (len(METHODS) + 1))
+    print(f"| | examples | {' | '.join([*METHODS, OURS])} | less than the best rival |")
+    print("|---|--:|" + "--:|" * (len(METHODS) + 2))
     for title in dict.fromkeys(case.title for case in cases):
         same = [case for case in cases if case.title == title]
         for size in sizes:
@@ -244,7 +250,10 @@ def compare(cases: list[Case], divisions: int, sizes: tuple[int, ...]) -> None:
 def run(case: Case, seed: int, size: int) -> list[float]:
     fit, new = case.division(seed, size)
     data = case.logits[:, fit], case.labels[fit], case.logits[:, new]
-    return [log_loss(method(*data), case.labels[new]) for method in METHODS.values()]
+    proba = [method(*data) for method in METHODS.values()]
+    pooled = hokical.auto(case.ensemble(fit), case.labels[fit])
+    proba.append(pooled.predict_proba(case.ensemble(new)))
+    return [log_loss(p, case.labels[new]) for p in proba]
 
 
 def grow(case: Case, divisions: int, counts: tuple[int, ...]) -> None:
@@ -258,9 +267,9 @@ def grow(case: Case, divisions: int, counts: tuple[int, ...]) -> None:
             for seed in range(divisions):
                 fit, new = case.division(seed, size)
                 calibrator = hokical.auto(
-                    Ensemble(case.logits[:, fit]), case.labels[fit], most_members=count
+                    case.ensemble(fit), case.labels[fit], most_members=count
                 )
-                proba = calibrator.predict_proba(Ensemble(case.logits[:, new]))
+                proba = calibrator.predict_proba(case.ensemble(new))
                 losses.append(log_loss(proba, case.labels[new]))
             cells.append(interval(np.array(losses)))
         print(f"| {count} | {' | '.join(cells)} |", flush=True)
@@ -284,13 +293,9 @@ def decide_once(case: Case, seed: int) -> list[float]:
     sizes = []
     shares = []
     for members in (slice(0, 1), slice(None)):
-        calibrator = hokical.auto(
-            Ensemble(case.logits[members][:, fit]), case.labels[fit]
-        )
-        calibrator.certify(
-            Ensemble(case.logits[members][:, held_out]), case.labels[held_out]
-        )
-        ensemble = Ensemble(case.logits[members][:, new])
+        calibrator = hokical.auto(case.ensemble(fit, members), case.labels[fit])
+        calibrator.certify(case.ensemble(held_out, members), case.labels[held_out])
+        ensemble = case.ensemble(new, members)
         sizes.append(calibrator.predict_set(ensemble, coverage=COVERAGE).sizes.mean())
         selected = calibrator.predict_or_abstain(ensemble, risk=RISK)
         shares.append(selected.accepted.mean())

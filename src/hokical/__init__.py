@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from hokical.calibrators.confidence import (
         calibrate_confidence as calibrate_confidence,
     )
-    from hokical.calibrators.hoki import select_noise as select_noise
     from hokical.calibrators.methods import auto as auto
+    from hokical.calibrators.noise_selection import select_noise as select_noise
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import (
@@ -77,8 +77,8 @@ _NAMES = {
     "_core.storage": "CalibratorFileError",
     "calibrators": "AutoCalibrator Calibrator Hoki TemperatureScaling load make",
     "calibrators.confidence": "ConfidenceCalibrator MultilabelCalibrator calibrate_confidence",
-    "calibrators.hoki": "select_noise",
     "calibrators.methods": "auto",
+    "calibrators.noise_selection": "select_noise",
     "dense": "Dense",
     "guarantees": "calibration_bound",
     "integrations.sklearn": "CalibratedClassifier",

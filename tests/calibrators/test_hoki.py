@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
-from hokical.calibrators.hoki import learn_schedule
+from hokical._fitting.recursion import learn_schedule
 from hokical.stability import StabilityTable
 from tests import references
 from tests.conftest import max_examples, synthetic_logits

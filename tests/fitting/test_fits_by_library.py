@@ -93,7 +93,7 @@ def test_the_noise_chosen_in_any_library_is_numpys(library: str) -> None:
 def test_scouts_are_taken_in_the_library(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.calibrators.hoki._STAGE_ROWS", (25, 100))
+    monkeypatch.setattr("hokical.calibrators.noise_selection._STAGE_ROWS", (25, 100))
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)

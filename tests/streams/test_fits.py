@@ -49,8 +49,8 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr("hokical.calibrators.hoki._SAMPLE_ROWS", 400)
-    monkeypatch.setattr("hokical.calibrators.hoki._STAGE_ROWS", (75, 300))
+    monkeypatch.setattr("hokical.calibrators.noise_selection._SAMPLE_ROWS", 400)
+    monkeypatch.setattr("hokical.calibrators.noise_selection._STAGE_ROWS", (75, 300))
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
     streamed = quiet_fit(Hoki(), open_source(*examples, weights, chunk_rows=123))

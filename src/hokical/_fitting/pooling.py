@@ -64,6 +64,8 @@ _MAX_HALVINGS = 10
 _LEAST_SHARE = 0.05
 #: A left-out coefficient is at least this part of the fitted one.
 _LEAST_LEFT = 1e-3
+#: Members with less weight are not worth their evaluation: their weight becomes 0.
+_LEAST_WEIGHT = 1e-3
 #: Coefficients below this share of all are 0.
 _NOTHING = 1e-6
 #: Precision of the prior of log T, as in the temperatures' own fit.
@@ -471,6 +473,7 @@ def _fit(examples: Examples, exchangeable: bool) -> PoolFit:
     if sample is not examples:
         last = _spaced(examples, MAX_LAST_STEP // n_numbers)
         x = _last_step(last, replace(start, weights=weights), x, ridged.ridge)
+    x[:-1][x[:-1] < _LEAST_WEIGHT * x[:-1].sum()] = 0.0
     total = float(x[:-1].sum())
     weights = x[:-1] / total
     penalty = Penalty.of(x.size - 1, ridged.ridge, examples.effective_size)

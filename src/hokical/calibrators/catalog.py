@@ -9,13 +9,18 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from hokical._core.logits import Logits
 from hokical._core.runtime import warn_user
 from hokical._core.storage import CalibratorFileError, is_storable, read_document
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.stored import MethodInfo, check_plain_logits, clone
+from hokical.calibrators.stored import (
+    MethodInfo,
+    StoredEstimator,
+    check_plain_logits,
+    clone,
+)
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {
@@ -66,10 +71,12 @@ _HINTS = {
 }
 GROUP = "hokical.calibrators"
 
-_registered: dict[str, type[Any]] = {}
+_registered: dict[str, type[Calibrator]] = {}
+
+Kind = TypeVar("Kind", bound=type[Calibrator])
 
 
-def register(kind: type[Any]) -> type[Any]:
+def register(kind: Kind) -> Kind:
     """Register a method of your own: a subclass of `Calibrator` with a `method` and a
     `_fit`.
 
@@ -107,8 +114,9 @@ def register(kind: type[Any]) -> type[Any]:
             f"got {kind!r}."
         )
     name = method.name
-    known = _registered.get(name, kind)
-    if name in BUILT_IN or name in AUTOMATIC or known.__qualname__ != kind.__qualname__:
+    registered = _registered.get(name, kind)
+    is_built_in = name in BUILT_IN or name in AUTOMATIC
+    if is_built_in or registered.__qualname__ != kind.__qualname__:
         raise ValueError(f"the name {name!r} is taken. Give the rule another `name`.")
     _registered[name] = kind
     return kind
@@ -127,13 +135,14 @@ def method_names(n_classes: int | None = None) -> list[str]:
     if n_classes is None:
         return [*BUILT_IN, *_registered]
     methods = [kind.method for kind in _registered.values()]
-    others = [each for each in methods if each.logits_kind is Logits]
-    binary_only = {*BINARY_ONLY, *(each.name for each in others if each.binary_only)}
-    names = [*BUILT_IN, *(each.name for each in others)]
+    of_logits = [method for method in methods if method.logits_kind is Logits]
+    binary_only = {method.name for method in of_logits if method.binary_only}
+    binary_only.update(BINARY_ONLY)
+    names = [*BUILT_IN, *(method.name for method in of_logits)]
     return [name for name in names if n_classes == 2 or name not in binary_only]
 
 
-def make(name: str, **parameters: Any) -> Calibrator:
+def make(name: str, **parameters: object) -> Calibrator:
     """Create a calibrator by its method's name; "auto" is the automatic choice.
 
     Its `method` has a title, a reference and what it can do.
@@ -142,41 +151,45 @@ def make(name: str, **parameters: Any) -> Calibrator:
     Hoki(n_bins=10)
     """
     kind = load_class(name)
-    for other in parameters:
-        if other not in (known := [*kind().get_params()]):
-            raise TypeError(f"{name!r} has no parameter {other!r}; it has {known}.")
-    made: Calibrator = kind(**parameters)
-    return made
+    if parameters:
+        accepted = [*kind().get_params()]
+        for parameter in parameters:
+            if parameter not in accepted:
+                raise TypeError(
+                    f"{name!r} has no parameter {parameter!r}; it has {accepted}."
+                )
+    return kind(**parameters)
 
 
 def new_calibrator(
-    method: Any, *, argument: str = "method", **parameters: Any
+    method: object, *, argument: str = "method", **parameters: object
 ) -> Calibrator:
     """An unfitted calibrator for logits alone: by its name, or a copy of the one
     given.
     """
     if isinstance(method, str):
-        method = resolve_alias(method)
-        load_class(method, argument)  # whose error names the argument
-        made = make(method, **parameters)
-    elif not isinstance(method, Calibrator):
-        rule = (
-            f"`{argument}` must be a method's name or a calibrator; got "
-            f"{type(method).__name__}"
-        )
-        raise TypeError(f'{rule}. For example "hoki".')
-    else:
+        name = resolve_alias(method)
+        load_class(name, argument)  # whose error names the argument
+        calibrator = make(name, **parameters)
+    elif isinstance(method, Calibrator):
         refuse_options(parameters)
-        made = clone(method)
-    check_plain_logits(made.name, made.method.logits_kind, argument)
-    return made
+        calibrator = clone(method)
+    else:
+        raise TypeError(
+            f"`{argument}` must be a method's name or a calibrator; got "
+            f'{type(method).__name__}. For example "hoki".'
+        )
+    check_plain_logits(calibrator.name, calibrator.method.logits_kind, argument)
+    return calibrator
 
 
-def refuse_options(options: Mapping[str, Any]) -> None:
+def refuse_options(options: Mapping[str, object]) -> None:
     """Raise if there are options beside a calibrator."""
     if options:
-        rule = f"options {sorted(options)} go with a method's name"
-        raise TypeError(f"{rule}: set them on the calibrator itself.")
+        raise TypeError(
+            f"options {sorted(options)} go with a method's name: set them on the "
+            "calibrator itself."
+        )
 
 
 def resolve_alias(name: str) -> str:
@@ -191,16 +204,14 @@ def resolve_alias(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def load_class(name: Any, argument: str = "name") -> type[Any]:
+def load_class(name: object, argument: str = "name") -> type[Calibrator]:
     """The class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
         name = resolve_alias(name)
-        if name in BUILT_IN or name in AUTOMATIC:
-            module, own = (BUILT_IN | AUTOMATIC)[name]
-            found: type[Any] = getattr(
-                import_module(f"hokical.calibrators.{module}"), own
-            )
-            return found
+        home = (BUILT_IN | AUTOMATIC).get(name)
+        if home is not None:
+            calibrator_class: type[Calibrator] = _import_class(*home)
+            return calibrator_class
         if name not in _registered:
             _find_entry_points()
         if name in _registered:
@@ -211,7 +222,12 @@ def load_class(name: Any, argument: str = "name") -> type[Any]:
     )
 
 
-def suggest(name: Any) -> str:
+def _import_class(module: str, class_name: str) -> Any:
+    """A class of this package, from its module."""
+    return getattr(import_module(f"hokical.calibrators.{module}"), class_name)
+
+
+def suggest(name: object) -> str:
     """What to do about an unknown name, with a space before it; empty if no method is
     like it.
 
@@ -223,7 +239,7 @@ def suggest(name: Any) -> str:
     import difflib
 
     if str(name) in _HINTS:
-        return f" {_HINTS[name]}"
+        return f" {_HINTS[str(name)]}"
     names = {method: method for method in (*method_names(), *AUTOMATIC)}
     names |= RETIRED_NAMES | ALIASES
     alike = difflib.get_close_matches(str(name).lower(), names, 2)
@@ -253,8 +269,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     name = document.get("method")
     try:
         if str(name) in OTHER_SCORES:
-            module, kind_name = OTHER_SCORES[str(name)]
-            kind = getattr(import_module(f"hokical.calibrators.{module}"), kind_name)
+            kind: type[StoredEstimator] = _import_class(*OTHER_SCORES[str(name)])
         else:
             kind = load_class(name, "method")
     except ValueError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -40,9 +39,10 @@ class Decisions:
         return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
 
 
-def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
-    """The action of least expected cost under probabilities (n, classes); the first
-    of equals.
+def decide(proba: Array, costs: object, n_classes: int) -> Decisions:
+    """The actions of least expected cost under probabilities (n, classes).
+
+    Of actions with equal costs, the first is chosen.
     """
     table, names = cost_table(costs, n_classes)
     backend = backend_of(proba) or NUMPY
@@ -51,11 +51,11 @@ def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
     return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
 
 
-def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
-    """Costs (classes, actions), of two classes also from those of its two errors; and
-    names.
+def cost_table(costs: object, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
+    """Costs (classes, actions) and the names of the actions, () if they have none.
 
-    From a mapping of actions to costs (classes,), or to one number for all classes.
+    `costs` are such a table, those of the two errors of two classes, or a mapping of
+    actions to costs (classes,), or to one number for all classes.
     """
     names: tuple[str, ...] = ()
     if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:

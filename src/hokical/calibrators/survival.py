@@ -23,16 +23,14 @@ from hokical._core.reading import Rows
 from hokical._core.runtime import ConvergenceWarning, warn_user
 from hokical._core.schema import ColumnSchema
 from hokical._core.storage import CalibratorFileError, storable
-from hokical.calibrators.hoki import Schedule, Unseen, learn_schedule
+from hokical._fitting.recursion import Schedule, Unseen, learn_schedule
 from hokical.calibrators.stored import MethodInfo, StoredEstimator, check_stored
 from hokical.rules.hoki import Curve
 from hokical.stability.tables import StabilityTable
 
-#: Confidence where the label never survived, and no class is named to share what is
-#: left: none.
+#: Confidence where the label never survived: no classes are known that chance could
+#: choose among.
 _CHANCE = 0.0
-#: A cycle that leaves no more than this is as good as an end.
-_ROUNDING = 1e-12
 
 
 @storable("survival-curve")
@@ -132,7 +130,7 @@ class SurvivalCalibrator(StoredEstimator):
                 )
             return self._learn(survived)
         rows = self.read_labelled(survived, correct, sample_weight)
-        return self._learn(self._count(rows))
+        return self._learn(_count_rows(rows))
 
     def partial_fit(
         self,
@@ -145,49 +143,40 @@ class SurvivalCalibrator(StoredEstimator):
             return self.fit(survived, correct, sample_weight)
         rows = self.read_labelled(survived, correct, sample_weight)
         self._check_transformations(rows.scores)
-        return self._learn(self.table_ + self._count(rows))
+        return self._learn(self.table_ + _count_rows(rows))
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples, equal to
         one fit on all of them.
         """
         self.check_fitted()
-        merged = copy(self)
         table = self.table_
-        for other in others:
-            other.check_fitted()
-            table = table + other.table_
-        return merged.fit(table, None)
+        for calibrator in others:
+            calibrator.check_fitted()
+            table = table + calibrator.table_
+        return copy(self).fit(table, None)
 
     def stability(self, survived: ArrayLike) -> FloatArray:
         """The share (n,) of the transformations (transformations, n) that kept the
         label.
         """
-        kept = _as_survivals(survived)
-        return np.asarray(kept.mean(axis=0))
+        return np.asarray(_as_survivals(survived).mean(axis=0))
 
     def predict(self, survived: ArrayLike) -> FloatArray:
         """The confidence (n,) in the label of each example."""
         self.check_fitted()
-        kept = _as_survivals(survived)
-        self._check_transformations(kept)
-        level = kept.sum(axis=0)
-        return self.rule_.at(level, self.n_transformations_)
+        survivals = _as_survivals(survived)
+        self._check_transformations(survivals)
+        return self.rule_.at(survivals.sum(axis=0), self.n_transformations_)
 
-    def _check_transformations(self, kept: BoolArray) -> None:
-        if kept.shape[0] != self.n_transformations_:
+    def _check_transformations(self, survivals: BoolArray) -> None:
+        """Raise unless there are as many transformations as in the fit."""
+        if survivals.shape[0] != self.n_transformations_:
             raise ValueError(
                 f"`survived` must have the {self.n_transformations_} transformations of "
-                f"the fit, (transformations, n); got shape {kept.shape}. Draw as many "
-                "for new examples."
+                f"the fit, (transformations, n); got shape {survivals.shape}. Draw as "
+                "many for new examples."
             )
-
-    def _count(self, rows: Rows) -> StabilityTable:
-        kept: BoolArray = rows.scores
-        level: IntArray = kept.sum(axis=0)
-        return StabilityTable.from_examples(
-            level, rows.labels == 1, levels=kept.shape[0], sample_weight=rows.weights
-        )
 
     def _learn(self, table: StabilityTable) -> Self:
         """Run the recursion on the table, and keep the learned curve."""
@@ -196,16 +185,9 @@ class SurvivalCalibrator(StoredEstimator):
         check_choice("unseen", self.unseen, Unseen)
         printed = self.unseen == "as_printed"
         schedule = learn_schedule(table, n_bins, max_iter, as_printed=printed)
-        if printed:
-            curve = Curve.from_steps(
-                schedule.alpha, schedule.beta, table.levels, table.accuracy
-            )
-        else:
-            curve = Curve.from_steps(*schedule.smoothed(), table.levels, table.accuracy)
-            seen = np.flatnonzero(table.weight[0])
-            curve = curve.held_by(seen, table.levels, _CHANCE)
+        curve = schedule.curve(table, self.unseen, _CHANCE)
         self._store(curve, _report(schedule, table))
-        if not schedule.converged and (printed or schedule.validation_ece > _ROUNDING):
+        if not schedule.is_final(self.unseen):
             warn_user(
                 f"{type(self).__name__} did not converge ({schedule.ending}): after "
                 f"{schedule.n_steps} iterations some validation examples still change "
@@ -216,6 +198,7 @@ class SurvivalCalibrator(StoredEstimator):
         return self
 
     def _store(self, curve: Curve, report: dict[str, Any]) -> None:
+        """Keep the result of a fit."""
         self.rule_ = SurvivalCurve(curve.first, curve.slope, curve.base)
         self._report = report
         self.metadata_ = {}
@@ -229,30 +212,30 @@ class SurvivalCalibrator(StoredEstimator):
 
     @property
     def schema_(self) -> ColumnSchema:
-        """Survivals have no columns."""
+        """No columns, as survivals have none."""
         return ColumnSchema()
 
     @property
     def needed_groups(self) -> GroupCoding | None:
-        """It learns nothing of groups."""
+        """None: it does not learn from groups."""
         return None
 
     def read_labelled(
         self,
-        scores: ArrayLike,
-        labels: ArrayLike | None,
-        sample_weight: ArrayLike | None = None,
+        scores: object,
+        labels: object,
+        sample_weight: object = None,
         groups: object = None,
     ) -> Rows:
         """Checked survivals (transformations, n), 0 or 1 (n,), and weights."""
-        kept = _as_survivals(scores)
-        n_rows = kept.shape[1]
+        survivals = _as_survivals(scores)
+        n_rows = survivals.shape[1]
         correct = reading.as_labels(labels, n_rows, 2, name="correct")
         weights = reading.as_weights(sample_weight, n_rows)
-        return Rows(kept, correct, weights)
+        return Rows(survivals, correct, weights)
 
     def is_of_fit(self, rows: Rows) -> bool:
-        """Counts tell no rows apart."""
+        """False: counts tell no rows apart."""
         return False
 
     def _stored_data(self) -> dict[str, Any]:
@@ -267,7 +250,17 @@ class SurvivalCalibrator(StoredEstimator):
         self._store(curve, document["report"])
 
 
+def _count_rows(rows: Rows) -> StabilityTable:
+    """The examples by the number of transformations that kept their label."""
+    survivals: BoolArray = rows.scores
+    level: IntArray = survivals.sum(axis=0)
+    return StabilityTable.from_examples(
+        level, rows.labels == 1, levels=survivals.shape[0], sample_weight=rows.weights
+    )
+
+
 def _report(schedule: Schedule, table: StabilityTable) -> dict[str, Any]:
+    """What a fit reports, as attributes and in files."""
     return {
         "n_transformations": table.levels,
         "alpha": schedule.alpha,
@@ -281,7 +274,7 @@ def _report(schedule: Schedule, table: StabilityTable) -> dict[str, Any]:
     }
 
 
-def _as_survivals(survived: ArrayLike) -> BoolArray:
+def _as_survivals(survived: object) -> BoolArray:
     """Whether each transformation (transformations, n) kept the label."""
     values = reading.to_numpy(survived, "survived")
     if values.ndim != 2 or not values.size:

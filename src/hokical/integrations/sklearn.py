@@ -157,7 +157,8 @@ class CalibratedClassifier(
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
         of several labels, their column numbers
-    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
+    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold; of
+        several classifiers one pair, whose `model` has their models by name
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
         can be used alone, on what `predict_scores` gives: logits, or of an ensemble a
         `hokical.Ensemble` of the logits of its models
@@ -682,8 +683,9 @@ class CalibratedClassifier(
     @property
     def _averages(self) -> bool:
         """Whether what is predicted is the mean of the models of the folds."""
-        pooled = self._pooled
-        return len(self.models_) > 1 if pooled is None else pooled.n_folds > 1
+        if (pooled := self._pooled) is not None:
+            return pooled.n_folds > 1
+        return hasattr(self, "_single_calibrator")
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes: logits (n, classes), of several labels
@@ -694,7 +696,8 @@ class CalibratedClassifier(
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
             if not hasattr(self, "_single_calibrator"):
-                return self.models_[0].logits(X)
+                scores: FloatArray | Ensemble = self.models_[0].logits(X)
+                return scores
             return Ensemble(
                 [fold.all_logits(X, self.classes_) for fold in self.models_]
             )

@@ -12,14 +12,30 @@ The import of a family below puts it into the registry.
 (2.0, 6.0)
 """
 
-from hokical.stability.families import FAMILIES as FAMILIES
-from hokical.stability.families import NARROWEST as NARROWEST
-from hokical.stability.families import WIDEST as WIDEST
-from hokical.stability.families import Noise as Noise
-from hokical.stability.families import check_noise as check_noise
-from hokical.stability.families import default_families as default_families
-from hokical.stability.families import family_named as family_named
-from hokical.stability.families import parse_noise as parse_noise
-from hokical.stability.gaussian import Gaussian as Gaussian
-from hokical.stability.gumbel import Gumbel as Gumbel
-from hokical.stability.uniform import Uniform as Uniform
+from hokical.stability.families import (
+    FAMILIES,
+    NARROWEST,
+    WIDEST,
+    Noise,
+    check_noise,
+    default_families,
+    family_named,
+    parse_noise,
+)
+from hokical.stability.gaussian import Gaussian
+from hokical.stability.gumbel import Gumbel
+from hokical.stability.uniform import Uniform
+
+__all__ = [
+    "FAMILIES",
+    "NARROWEST",
+    "WIDEST",
+    "Gaussian",
+    "Gumbel",
+    "Noise",
+    "Uniform",
+    "check_noise",
+    "default_families",
+    "family_named",
+    "parse_noise",
+]

@@ -152,8 +152,9 @@ def test_the_pool_is_fitted_on_held_out_scores_of_all_rows(
         for train, _ in splits
     ]
     decisions = np.mean([m.decision_function(X_new) for m, _ in models], axis=0)
-    proba = np.mean([m.predict_proba(X_new) for _, m in models], axis=0)
-    mean = Ensemble({"lr": decisions, "nb": floored(proba, lowest)})
+    logs = [floored(m.predict_proba(X_new), lowest) for _, m in models]
+    logs_of_mean = np.log(np.mean(np.exp(logs), axis=0))
+    mean = Ensemble({"lr": decisions, "nb": logs_of_mean})
     np.testing.assert_allclose(
         quick_mean.predict_proba(X_new), reference.predict_proba(mean), rtol=1e-6
     )
@@ -364,8 +365,8 @@ def test_a_class_that_folds_lack(flowers: Any) -> None:
     y[:2] = "weed"
     folds = [(np.arange(2, 700), np.arange(2)), *StratifiedKFold(3).split(X, y)]
     for ensemble in (False, True):
+        model = CalibratedClassifier(QUICK, ensemble=ensemble, cv=folds)
         with pytest.warns(UserWarning, match="training part of their fold lacks"):
-            model = CalibratedClassifier(QUICK, ensemble=ensemble, cv=folds)
             model.fit(X, y)
         proba = model.predict_proba(X_new)
         assert proba.shape == (1300, 4)

@@ -1,6 +1,7 @@
 """What fits: searches, penalised objectives, and how Hoki learns."""
 
 from hokical._fitting.partial_pooling import BinaryTerms, binary_losses
+from hokical._fitting.recursion import Schedule, learn_schedule, survival_rates
 from hokical._fitting.searches import (
     Solution,
     base_temperature,
@@ -15,13 +16,7 @@ from hokical._fitting.structured import (
     SoftmaxObjective,
     make_blocks,
 )
-from hokical.calibrators.hoki import (
-    NoiseSelection,
-    Schedule,
-    Trial,
-    learn_schedule,
-    survival_rates,
-)
+from hokical.calibrators.noise_selection import NoiseSelection, Trial
 
 __all__ = [
     "BinaryTerms",

@@ -35,10 +35,10 @@ def write_pair(folder: Path, name: str, arrays: Arrays) -> dict[str, str]:
         return {whole.name: _sha256(whole)}
     whole.unlink()
     validation = {key: array for key, array in arrays.items() if key.startswith("val_")}
-    rest = {key: array for key, array in arrays.items() if key not in validation}
+    remaining = {key: array for key, array in arrays.items() if key not in validation}
     paths = [
         _write(folder / f"{name}_val.npz", validation),
-        _write(folder / f"{name}_test.npz", rest),
+        _write(folder / f"{name}_test.npz", remaining),
     ]
     return {path.name: _sha256(path) for path in paths}
 
@@ -77,17 +77,19 @@ def find_entry(folder: Path, name: str) -> dict[str, Any] | None:
 def add_entry(folder: Path, entry: dict[str, Any]) -> None:
     """Add a pair's entry to the manifest; it replaces an older one."""
     manifest = read_manifest(folder)
-    others = [old for old in manifest["pairs"] if old["name"] != entry["name"]]
-    manifest["pairs"] = sorted([*others, entry], key=_sort_key)
+    entries = [old for old in manifest["pairs"] if old["name"] != entry["name"]]
+    manifest["pairs"] = sorted([*entries, entry], key=_sort_key)
     folder.mkdir(parents=True, exist_ok=True)
     write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def _sort_key(entry: dict[str, Any]) -> tuple[int, str, str]:
     """Sort key: the paper's data sets in its order, then others; networks by name."""
-    known = entry["dataset"] in _DATA_SET_ORDER
-    place = _DATA_SET_ORDER.index(entry["dataset"]) if known else len(_DATA_SET_ORDER)
-    return place, entry["dataset"], entry["network"]
+    is_known = entry["dataset"] in _DATA_SET_ORDER
+    position = (
+        _DATA_SET_ORDER.index(entry["dataset"]) if is_known else len(_DATA_SET_ORDER)
+    )
+    return position, entry["dataset"], entry["network"]
 
 
 def _write(path: Path, arrays: Arrays) -> Path:

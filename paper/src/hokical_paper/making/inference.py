@@ -33,16 +33,16 @@ def logits_of(
     """
     network.eval()
     device = next(network.parameters()).device
-    parts = []
+    batches = []
     for start in range(0, len(images), batch_size):
         network.eval()  # it may have been trained since the last step of this job
         pixels = torch.from_numpy(images[start : start + batch_size]).to(device)
         if scale is not None:
             pixels = zoom_out(pixels, scale)
-        parts.append(network(normalisation.apply(pad(pixels, SIDE), dtype)))
+        batches.append(network(normalisation.apply(pad(pixels, SIDE), dtype)))
         yield "launched"
     yield "drain"
-    return np.asarray(torch.cat(parts).cpu().numpy().astype(np.float16))
+    return np.asarray(torch.cat(batches).cpu().numpy().astype(np.float16))
 
 
 def accuracy(logits: Half, labels: NDArray[np.int64]) -> float:

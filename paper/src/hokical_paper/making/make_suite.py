@@ -57,8 +57,8 @@ class SuiteMaker:
         self.recal = recal
         self.failed: list[str] = []
         self._done = [recipe.name for recipe in recipes if self._is_done(recipe)]
-        others = [recipe for recipe in recipes if recipe.name not in self._done]
-        self._waiting = [recipe for recipe in others if self._has_data(recipe)]
+        missing = [recipe for recipe in recipes if recipe.name not in self._done]
+        self._waiting = [recipe for recipe in missing if self._has_data(recipe)]
         self._loads: dict[str, Future[DataSet]] = {}
         self._loader = ThreadPoolExecutor(1)
 

@@ -34,14 +34,14 @@ def read_benchmark(path: Path) -> list[Experiment]:
         ) from error
     try:
         with h5py.File(path, "r") as stored:
-            found = list(experiments_of(stored))
+            experiments = list(experiments_of(stored))
     except OSError as error:
         raise DataFileError(path, f"expected an HDF5 file; {error}.") from error
-    if not found:
+    if not experiments:
         raise DataFileError(
             path, f"expected groups DATASET/MODEL with {', '.join(_ARRAYS)}."
         )
-    return found
+    return experiments
 
 
 def experiments_of(stored: Mapping[str, Any]) -> Iterator[Experiment]:
@@ -66,20 +66,20 @@ def _as_logits(probas: Any) -> Any:
 
 def read_published(folder: Path, experiments: Iterable[Experiment]) -> list[Outcome]:
     """The published outcomes on these experiments, of all tables in a folder."""
-    known = {experiment.name: experiment for experiment in experiments}
+    by_name = {experiment.name: experiment for experiment in experiments}
     paths = sorted(folder.glob("*.csv"))
     if not paths:
         raise DataFileError(
             folder, "expected a folder of tables CALIBRATOR.csv; found none."
         )
-    found = []
+    outcomes = []
     for path in paths:
         with path.open(newline="", encoding="utf-8") as stream:
             for row in csv.DictReader(stream):
-                experiment = known.get(f"{row.get('dataset')}__{row.get('model')}")
+                experiment = by_name.get(f"{row.get('dataset')}__{row.get('model')}")
                 if experiment is not None:
-                    found.append(_outcome(path, row, experiment))
-    return found
+                    outcomes.append(_outcome(path, row, experiment))
+    return outcomes
 
 
 def _outcome(path: Path, row: dict[str, str], experiment: Experiment) -> Outcome:

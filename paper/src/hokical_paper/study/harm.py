@@ -78,13 +78,13 @@ def measure_harm(
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Harm]:
     """Of every method in every cell that it suits."""
-    found = []
+    harms = []
     for cell in CELLS:
         suited = [name for name in methods if suits(name, cell.n_classes)]
         lost = np.array([_sample(suited, cell, seed) for seed in range(n_samples)])
-        found += [_summarise(cell, n, x) for n, x in zip(suited, lost.T, strict=True)]
+        harms += [_summarise(cell, n, x) for n, x in zip(suited, lost.T, strict=True)]
         report(f"classes: {_classes_of(cell)}, examples: {cell.n_examples}")
-    return found
+    return harms
 
 
 def _summarise(cell: HarmCell, method: str, lost: FloatArray) -> Harm:
@@ -111,9 +111,9 @@ def _sample(methods: Sequence[str], cell: HarmCell, seed: int) -> list[float]:
     log_truth = np.where(possible, log_truth, 0.0)
     lost = []
     for method in methods:
-        found = fit_quietly(method, logits, labels).predict_proba(fresh)
+        proba = fit_quietly(method, logits, labels).predict_proba(fresh)
         gaps = np.sum(
-            truth * (log_truth - np.log(np.where(possible, found, 1.0))), axis=1
+            truth * (log_truth - np.log(np.where(possible, proba, 1.0))), axis=1
         )
         lost.append(0.0 if np.abs(gaps).max() < 1e-9 else float(gaps.mean()))
     return lost

@@ -53,8 +53,8 @@ def measure_noisy(methods: Sequence[str], n_samples: int) -> list[NoisyLoss]:
     errors = [math.nan] * losses.shape[1]
     if n_samples > 1:
         errors = (excess.std(axis=0, ddof=1) / math.sqrt(n_samples)).tolist()
-    found = zip([*methods, TRUTH], losses.mean(axis=0).tolist(), errors, strict=True)
-    return [NoisyLoss(*each) for each in found]
+    rows = zip([*methods, TRUTH], losses.mean(axis=0).tolist(), errors, strict=True)
+    return [NoisyLoss(*each) for each in rows]
 
 
 def _sample(methods: Sequence[str], seed: int) -> list[float]:
@@ -107,21 +107,21 @@ class RepeatedLoss:
 
 def measure_repeated(methods: Sequence[str], n_samples: int) -> list[RepeatedLoss]:
     """Of every suited method, by kind of classifier, classes and examples."""
-    found = []
+    losses = []
     for kind, (n_classes, n) in itertools.product(KINDS, REPEATED_SIZES):
         suited = [name for name in methods if suits(name, n_classes)]
         lost = np.array(
             [_repeat(suited, kind, n_classes, n, seed) for seed in range(n_samples)]
         )
-        for place, method in enumerate(suited):
+        for index, method in enumerate(suited):
             error = (
-                lost[:, place].std(ddof=1) / math.sqrt(n_samples)
+                lost[:, index].std(ddof=1) / math.sqrt(n_samples)
                 if n_samples > 1
                 else math.nan
             )
-            mean = float(lost[:, place].mean())
-            found.append(RepeatedLoss(kind, n_classes, n, method, mean, float(error)))
-    return found
+            mean = float(lost[:, index].mean())
+            losses.append(RepeatedLoss(kind, n_classes, n, method, mean, float(error)))
+    return losses
 
 
 def _repeat(

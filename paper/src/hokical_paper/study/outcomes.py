@@ -122,9 +122,9 @@ def read_experiments(folder: Path) -> Iterator[Experiment]:
                     for key in stored.files
                     if key.startswith(prefix) and "/" not in key.removeprefix(prefix)
                 }
-                found = _experiment(name or path.stem, arrays)
-                if found is not None:
-                    yield found
+                experiment = _experiment(name or path.stem, arrays)
+                if experiment is not None:
+                    yield experiment
 
 
 def choose_experiments(
@@ -136,10 +136,12 @@ def choose_experiments(
     With several `draws`, an experiment is one classifier and one random choice of its
     examples.
     """
-    found = list(read_experiments(folder))
-    names = sorted({experiment.data_set for experiment in found})
-    kept = set({"all": names, "first": names[::2], "second": names[1::2]}[half])
-    chosen = [experiment for experiment in found if experiment.data_set in kept]
+    experiments = list(read_experiments(folder))
+    names = sorted({experiment.data_set for experiment in experiments})
+    data_sets = set({"all": names, "first": names[::2], "second": names[1::2]}[half])
+    chosen = [
+        experiment for experiment in experiments if experiment.data_set in data_sets
+    ]
     return [
         _shorten(experiment, limit, draw)
         for draw in range(draws)
@@ -162,17 +164,17 @@ def _shorten(experiment: Experiment, limit: int | None, draw: int) -> Experiment
 
 
 def _experiment(name: str, arrays: dict[str, Any]) -> Experiment | None:
-    scores = {part: _as_logits(arrays, part) for part in ("val", "test")}
-    labels = {part: arrays.get(f"{part}_labels") for part in ("val", "test")}
+    scores = {subset: _as_logits(arrays, subset) for subset in ("val", "test")}
+    labels = {subset: arrays.get(f"{subset}_labels") for subset in ("val", "test")}
     if scores["test"] is None or labels["test"] is None:
         return None
     if scores["val"] is None or labels["val"] is None:
         order = np.random.default_rng(0).permutation(labels["test"].size)
         half = order.size // 2
         cut = {"val": order[:half], "test": order[half:]}
-        scores = {part: scores["test"][rows] for part, rows in cut.items()}
-        labels = {part: labels["test"][rows] for part, rows in cut.items()}
-    rows = [np.asarray(labels[part], np.int64) for part in ("val", "test")]
+        scores = {subset: scores["test"][rows] for subset, rows in cut.items()}
+        labels = {subset: labels["test"][rows] for subset, rows in cut.items()}
+    rows = [np.asarray(labels[subset], np.int64) for subset in ("val", "test")]
     return Experiment(
         name, name.split("__")[0], scores["val"], rows[0], scores["test"], rows[1]
     )
@@ -198,12 +200,12 @@ def run_study(
     run again.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for experiment in experiments:
         suitable = [method for method in methods if _suits(method, experiment)]
-        found += [_cached(experiment, method, cache) for method in suitable]
+        outcomes += [_cached(experiment, method, cache) for method in suitable]
         report(experiment.name)
-    return found
+    return outcomes
 
 
 def _suits(method: str, experiment: Experiment) -> bool:
@@ -256,9 +258,9 @@ def judge(experiment: Experiment, method: str) -> Outcome:
     labels = experiment.test_labels
     of_truth = proba[rows, labels]
     squares = np.sum(proba**2, axis=1) - 2.0 * of_truth + 1.0
-    own = experiment.test_logits.argmax(axis=1)
-    confidence = proba[rows, own]
-    right = own == labels
+    predicted = experiment.test_logits.argmax(axis=1)
+    confidence = proba[rows, predicted]
+    right = predicted == labels
     top = np.clip(np.where(right, confidence, 1.0 - confidence), LEAST, 1.0)
     return Outcome(
         experiment.name,
@@ -281,11 +283,11 @@ def _apply(experiment: Experiment, method: str) -> tuple[FloatArray, float]:
     """Probabilities of the test rows, and the seconds of the fit."""
     if method in PEERS:
         peer = PEERS[method]
-        given, new = (
+        val_input, new = (
             peer.to_input(z) for z in (experiment.val_logits, experiment.test_logits)
         )
         start = time.process_time()
-        model = peer.fit(given, experiment.val_labels)
+        model = peer.fit(val_input, experiment.val_labels)
         seconds = time.process_time() - start
         proba = np.asarray(peer.proba(model, new), np.float64)
         if proba.shape != experiment.test_logits.shape or not np.isfinite(proba).all():

@@ -81,13 +81,13 @@ def sklearn(method: str) -> Contender:
         return CalibratedClassifierCV(model, method=method).fit(scores, labels)
 
     def answer(model: Any, scores: Any) -> Any:
-        found = model.predict_proba(scores)
-        if found.shape[1] == scores.shape[1]:
-            return found
+        output = model.predict_proba(scores)
+        if output.shape[1] == scores.shape[1]:
+            return output
         proba = np.zeros(
-            (found.shape[0], scores.shape[1])
+            (output.shape[0], scores.shape[1])
         )  # classes without an example have none
-        proba[:, model.classes_] = found
+        proba[:, model.classes_] = output
         return proba
 
     called = f'`CalibratedClassifierCV(method="{method}")`'
@@ -104,8 +104,8 @@ def mapie(
         return make(module, scores_as_classifier(proba.shape[1])).fit(proba, labels)
 
     def answer(model: Any, proba: Any) -> Any:
-        found = model.predict_proba(proba)
-        return found if sums_to_one else None
+        output = model.predict_proba(proba)
+        return output if sums_to_one else None
 
     return Contender(called, softmax, fit, answer, ("mapie",))
 
@@ -131,10 +131,10 @@ def netcal(package: str, name: str, **options: Any) -> Contender:
         return model
 
     def answer(model: Any, proba: Any) -> Any:
-        found = np.asarray(model.transform(proba))
+        output = np.asarray(model.transform(proba))
         if proba.ndim == 2:
-            return found.reshape(proba.shape)  # it drops the axis of a single row
-        return np.stack([1.0 - found.reshape(-1), found.reshape(-1)], axis=1)
+            return output.reshape(proba.shape)  # it drops the axis of a single row
+        return np.stack([1.0 - output.reshape(-1), output.reshape(-1)], axis=1)
 
     return Contender(f"`{name}`", to_input, fit, answer, ("netcal",))
 

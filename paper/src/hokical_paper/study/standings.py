@@ -53,11 +53,11 @@ def compare_data_sets(
     if metric not in lower:
         raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
     options = {"progress": False} | options
-    found = {
+    comparisons = {
         name: compare(validation[name], test[name], methods, **options)
         for name in validation
     }
-    return rank_methods(found, metric, delta)
+    return rank_methods(comparisons, metric, delta)
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ class Standings(TableOutput):
         alike = [
             r.method for r in self.rows if r.rank - best.rank < self.critical_difference
         ]
-        known = f"{len(self.comparisons)} data sets"
+        basis = f"{len(self.comparisons)} data sets"
         if not np.isnan(self.rows[0].mean_interval).any():
-            known += f", {1.0 - self.delta:.0%} intervals"
+            basis += f", {1.0 - self.delta:.0%} intervals"
         apart = f"critical difference of ranks {self.critical_difference:.2f}"
-        end = (
+        conclusion = (
             f"{', '.join(alike)} do not clearly differ."
             if len(alike) > 1
             else "One is ahead."
         )
-        return f"{known}; {apart}. {end}"
+        return f"{basis}; {apart}. {conclusion}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: of each method the metric on every data set,
@@ -125,9 +125,9 @@ class Standings(TableOutput):
         """The metric of every data set, with mean and rank, by method."""
         rows = []
         for row in self.rows:
-            own = {
-                name: one[row.method].score(self.metric)
-                for name, one in self.comparisons.items()
+            scores = {
+                name: comparison[row.method].score(self.metric)
+                for name, comparison in self.comparisons.items()
             }
             low, high = row.mean_interval
             means = {
@@ -136,15 +136,15 @@ class Standings(TableOutput):
                 "mean_high": high,
                 "rank": row.rank,
             }
-            rows.append({"method": row.method, **own, **means})
+            rows.append({"method": row.method, **scores, **means})
         return rows
 
     def cells(self) -> TextCells:
         rows = []
         for row in self.rows:
             low, high = row.mean_interval
-            ends = "" if math.isnan(low) else f" ({low:.4f} to {high:.4f})"
-            texts = (row.method, f"{row.mean:.4f}{ends}", f"{row.rank:.2f}")
+            interval = "" if math.isnan(low) else f" ({low:.4f} to {high:.4f})"
+            texts = (row.method, f"{row.mean:.4f}{interval}", f"{row.rank:.2f}")
             rows.append([Cell(text) for text in texts])
         return ["method", f"mean {METRICS[self.metric].full_title}", "mean rank"], rows
 

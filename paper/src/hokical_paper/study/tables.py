@@ -104,8 +104,8 @@ def summarise(
         for title in (outcome.task, outcome.size):
             groups.setdefault(title, []).append(outcome)
     return [
-        _group(title, found, subject, score, resamples)
-        for title, found in groups.items()
+        _group(title, members, subject, score, resamples)
+        for title, members in groups.items()
     ]
 
 
@@ -153,21 +153,21 @@ def _group(
     data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
     draws = draw_rows(data_sets, resamples)
     ranks = rankdata(table, axis=1)
-    own = table[:, methods.index(subject)]
+    of_subject = table[:, methods.index(subject)]
     clock = np.array([cells[name, subject].seconds for name in experiments])
     base = table[:, methods.index(BASE)] if BASE in methods else None
     standings = []
-    for place, method in enumerate(methods):
-        column = table[:, place]
-        gap = table[:, place] - own
+    for index, method in enumerate(methods):
+        column = table[:, index]
+        gap = table[:, index] - of_subject
         own_cells = [cells[name, method] for name in experiments]
         standings.append(
             StudyStanding(
                 method,
                 float(column.mean()),
                 interval(column, draws),
-                float(ranks[:, place].mean()),
-                interval(ranks[:, place], draws),
+                float(ranks[:, index].mean()),
+                interval(ranks[:, index], draws),
                 float(np.mean(gap > 0.0) + 0.5 * np.mean(gap == 0.0)),
                 float(gap.mean()),
                 interval(gap, draws),
@@ -203,13 +203,13 @@ def compare_by_size(
     for size, found in outcomes.items():
         binary = [outcome for outcome in found if outcome.task == "binary"]
         more = [outcome for outcome in found if outcome.task != "binary"]
-        for task, part in {
+        for task, members in {
             "all": found,
             "two classes": binary,
             "more classes": more,
         }.items():
-            if part:
-                records += _compare(size, task, part, subject, resamples)
+            if members:
+                records += _compare(size, task, members, subject, resamples)
     return records
 
 

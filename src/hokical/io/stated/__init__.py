@@ -1,5 +1,4 @@
 """Confidences that language models state in words."""
 
-from hokical.io.stated.reading import STATED_WORDS, read_stated
-
-__all__ = ["STATED_WORDS", "read_stated"]
+from hokical.io.stated.reading import STATED_WORDS as STATED_WORDS
+from hokical.io.stated.reading import read_stated as read_stated

@@ -73,14 +73,14 @@ def load_images(name: str, folder: Path) -> DataSet:
             how_to_get(name),
         )
     archive = folder / f"{name}.npz"
-    parts = sheet_parts(folder, name)
+    paths = sheet_parts(folder, name)
     if archive.exists():
         return _check(name, _read_npz(archive), archive)
-    if parts:
-        images, labels = read_sheets(parts)
+    if paths:
+        images, labels = read_sheets(paths)
         cut = len(images) - _TEST_IMAGES
         every_part = (
-            folder / f"{name}_webp_part*of{len(parts)}.npz"
+            folder / f"{name}_webp_part*of{len(paths)}.npz"
         )  # for errors in any of them
         return _check(
             name, (images[:cut], labels[:cut], images[cut:], labels[cut:]), every_part

@@ -40,8 +40,8 @@ def read_folder(folder: Path, name: str) -> DataArrays:
     if name == "mnist":
         return *_mnist_part(folder, "train"), *_mnist_part(folder, "t10k")
     _, train, test, key = _CIFAR[name]
-    parts = [_cifar_batch(folder / file, key) for file in train]
-    images, labels = zip(*parts, strict=True)
+    batches = [_cifar_batch(folder / file, key) for file in train]
+    images, labels = zip(*batches, strict=True)
     return (
         np.concatenate(images),
         np.concatenate(labels),

@@ -29,9 +29,9 @@ _SIDE = 32
 
 def sheet_parts(folder: Path, name: str) -> list[Path]:
     """The parts of a data set in a folder, in order; empty if some are missing."""
-    found = sorted(folder.glob(f"{name}_webp_part*of*.npz"))
-    complete = found and found[0].stem.endswith(f"of{len(found)}")
-    return found if complete else []
+    paths = sorted(folder.glob(f"{name}_webp_part*of*.npz"))
+    complete = paths and paths[0].stem.endswith(f"of{len(paths)}")
+    return paths if complete else []
 
 
 def read_sheets(parts: list[Path]) -> tuple[Pixels, NDArray[np.int64]]:
@@ -64,9 +64,9 @@ def write_sheets(
         )
     middle = (len(packed) + 1) // 2
     paths = []
-    for part, sheets in enumerate((slice(0, middle), slice(middle, None)), start=1):
-        path = folder / f"{name}_webp_part{part}of2.npz"
-        rows = slice((sheets.start or 0) * _PER_SHEET, part * middle * _PER_SHEET)
+    for number, sheets in enumerate((slice(0, middle), slice(middle, None)), start=1):
+        path = folder / f"{name}_webp_part{number}of2.npz"
+        rows = slice((sheets.start or 0) * _PER_SHEET, number * middle * _PER_SHEET)
         _write_part(path, packed[sheets], labels[rows], rows.start)
         paths.append(path)
     return paths

@@ -49,8 +49,8 @@ def imagenet_network(
     download.
     """
     if name not in IMAGENET_NETWORKS:
-        known = ", ".join(IMAGENET_NETWORKS)
-        raise ValueError(f"`name` must be one of {known}; got {name!r}.")
+        names = ", ".join(IMAGENET_NETWORKS)
+        raise ValueError(f"`name` must be one of {names}; got {name!r}.")
     torchvision = _torchvision()
     kind = IMAGENET_NETWORKS[name]
     weights = torchvision.models.get_weight(kind.weights)
@@ -70,7 +70,7 @@ def weight_facts(name: str, weights_file: Path | None = None) -> dict[str, Any]:
     """The weights of a network and the versions of torch and torchvision, for the
     manifest.
     """
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": IMAGENET_NETWORKS[name].weights,
         "file": None,
         "sha256": None,
@@ -78,9 +78,9 @@ def weight_facts(name: str, weights_file: Path | None = None) -> dict[str, Any]:
     if weights_file is not None:
         with weights_file.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        found = {"name": None, "file": weights_file.name, "sha256": sha256}
+        facts = {"name": None, "file": weights_file.name, "sha256": sha256}
     versions = {"torch": torch.__version__, "torchvision": _torchvision().__version__}
-    return found | {key: version.split("+")[0] for key, version in versions.items()}
+    return facts | {key: version.split("+")[0] for key, version in versions.items()}
 
 
 def imagenet_images(folder: Path, transform: Any) -> Any:
@@ -93,12 +93,12 @@ def imagenet_images(folder: Path, transform: Any) -> Any:
     if (folder / "meta.bin").exists() or list(folder.glob("ILSVRC2012_devkit*")):
         return datasets.ImageNet(str(folder), split="val", transform=transform)
     home = folder / "val" if (folder / "val").is_dir() else folder
-    found = sum(path.is_dir() for path in home.iterdir()) if home.is_dir() else 0
-    if found != N_CLASSES:
+    n_folders = sum(path.is_dir() for path in home.iterdir()) if home.is_dir() else 0
+    if n_folders != N_CLASSES:
         raise DataFileError(
             home,
             f"expected ImageNet's validation images, a folder for each of {N_CLASSES} "
-            f"classes; found {found} folders.",
+            f"classes; found {n_folders} folders.",
             "Unpack the archives as described in torchvision's documentation of "
             "ImageNet.",
         )
