@@ -46,9 +46,10 @@ N_BINS = 15
 #: transformers.
 PAGES = (
     "gallery",
+    "binary",
     "ensembles",
     "groups",
-    "language-models",
+    "recipes/free-answers",
     "multilabel",
     "shift",
     "dense",

@@ -11,6 +11,7 @@ Which of them hold what is said by one convention, or by explicit names.
 | confidences | `confidence` |
 | weights | `sample_weight` or `weight` |
 | part | of an archive: `val_logits`, `test_logits`, ... |
+| members | `NAME:logit_*`, arrays `logits_NAME` or (members, n, classes); `io.ensembles` |
 
 Upper and lower case are the same. `*` is the name of a class, or its number.
 """
@@ -134,7 +135,9 @@ def read_examples(
         `.npz`, `.npy`, `.csv` or `.parquet`; with hokical-paper also a pickle of NumPy
         arrays. Columns and arrays are found by their names: `label` or `y`; `logits`,
         `logit_*` or `z0`, `z1`, ...; `probabilities`, `proba` or `prob_*`; `confidence`
-        beside `right`; `sample_weight`.
+        beside `right`; `sample_weight`. Several evaluations of each row are columns
+        `NAME:logit_*`, arrays `logits_NAME` or one array (members, n, classes), and
+        give an Ensemble; for a file of each see `read_ensemble`.
     split : {"val", "test"}
         Which part, if the file has parts.
     labels : path, optional
@@ -663,6 +666,14 @@ class Layout:
     def _no_scores(self) -> DataFileError:
         """That no column says that it holds scores, and which might."""
         table = self.table
+        members = list(ensembles.named_members(table))
+        if members:
+            return table.error(
+                "expected one row of scores for each example; found members of an "
+                f"ensemble ({', '.join(members[:4])}{', ...' * (len(members) > 4)}).",
+                "An ensemble is read from one file, not in parts. Or name the scores "
+                f"of one member: --score-columns '{members[0]}:logit_*'.",
+            )
         other_part = "test" if table.part == "val" else "val"
         has_other_part = table.part and any(
             name.lower().startswith(f"{other_part}_") for name in table.names
