@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import AnyArray, library_of, to_host
+from hokical._core.arrays import AnyArray, Array, library_of, to_host
 from hokical._core.checks import check_choice, check_count
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
@@ -331,7 +331,7 @@ class ChunkSource:
         return self._with_beside(values, labels, weights)
 
     def _with_beside(
-        self, scores: AnyArray | Ensemble, labels: Any, weights: Any
+        self, scores: AnyArray | Ensemble, labels: Array, weights: Array
     ) -> Rows:
         """A chunk of scores with its labels and weights."""
         named_arrays = zip(
@@ -347,7 +347,7 @@ class ChunkSource:
         return Rows(scores, truth, counts)
 
 
-def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
+def _columns_beside(n_rows: int, labels: Array, weights: Array) -> list[Any]:
     """Labels and weights (n,) of so many rows, as arrays that can be sliced; or
     None.
     """
