@@ -31,7 +31,7 @@ from hokical._fitting.examples import (
 from hokical._fitting.pooling import fit_pool
 from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
-from hokical.calibrators.averaged import CalibratedMembers
+from hokical.calibrators.averaged import CalibratedMembers, SingleMembers
 from hokical.calibrators.decisions import Decisions, decide
 from hokical.calibrators.predictor import Predictor, check_kind, input_of
 from hokical.calibrators.stored import (
@@ -629,6 +629,10 @@ class Calibrator(StoredEstimator):
         reading.pair_rows(logits, None, sample_weight, groups)
         if groups is None or predictor.schema.groups is None:
             predictor = predictor.without_groups()
+        members = predictor.schema.members
+        if isinstance(members, CalibratedMembers):
+            schema = replace(predictor.schema, members=SingleMembers(members))
+            predictor = replace(predictor, schema=schema)
         limit = shift.MOST_NUMBERS // self.n_classes_
         sampled, weights, rows = shift.sample_rows(logits, sample_weight, limit)
         if groups is not None and rows is not None:
@@ -645,7 +649,9 @@ class Calibrator(StoredEstimator):
                 self.predictor_.fit_record,
                 self.class_names,
             )
-            return shift.estimate_shift(model, data, counts, delta, groups)
+            estimate = shift.estimate_shift(model, data, counts, delta, groups)
+        is_mean = isinstance(members, CalibratedMembers)
+        return estimate.of_single_models() if is_mean else estimate
 
     def control_risk(
         self,
