@@ -44,6 +44,29 @@ SHORT = (
     "mapie:venn_abers",
     "uncalibrated",
 )
+#: Columns of the short table: title, number of examples, key of a result, format.
+SHORT_COLUMNS = (
+    ("log loss, 60 examples", "60", "log_loss", "{:.3f}"),
+    ("log loss, all examples", "all", "log_loss", "{:.3f}"),
+    ("Brier score, 60", "60", "brier", "{:.3f}"),
+    ("Brier score, all", "all", "brier", "{:.3f}"),
+    ("got worse, 60", "60", "worse", "{:.0%}"),
+    ("got worse, all", "all", "worse", "{:.0%}"),
+    ("fit time, all (default = 1)", "all", "fit_ratio", "{:.2g}"),
+)
+#: Those of the long one, which also has the fits that a library refused.
+LONG_COLUMNS = (
+    ("log loss, 60 examples", "60", "log_loss", "{:.4f}"),
+    ("log loss, all examples", "all", "log_loss", "{:.4f}"),
+    ("Brier score, 60", "60", "brier", "{:.4f}"),
+    ("Brier score, all", "all", "brier", "{:.4f}"),
+    ("classwise ECE, 60", "60", "classwise_ece", "{:.4f}"),
+    ("classwise ECE, all", "all", "classwise_ece", "{:.4f}"),
+    ("got worse, 60", "60", "worse", "{:.0%}"),
+    ("got worse, all", "all", "worse", "{:.0%}"),
+    ("fits refused, 60", "60", "failed", "{:.0%}"),
+    ("fit time, all (default = 1)", "all", "fit_ratio", "{:.2g}"),
+)
 
 
 def write_json(path: Path, results: Results) -> None:
@@ -155,55 +178,25 @@ def _of(results: Results, task: str, size: str) -> dict[str, Results]:
 
 
 def short_quality_table(results: Results) -> str:
-    """All classifiers: log loss with few and with all examples, and what else is
-    asked.
-    """
-    heads = [
-        "",
-        "log loss, 60 examples",
-        "all examples",
-        "classwise ECE",
-        "got worse",
-        "fit time",
-    ]
-    columns = [
-        _short_column(results, "all", size, key, form)
-        for size, key, form in (
-            ("60", "log_loss", "{:.3f}"),
-            ("all", "log_loss", "{:.3f}"),
-            ("all", "classwise_ece", "{:.4f}"),
-            ("all", "worse", "{:.0%}"),
-            ("all", "fit_ratio", "{:.2g}"),
-        )
-    ]
+    """All classifiers, with 60 examples and with all of them."""
+    heads, columns = _columns_of_quality(results, SHORT_COLUMNS)
     return _quality_table(heads, SHORT, columns)
 
 
 def long_quality_tables(results: Results) -> str:
-    """Log loss and harm by the number of examples, and the rest with few and with
-    all examples.
-    """
-    sizes = list(dict.fromkeys(one["size"] for one in results["results"]))
-    parts = []
-    for title, key, form in (
-        ("Log loss", "log_loss", "{:.4f}"),
-        ("Got worse than uncalibrated", "worse", "{:.0%}"),
-    ):
-        columns = [_column(results, "all", size, key, form) for size in sizes]
-        names = [name for name in TITLES if name in columns[0][0]]
-        parts.append(_quality_table([title, *sizes], names, columns))
-    heads, columns = [""], []
-    for title, task, key, form in (
-        ("log loss, two classes", "two classes", "log_loss", "{:.4f}"),
-        ("more classes", "more classes", "log_loss", "{:.4f}"),
-        ("classwise ECE", "all", "classwise_ece", "{:.4f}"),
-        ("fit time", "all", "fit_ratio", "{:.2g}"),
-    ):
-        heads += [f"{title}: 60", "all"]
-        columns += [
-            _short_column(results, task, size, key, form) for size in ("60", "all")
-        ]
-    return "\n\n".join([*parts, _quality_table(heads, SHORT, columns)])
+    """The same columns and more, of every method."""
+    heads, columns = _columns_of_quality(results, LONG_COLUMNS)
+    names = [name for name in TITLES if name in columns[0][0]]
+    return _quality_table(heads, names, columns)
+
+
+def _columns_of_quality(
+    results: Results, chosen: Sequence[tuple[str, str, str, str]]
+) -> tuple[list[str], list[tuple[dict[str, float], str]]]:
+    heads = ["", *(head for head, *_ in chosen)]
+    return heads, [
+        _column(results, "all", size, key, form) for _, size, key, form in chosen
+    ]
 
 
 def _column(
@@ -211,32 +204,37 @@ def _column(
 ) -> tuple[dict[str, float], str]:
     """A number of every method; of no calibration only where it says something."""
     found = _of(results, task, size)
-    if key in ("worse", "fit_ratio"):
+    if key in ("worse", "failed", "fit_ratio"):
         found.pop("uncalibrated")
+    if key == "failed":
+        return {
+            name: one[key] / one["classifiers"] for name, one in found.items()
+        }, form
     return {name: one[key] for name, one in found.items()}, form
-
-
-def _short_column(results: Results, *which: str) -> tuple[dict[str, float], str]:
-    values, form = _column(results, *which)
-    return {name: values[name] for name in SHORT if name in values}, form
 
 
 def _quality_table(
     heads: list[str], names: Sequence[str], columns: list[tuple[dict[str, float], str]]
 ) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" + "|--:" * (len(heads) - 1) + "|"]
+    shown = [
+        ({name: values[name] for name in names if name in values}, form)
+        for values, form in columns
+    ]
     for name in names:
-        cells = [_cell(name, values, form) for values, form in columns]
+        cells = [_cell(name, values, form) for values, form in shown]
         lines.append(f"| {TITLES[name]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _cell(name: str, values: dict[str, float], form: str) -> str:
-    """A number, in bold where none that is shown is lower."""
+    """A number, in bold where no method has a lower one and at most two share it."""
     if name not in values:
         return ""
-    text, best = (form.format(value) for value in (values[name], min(values.values())))
-    return f"**{text}**" if text == best else text
+    texts = {method: form.format(value) for method, value in values.items()}
+    best = form.format(min(values.values()))
+    winners = [method for method, text in texts.items() if text == best]
+    return f"**{best}**" if name in winners and len(winners) <= 2 else texts[name]
 
 
 def _ratio(theirs: float, ours: float) -> str:

@@ -46,6 +46,7 @@ N_BINS = 15
 #: transformers.
 PAGES = (
     "gallery",
+    "binary",
     "ensembles",
     "groups",
     "language-models",

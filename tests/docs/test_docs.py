@@ -50,6 +50,7 @@ SLOW = {
     "docs/choosing.md",
     "docs/dense.md",
     "docs/gallery.md",
+    "docs/groups-and-shift.md",
     "docs/guarantees.md",
     "docs/monitoring.md",
     "docs/multilabel.md",
@@ -59,6 +60,8 @@ SLOW = {
     "docs/metrics.md",
     "docs/peers.md",
     "docs/scikit-learn.md",
+    "docs/selective-prediction.md",
+    "docs/sets.md",
 }
 LANGUAGES = {"python", "text", "console", "sh"}
 

@@ -149,11 +149,13 @@ def test_a_public_name_that_is_not_found_ends_the_build() -> None:
 @pytest.mark.parametrize(
     ("words", "page"),
     [
-        ("conformal", "guarantees.html"),
-        ("selective prediction", "guarantees.html"),
+        ("conformal", "sets.html"),
+        ("selective prediction", "selective-prediction.html"),
         ("drift", "monitoring.html"),
         ("multilabel", "multilabel.html"),
-        ("covariate shift", "guarantees.html"),
+        ("ensemble", "ensembles.html"),
+        ("test-time augmentation", "ensembles.html"),
+        ("covariate shift", "groups-and-shift.html"),
         ("label shift", "shift.html"),
     ],
 )

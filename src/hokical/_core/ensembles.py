@@ -166,10 +166,8 @@ class Ensemble:
                 f"`members` must be among {', '.join(self.names)}; got "
                 f"{', '.join(map(repr, missing))}."
             )
-        places = [self.names.index(name) for name in members]
-        chosen = self._with_members([self.members[v] for v in places])
-        chosen.names = tuple(members)
-        return chosen
+        indices = [self.names.index(name) for name in members]
+        return self._with_members([self.members[v] for v in indices], members)
 
     def order_columns(self, names: tuple[str, ...], *, strict: bool) -> Self:
         """The same with the columns of frames in the order of a fit."""
@@ -181,10 +179,11 @@ class Ensemble:
         ]
         return self._with_members(ordered)
 
-    def _with_members(self, members: Sequence[Array]) -> Self:
-        same_names = len(members) == self.n_members
-        names = self.names if self.named and same_names else None
-        changed = type(self)(members, names, self.exchangeable)
+    def _with_members(
+        self, members: Sequence[Array], names: Sequence[str] | None = None
+    ) -> Self:
+        """Other arrays, by default of the same members."""
+        changed = type(self)(members, names or self.names, self.exchangeable)
         changed.named = self.named
         return changed
 
@@ -207,20 +206,21 @@ class Ensemble:
 
         Maxima are NaN where a member was not evaluated.
         """
-        parts = [
+        checked = [
             as_float_matrix(member, self.label(v))
             for v, member in enumerate(self.members)
         ]
-        backend = parts[0][1]
-        for v, (_, other) in enumerate(parts):
-            if other is not backend:
+        matrices = [matrix for matrix, _ in checked]
+        backend = checked[0][1]
+        for v, (_, library) in enumerate(checked):
+            if library is not backend:
                 raise TypeError(
                     f"`{self.label(v)}` must be an array of the library of the first "
                     "member. Convert all members to one library."
                 )
         values = self._whole
-        if values is None or values.dtype != parts[0][0].dtype:
-            values = backend.namespace(parts[0][0]).stack([part for part, _ in parts])
+        if values is None or values.dtype != matrices[0].dtype:
+            values = backend.namespace(matrices[0]).stack(matrices)
         xp = backend.namespace(values)
         tops = [row_maxima(values[v, ...], backend) for v in range(self.n_members)]
         top = xp.stack(tops)
@@ -236,8 +236,8 @@ class Ensemble:
             return
         for v, maxima in enumerate(tops):
             rows = np.flatnonzero(~np.isfinite(maxima))
-            some = backend.to_host(values[v, ...])[rows]
-            _check_member_rows(some, rows, self.label(v))
+            suspects = backend.to_host(values[v, ...])[rows]
+            _check_member_rows(suspects, rows, self.label(v))
         absent = np.flatnonzero(np.isnan(tops).all(axis=0))
         if absent.size:
             raise ValueError(

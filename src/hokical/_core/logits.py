@@ -95,9 +95,9 @@ class Logits:
         #: The namespace of the array API standard for the values.
         self.xp: Any = np if self.is_numpy else self.backend.namespace(self.values)
         #: None (unknown) while an ONNX graph is traced.
-        self.n_rows: int = self.values.shape[0]
+        self.n_rows: int = self.values.shape[-2]
         #: Number of logits stored per row.
-        self.n_columns: int = self.values.shape[1]
+        self.n_columns: int = self.values.shape[-1]
         self.n_classes: int = self.n_columns
         #: The memory order of NumPy's tables, whatever that of the values is. It
         #: decides how a sum over classes is rounded; an operation on tables of both

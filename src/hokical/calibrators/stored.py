@@ -117,16 +117,6 @@ def check_plain_logits(name: str, kind: type[Logits], argument: str) -> None:
         )
 
 
-def refuse_members(schema: InputSchema) -> None:
-    """Raise if a calibrator needs an ensemble, where there is one row of logits."""
-    if schema.members is not None:
-        raise ValueError(
-            "`calibrator` must take one row of logits for each example here; got one "
-            f"of an ensemble, {schema.members.describe()}. Call its `predict` with a "
-            "`hokical.Ensemble`."
-        )
-
-
 def refuse_groups(schema: InputSchema) -> None:
     """Raise if a calibrator needs groups, where nobody can pass them."""
     if schema.groups is not None:

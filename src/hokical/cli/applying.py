@@ -66,10 +66,14 @@ class WrittenFile:
     guarantees: Mapping[str, str]
 
 
-@command(*UNLABELLED)
+@command(
+    *UNLABELLED,
+    "ensemble",
+    data=opt.argument("FILE...", "New logits; labels are not needed."),
+)
 def apply(
     calibrator: Path,
-    data: Path,
+    data: list[Path],
     output: Path,
     proba: bool = False,
     keep: str | None = None,
@@ -102,7 +106,7 @@ def apply(
     Example: hokical apply cal.json new.npz -o predictions.csv
     """
     _check_combination(risk, coverage, by, delta, interval, adapt)
-    fitted = read_calibrator(calibrator, beside=data)
+    fitted = read_calibrator(calibrator, beside=data[0])
     own_delta = {} if delta is None else {"delta": delta}
     if fitted.name == "confidence":
         ui.refuse(
@@ -120,9 +124,10 @@ def apply(
         sets=_set_options(coverage, by, own_delta),
         interval=_interval_options(fitted, interval, positive, own_delta),
     )
-    source = given.at(data, keep=keep)
+    files = given.at_files(data, fitted)
+    source = files.at(files.path, keep=keep)
     written = [
-        _apply_to_file(fitted, given.at(file, keep=keep), target, wanted)
+        _apply_to_file(fitted, source.at(file), target, wanted)
         for file, target in _pair_files(source, output)
     ]
     return _summarize(fitted.name, output, written, in_parts=source.in_parts)

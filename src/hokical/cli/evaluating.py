@@ -31,10 +31,17 @@ _FOOTNOTE = (
 )
 
 
-@command(*ANY, "cluster")
+@command(
+    *ANY,
+    "cluster",
+    "ensemble",
+    second=opt.argument(
+        "FILE...", "Test data, logits with labels, after a calibrator."
+    ),
+)
 def evaluate(
     first: Path,
-    second: Path | None = None,
+    second: list[Path] | None = None,
     coverage: float | None = None,
     report: Path | None = None,
     positive: str | None = None,
@@ -54,24 +61,30 @@ def evaluate(
 
     Example: hokical evaluate cal.json test.npz --report report.html
     """
-    if second is None and first.suffix == ".json":
+    data_files = [*(second or [])]
+    if not data_files and first.suffix == ".json":
         raise ui.bad_option(
             "FILE", f"is missing: name the data after the calibrator {first}."
         )
+    has_calibrator = bool(data_files)
+    if given.ensemble and has_calibrator and not opt.is_calibrator(first):
+        has_calibrator = False
+    if not has_calibrator:
+        data_files = [first, *data_files]
     method_without_folds = method is not None and folds is None
-    if method_without_folds or (folds is not None and second is not None):
+    if method_without_folds or (folds is not None and has_calibrator):
         raise ui.bad_option(
             "--folds", "goes with one file and a --method, not with a calibrator."
         )
-    path = first if second is None else second
     calibrator = None
-    if second is not None:
-        calibrator = read_calibrator(first, beside=second)
-    data: Any = given.at(path).open(calibrator)
+    if has_calibrator:
+        calibrator = read_calibrator(first, beside=data_files[0])
+    source = given.at_files(data_files, calibrator)
+    data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
     options: dict[str, Any] = {
         "class_names": data.classes,
-        "data_name": path.name,
+        "data_name": source.name,
         "folds": folds,
         "coverage": coverage,
     }
@@ -86,7 +99,10 @@ def evaluate(
     with ui.spinner("Measuring"), ui.check_options():
         evaluation = hokical.evaluate(subject, *examples, **options)
     return _with_report(
-        evaluation, evaluation, report, lambda: _show_evaluation(evaluation, path.name)
+        evaluation,
+        evaluation,
+        report,
+        lambda: _show_evaluation(evaluation, source.name),
     )
 
 

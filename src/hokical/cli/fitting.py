@@ -15,7 +15,7 @@ from hokical.cli.options import ANY, LABELLED, Source, command, read_calibrator
 from hokical.io.tables import check_output, report_file
 
 #: Of the lines of `hokical show`, those that are printed after a fit.
-_SHOWN = ("method", "classes", "fitted on", "noise", "chosen", "label")
+_SHOWN = ("method", "classes", "members", "fitted on", "noise", "chosen", "label")
 _NEXT_STEPS = """\
 Next, on new examples: measure it, store examples for guarantees, predict.
   hokical evaluate {output} TEST
@@ -23,13 +23,22 @@ Next, on new examples: measure it, store examples for guarantees, predict.
   hokical apply {output} NEW -o OUT.csv"""
 
 
-@command(*ANY, split=opt.Part.val)
+@command(
+    *ANY,
+    "ensemble",
+    split=opt.Part.val,
+    val=opt.argument(
+        "VAL...", "Logits and labels: .npz, .npy, .csv, .parquet.", show_default=False
+    ),
+)
 def fit(
-    val: Path,
+    val: list[Path],
     output: Path,
     method: str | None = None,
     settings: list[str] | None = None,
     keep_labels: bool | None = None,
+    most_members: int | None = None,
+    exchangeable: bool = False,
     *,
     given: Source,
 ) -> ui.Result:
@@ -46,6 +55,10 @@ def fit(
     whose label says whether the answer was right (0 or 1; by default in a
     column `right`). For percentages add --set scale=100.
 
+    With --ensemble each file is a member: several evaluations of the same
+    rows, by networks, models, prompts or transformed inputs. One file may
+    hold all of them in columns NAME:logit_* or arrays logits_NAME.
+
     Example: hokical fit val.npz -o cal.json
     """
     name = opt.check_method(method or "auto")
@@ -54,14 +67,15 @@ def fit(
             "--keep-labels", "is for the default, auto; see `hokical methods`."
         )
     check_output(output)
-    data = given.at(val).open()
+    data = given.at_files(val).open()
+    data = _check_ensemble(data, most_members, exchangeable, given.ensemble)
     calibrator = _new_calibrator(data, name, method, keep_labels)
     opt.set_options(calibrator, settings or [])
     if keep_labels is not None:
         calibrator.set_params(keep_labels=keep_labels)
     start = time.perf_counter()
-    with report_file(val):
-        accuracy = _fit(calibrator, data)
+    with report_file(val[0]):
+        accuracy = _fit(calibrator, data, most_members)
     seconds = time.perf_counter() - start
     metadata = {"examples": data.n_rows, **accuracy, **data.about}
     calibrator.save(output, metadata=metadata | {"classes": list(data.classes)})
@@ -76,7 +90,39 @@ def fit(
         "took": f"{seconds:.2f} s",
         "saved to": str(output),
     }
-    return ui.Result(values, shown, remark=_NEXT_STEPS.format(output=output))
+    return ui.Result(values, shown, remark=_next_steps(output, val))
+
+
+def _next_steps(output: Path, val: list[Path]) -> str:
+    """What to run next, with a file for each member where the fit had such."""
+    steps = _NEXT_STEPS.format(output=output)
+    if len(val) == 1:
+        return steps
+    for name in ("TEST", "HELD_OUT", "NEW"):
+        steps = steps.replace(name, f"{name}... --ensemble")
+    return steps
+
+
+def _check_ensemble(
+    data: Rows | hokical.streams.ChunkSource,
+    most_members: int | None,
+    exchangeable: bool,
+    ensemble: bool,
+) -> Rows | hokical.streams.ChunkSource:
+    """The data, whose members may be exchangeable; options of an ensemble need one."""
+    if not (isinstance(data, Rows) and isinstance(data.scores, hokical.Ensemble)):
+        ui.refuse(
+            "needs an ensemble: a file for each member, or one with columns "
+            "NAME:logit_* or arrays logits_NAME.",
+            ensemble=ensemble,
+            most_members=most_members,
+            exchangeable=exchangeable,
+        )
+        return data
+    if not exchangeable:
+        return data
+    members = dict(zip(data.scores.names, data.scores.members, strict=True))
+    return data._replace(scores=hokical.Ensemble(members, exchangeable=True))
 
 
 def _new_calibrator(
@@ -98,27 +144,38 @@ def _new_calibrator(
     return hokical.make(name)
 
 
-def _fit(calibrator: Any, data: Rows | hokical.streams.ChunkSource) -> dict[str, float]:
+def _fit(
+    calibrator: Any,
+    data: Rows | hokical.streams.ChunkSource,
+    most_members: int | None,
+) -> dict[str, float]:
     """Fit, and return the accuracy before calibration if all rows are at hand."""
     if not isinstance(data, Rows):
         hokical.streams.fit(calibrator, data)
         return {}
+    options = {} if most_members is None else {"most_members": most_members}
     with ui.spinner(f"Fitting {calibrator.name}"):
-        calibrator.fit(data.scores, data.labels, data.weights, groups=data.groups)
+        calibrator.fit(
+            data.scores, data.labels, data.weights, groups=data.groups, **options
+        )
     calibrator.set_columns(data.columns, data.classes)
-    of_confidence = data.kind == "confidence"
-    right = data.labels if of_confidence else data.scores.labels == data.labels
-    return {"accuracy": float(right.mean())}
+    if data.kind == "confidence":
+        return {"accuracy": float(data.labels.mean())}
+    scores = data.scores
+    if isinstance(scores, hokical.Ensemble):
+        scores = calibrator.fitted.read(scores, data.groups)
+    return {"accuracy": float((scores.labels == data.labels).mean())}
 
 
 @command(
     *LABELLED,
     "cluster",
-    data=opt.argument("FILE", "Logits and labels that nothing was fitted on."),
+    "ensemble",
+    data=opt.argument("FILE...", "Logits and labels that nothing was fitted on."),
 )
 def certify(
     calibrator: Path,
-    data: Path,
+    data: list[Path],
     output: Path | None = None,
     look_alike: bool = False,
     *,
@@ -133,12 +190,13 @@ def certify(
     Example: hokical certify cal.json held_out.npz
     """
     target = output or calibrator
-    fitted = read_calibrator(calibrator, beside=data)
+    fitted = read_calibrator(calibrator, beside=data[0])
     check_output(target)
-    examples = given.at(data).open(fitted)
+    source = given.at_files(data, fitted)
+    examples = source.open(fitted)
     cluster = None
     reused: Literal["ignore", "refuse"] = "ignore" if look_alike else "refuse"
-    with ui.spinner(f"Certifying {fitted.name}"), report_file(data):
+    with ui.spinner(f"Certifying {fitted.name}"), report_file(data[0]):
         if isinstance(examples, Rows):
             cluster = given.clusters(examples)
             certified = fitted.certify(
@@ -163,7 +221,7 @@ def certify(
     }
     lines = {
         "method": fitted.name,
-        "certified on": f"{n_examples:,} examples of {data.name}{of_clusters}",
+        "certified on": f"{n_examples:,} examples of {source.name}{of_clusters}",
         "groups": None if n_groups is None else f"{n_groups:,}",
         "saved to": str(target),
     }

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 import hokical
 from hokical.cli import console as ui
-from hokical.cli.options import command, read_calibrator
+from hokical.cli.options import command, members_of, read_calibrator
+from hokical.rules.members import PooledMembers
 
 #: Arrays with more numbers are not listed.
 _MAX_NUMBERS = 1000
@@ -36,7 +38,40 @@ def show(calibrator: Path) -> ui.Result:
 
     Example: hokical show cal.json
     """
-    return ui.Result(*describe(read_calibrator(calibrator, for_rows=False)))
+    fitted = read_calibrator(calibrator, for_rows=False)
+    values, lines = describe(fitted)
+    members = members_of(fitted)
+    if members is None:
+        return ui.Result(values, lines)
+
+    def show_all() -> None:
+        ui.show_facts(lines)
+        ui.stdout().print(Text(f"\n{members}"), soft_wrap=True)
+
+    return ui.Result(values, show_all)
+
+
+def _member_values(members: PooledMembers) -> dict[str, Any]:
+    """What each member of the ensemble is worth, for JSON."""
+    values = [
+        {"name": name, "weight": weight, "log_loss_alone": loss}
+        for name, weight, loss in zip(
+            members.names,
+            members.weights.tolist(),
+            members.losses.tolist(),
+            strict=True,
+        )
+    ]
+    if members.order is not None and members.remaining is not None:
+        losses = members.remaining.tolist()
+        for v, loss in zip(members.order.tolist(), losses, strict=True):
+            values[v]["log_loss_with_better"] = loss
+    needed = [*members.needed]
+    return {
+        "members": values,
+        "needed_members": needed,
+        "exchangeable": members.exchangeable,
+    }
 
 
 def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
@@ -61,6 +96,12 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         "fitted on": _fit_words(facts),
         "chosen": values["reason"],
     }
+    members = members_of(fitted)
+    if members is not None:
+        values |= _member_values(members)
+        lines["members"] = members.describe()
+        if len(members.needed) < len(members.names):
+            lines["needed"] = ", ".join(members.needed)
     if not of_logits:
         certified = {"certified": "no" if fitted.held_out_ is None else "yes"}
         return values | certified, lines | certified

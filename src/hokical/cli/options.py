@@ -24,7 +24,8 @@ import hokical
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
-from hokical.io import examples, tables
+from hokical.io import ensembles, examples, tables
+from hokical.rules.members import PooledMembers
 from hokical.stability.noise import parse_noise
 
 #: What to do with rows that lack a score or a label.
@@ -101,6 +102,11 @@ OPTIONS: dict[str, Any] = {
     "missing": text(
         "Rows without a score or label: error, or drop.", metavar="WORD", **_DATA
     ),
+    "ensemble": text(
+        "Each FILE is a member of an ensemble: rows are joined by id.",
+        "--ensemble",
+        **_DATA,
+    ),
     "split": text("Part of a file with val_logits and test_logits.", **_DATA),
     "test_labels": text("File with the labels of TEST, if not in --labels."),
     "id_column": text(
@@ -118,6 +124,11 @@ OPTIONS: dict[str, Any] = {
     "methods": text("all, or names of `hokical methods`: hoki,temps."),
     "settings": text(
         "An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"
+    ),
+    "most_members": text("Of an ensemble: use the best members, so many.", min=1),
+    "exchangeable": text(
+        "Of an ensemble: members differ by chance alone, as passes with dropout do.",
+        "--exchangeable",
     ),
     "keep_labels": text(
         "Predict the classifier's own labels.",
@@ -181,7 +192,8 @@ class Source:
 
     Fields are options of commands, see `command`. `keep` are other columns to keep:
     names, "all" or "none"; None for ids. `weighted` says whether weights count for the
-    command.
+    command. `members` are the files of an ensemble with a member in each, of which
+    `path` is the first.
     """
 
     path: Path = Path()
@@ -197,6 +209,35 @@ class Source:
     split: Part = Part.test
     keep: str | None = None
     weighted: bool = True
+    ensemble: bool = False
+    members: tuple[Path, ...] = ()
+
+    def at_files(self, paths: Sequence[Path], fitted: object = None) -> Source:
+        """The same for one file, or for those of the members of an ensemble."""
+        ensemble = self.ensemble
+        several = len(paths) > 1
+        if (several or ensemble) and fitted is not None and not is_of_ensemble(fitted):
+            raise ui.bad_option(
+                "--ensemble",
+                "needs a calibrator that was fitted on an ensemble; this one reads one "
+                "row of scores for each example. Pass one file, or quote a pattern of "
+                "Parquet files: 'part-*.parquet'.",
+            )
+        if several and not ensemble and fitted is None:
+            why = (
+                f"is missing: several files ({paths[0]}, {paths[1]}, ...) are the "
+                "members of an ensemble. A pattern of Parquet files is quoted: "
+                "'part-*.parquet'."
+            )
+            raise ui.bad_option("--ensemble", why)
+        is_one_file = len(paths) == 1 and not _is_one_member(paths[0], fitted, ensemble)
+        members = () if is_one_file else tuple(paths)
+        return self.at(paths[0], members=members)
+
+    @property
+    def name(self) -> str:
+        """The names of its files."""
+        return ", ".join(path.name for path in self.members or (self.path,))
 
     def at(self, path: Path, **options: Any) -> Source:
         """The same for another file, with other options."""
@@ -205,7 +246,8 @@ class Source:
     @property
     def in_parts(self) -> bool:
         """Whether the path is a folder, or a pattern that matches several files."""
-        return self.path.is_dir() or tables.is_pattern(self.path)
+        is_one = len(self.members) < 2
+        return is_one and (self.path.is_dir() or tables.is_pattern(self.path))
 
     def read(
         self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all"
@@ -221,8 +263,14 @@ class Source:
         options["keep"] = keep if self.cluster is None else (self.cluster,)
         with ui.spinner(f"Reading {self.path.name}"):
             options |= self._columns(fitted)
-            rows = examples.read_examples(self.path, labelled=labelled, **options)
-        name = self.path.name
+            if self.members:
+                rows = hokical.io.read_ensemble(
+                    self.members, labelled=labelled, **options
+                )
+            else:
+                rows = examples.read_examples(self.path, labelled=labelled, **options)
+        self._check_members(fitted, rows)
+        name = self.name
         n_rows = f"{len(rows.used):,} rows"
         if rows.part is not None:
             ui.say(f"Using the {rows.part} part of {name} ({n_rows}).")
@@ -239,6 +287,23 @@ class Source:
             kind = f"another kind of scores than {'confidences' if alone else 'logits'}"
             raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
         return rows
+
+    def _check_members(self, fitted: object, rows: Rows) -> None:
+        """Raise if members that a calibrator needs are missing."""
+        scores = rows.scores
+        members = members_of(fitted)
+        if members is None or members.exchangeable:
+            return
+        if not isinstance(scores, hokical.Ensemble):
+            return
+        missing = [name for name in members.needed if name not in scores.names]
+        if scores.named and missing:
+            raise hokical.io.DataFileError(
+                self.path,
+                f"expected the members {', '.join(members.needed)}, which the "
+                f"calibrator needs; found {', '.join(scores.names)}.",
+                f"Add {', '.join(missing)}, by the names of the fit.",
+            )
 
     def open(self, fitted: Any = None) -> Rows | hokical.streams.ChunkSource:
         """Its rows with labels; a folder or pattern of Parquet files is read in
@@ -262,7 +327,7 @@ class Source:
 
     def check_new(self, fitted: Any, rows: Rows) -> None:
         """Warn if its rows are those that the calibrator was fitted on."""
-        if isinstance(rows.scores, Logits):
+        if isinstance(rows.scores, (Logits, hokical.Ensemble)):
             of_fit = fitted.is_of_fit(rows)
             hokical.guarantees.fingerprints.warn_of_rows_of_fit(of_fit, self.path.name)
 
@@ -373,6 +438,26 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
     return add
 
 
+def is_of_ensemble(fitted: object) -> bool:
+    """Whether a calibrator was fitted on an ensemble."""
+    return isinstance(fitted, hokical.Calibrator) and fitted.schema_.members is not None
+
+
+def members_of(fitted: object) -> PooledMembers | None:
+    """The members of the ensemble of the fit, None where there was none."""
+    members = fitted.schema_.members if isinstance(fitted, hokical.Calibrator) else None
+    return members if isinstance(members, PooledMembers) else None
+
+
+def _is_one_member(path: Path, fitted: object, ensemble: bool) -> bool:
+    """Whether one file is the only member that is needed, and has no members."""
+    members = members_of(fitted)
+    if not ensemble or members is None or len(members.needed) != 1:
+        return False
+    table = tables.open_table(path, "test")
+    return not (ensembles.named_members(table) or ensembles.stacked_members(table))
+
+
 def _join_names(values: list[str] | None) -> str | None:
     """Names of a repeated option as one text with commas."""
     return ",".join(values) if values else None
@@ -400,7 +485,7 @@ def read_calibrator(
     try:
         calibrator = hokical.load(path)
     except hokical.CalibratorFileError as error:
-        if beside is not None and _is_calibrator(beside):
+        if beside is not None and is_calibrator(beside):
             raise typer.BadParameter(
                 f"{beside} is the calibrator and comes first, then the data {path}: "
                 "swap the two."
@@ -437,7 +522,7 @@ def read_calibrator(
     return calibrator
 
 
-def _is_calibrator(path: Path) -> bool:
+def is_calibrator(path: Path) -> bool:
     """Whether a file holds a calibrator."""
     try:
         hokical.load(path)
@@ -519,6 +604,10 @@ def _protect(values: dict[str, Any]) -> None:
     be written.
     """
     paths = {name: path for name, path in values.items() if isinstance(path, Path)}
+    for name, listed in values.items():
+        if isinstance(listed, list):
+            files = [path for path in listed if isinstance(path, Path)]
+            paths |= {f"{name} {k}": path for k, path in enumerate(files)}
     if "state" in paths:  # which is removed in the end
         paths["lock of --state"] = Path(f"{paths['state']}.lock")
     if "report" in paths:

@@ -21,6 +21,8 @@ from hokical.io.answers import (
     read_sequence_logprobs,
 )
 from hokical.io.examples import read_examples
+from hokical.io.juries import jury
+from hokical.io.member_files import read_ensemble
 from hokical.io.self_consistency import agreement
 from hokical.io.stated import STATED_WORDS, read_stated
 from hokical.io.tables import DataFileError, write_table
@@ -30,6 +32,8 @@ __all__ = [
     "DataFileError",
     "Rows",
     "agreement",
+    "jury",
+    "read_ensemble",
     "read_examples",
     "read_lm_eval",
     "read_logprobs",

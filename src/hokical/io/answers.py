@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice
+from hokical._core.ensembles import Ensemble
 from hokical._core.logits import TopK
 from hokical.io.tables import (
     DataFileError,
@@ -34,6 +35,16 @@ class ChoiceScores(NamedTuple):
     """
 
     scores: TopK
+    rows: IntArray
+    n_skipped: int = 0
+
+
+class PromptScores(NamedTuple):
+    """An ensemble of the scores (n, choices) of each prompt, the `rows` with an answer
+    to one of them, and how many have none.
+    """
+
+    scores: Ensemble
     rows: IntArray
     n_skipped: int = 0
 
@@ -67,6 +78,28 @@ class _Position(NamedTuple):
     log_probabilities: dict[str, float]
 
 
+@overload
+def read_logprobs(
+    source: Mapping[str, Sequence[Any] | str | os.PathLike[str]],
+    choices: Sequence[str],
+    *,
+    position: Literal["last", "first"] = ...,
+    after: str | None = ...,
+    least_mass: float = ...,
+) -> PromptScores: ...
+
+
+@overload
+def read_logprobs(
+    source: Any,
+    choices: Sequence[str],
+    *,
+    position: Literal["last", "first"] = ...,
+    after: str | None = ...,
+    least_mass: float = ...,
+) -> ChoiceScores: ...
+
+
 def read_logprobs(
     source: Any,
     choices: Sequence[str],
@@ -74,7 +107,7 @@ def read_logprobs(
     position: Literal["last", "first"] = "last",
     after: str | None = None,
     least_mass: float = 0.5,
-) -> ChoiceScores:
+) -> ChoiceScores | PromptScores:
     """Multiple-choice answers from the replies of a language model's API.
 
     Reads responses, chat completions, completions and batch output in OpenAI's format,
@@ -87,8 +120,9 @@ def read_logprobs(
 
     Parameters
     ----------
-    source : path of a .json or .jsonl file, or replies
-        With `logprobs` and as many `top_logprobs` as the API gives.
+    source : path of a .json or .jsonl file, or replies; or a mapping of prompts to such
+        With `logprobs` and as many `top_logprobs` as the API gives. The replies to all
+        prompts are about the same questions, in the same order.
     choices : the possible answers, such as "ABCD" or ["yes", "no"]; class k is
         choices[k]
     position : {"last", "first"}
@@ -102,9 +136,11 @@ def read_logprobs(
 
     Returns
     -------
-    ChoiceScores
+    ChoiceScores, or PromptScores of several prompts
         Replies without log-probabilities or without an answer are left out and counted
-        (`n_skipped`); `rows` are the others.
+        (`n_skipped`); `rows` are the others. Of several prompts, `scores` are an
+        `Ensemble` with a member for each; a question is left out if no reply has an
+        answer.
 
     Examples
     --------
@@ -114,6 +150,15 @@ def read_logprobs(
     >>> read_logprobs([reply], ["A", "B", "C"]).scores.labels
     array([1])
     """
+    if _are_prompts(source):
+        return _join_prompts(
+            {
+                name: _read_prompt(
+                    str(name), replies, choices, (position, after, least_mass)
+                )
+                for name, replies in source.items()
+            }
+        )
     class_of_choice = _index_choices(choices)
     check_choice("position", position, Literal["last", "first"])
     if not 0.0 <= least_mass <= 1.0:
@@ -140,6 +185,60 @@ def read_logprobs(
         rows,
         entries.n_entries - rows.size,
     )
+
+
+def _are_prompts(source: object) -> bool:
+    """Whether a source is a mapping of prompts to replies, and no reply."""
+    if not isinstance(source, Mapping) or not source:
+        return False
+    if {*source} & {*_REPLY_NAMES, *_ENTRY_NAMES}:
+        return False
+    return not any(isinstance(value, Mapping) for value in source.values())
+
+
+def _read_prompt(
+    name: str,
+    replies: object,
+    choices: Sequence[str],
+    options: tuple[Literal["last", "first"], str | None, float],
+) -> ChoiceScores:
+    """The scores of one prompt, whose name is in errors."""
+    position, after, least_mass = options
+    try:
+        found = read_logprobs(
+            replies, choices, position=position, after=after, least_mass=least_mass
+        )
+    except DataFileError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"prompt {name!r}: {error}") from error
+    return found
+
+
+def _join_prompts(answers: Mapping[str, ChoiceScores]) -> PromptScores:
+    """The scores of each prompt as members; NaN where its reply has no answer."""
+    sizes = {name: found.rows.size + found.n_skipped for name, found in answers.items()}
+    first, n_questions = next(iter(sizes.items()))
+    for name, size in sizes.items():
+        if size != n_questions:
+            raise ValueError(
+                f"`source` must have a reply to each question for every prompt; got "
+                f"{n_questions} for {first!r} and {size} for {name!r}. A reply that "
+                "failed may be None."
+            )
+    rows = np.unique(np.concatenate([found.rows for found in answers.values()]))
+    members = {
+        str(name): _spread_answers(found, rows) for name, found in answers.items()
+    }
+    return PromptScores(Ensemble(members), rows, n_questions - rows.size)
+
+
+def _spread_answers(found: ChoiceScores, rows: IntArray) -> FloatArray:
+    """Scores (n, choices) of some questions, NaN where there is no answer."""
+    values = found.scores.to_dense()
+    spread = np.full((rows.size, values.shape[1]), np.nan)
+    spread[np.searchsorted(rows, found.rows)] = values
+    return spread
 
 
 def _add_spellings(
@@ -176,6 +275,8 @@ class _Entries(Generic[Parsed]):
 
 #: Entries or attributes that a reply has, and a list of replies has not.
 _REPLY_NAMES = ("choices", "outputs", "output", "candidates", "response")
+#: Entries of other replies, such as errors and messages.
+_ENTRY_NAMES = ("id", "object", "type", "error", "content", "custom_id")
 
 
 def _parse_entries(

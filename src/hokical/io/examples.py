@@ -11,6 +11,7 @@ Which of them hold what is said by one convention, or by explicit names.
 | confidences | `confidence` |
 | weights | `sample_weight` or `weight` |
 | part | of an archive: `val_logits`, `test_logits`, ... |
+| members | `NAME:logit_*`, arrays `logits_NAME` or (members, n, classes); `io.ensembles` |
 
 Upper and lower case are the same. `*` is the name of a class, or its number.
 """
@@ -22,14 +23,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import AnyArray, BoolArray
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -40,8 +41,12 @@ from hokical._core.groups import look_up
 from hokical._core.logits import as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import FitDataWarning, warn_user
-from hokical.io import tables
+from hokical.io import ensembles, tables
+from hokical.io.ensembles import EnsembleLayout
 from hokical.io.tables import MISSING, NO_NAME, TABLE, DataFileError, FileSplit, Table
+
+if TYPE_CHECKING:
+    from hokical.calibrators.calibrator import Calibrator
 
 Location = str | os.PathLike[str]
 ScoreKind = Literal["logits", "probabilities", "confidence"]
@@ -84,6 +89,8 @@ class Columns:
     labelled: Labelled = "all"
     drop_missing: bool = False
     fitted_by: Any = None
+    #: Whether a row of scores may be empty, as that of a member that was not evaluated.
+    of_member: bool = False
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -128,7 +135,9 @@ def read_examples(
         `.npz`, `.npy`, `.csv` or `.parquet`; with hokical-paper also a pickle of NumPy
         arrays. Columns and arrays are found by their names: `label` or `y`; `logits`,
         `logit_*` or `z0`, `z1`, ...; `probabilities`, `proba` or `prob_*`; `confidence`
-        beside `right`; `sample_weight`.
+        beside `right`; `sample_weight`. Several evaluations of each row are columns
+        `NAME:logit_*`, arrays `logits_NAME` or one array (members, n, classes), and
+        give an Ensemble; for a file of each see `read_ensemble`.
     split : {"val", "test"}
         Which part, if the file has parts.
     labels : path, optional
@@ -171,11 +180,117 @@ def read_examples(
     >>> rows.n_rows, rows.n_classes, rows.labels.tolist()
     (2, 2, [0, 1])
     """
-    column = None if labelled == "none" or labels is not None else label_column
-    named = (kind, score_columns, column, classes, groups, keep)
-    wanted = Columns(*named, zeros, labelled, missing == "drop", fitted_by)
+    wanted = columns_of(
+        labels,
+        fitted_by,
+        labelled=labelled,
+        kind=kind,
+        score_columns=score_columns,
+        label_column=label_column,
+        classes=classes,
+        groups=groups,
+        keep=keep,
+        missing=missing,
+        zeros=zeros,
+    )
     table = tables.open_table(Path(path), split)
-    layout = Layout(table, wanted)
+    layout = find_layout(table, wanted)
+    return read_layout(layout, labels, label_column)
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of `read_examples` that say what is read of a file."""
+
+    labelled: Labelled
+    kind: ScoreKind | None
+    score_columns: tuple[str, ...]
+    label_column: str | None
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+    keep: tuple[str, ...] | None
+    missing: Literal["error", "drop"]
+    zeros: Zeros
+
+
+def columns_of(
+    labels: Location | None,
+    fitted_by: Calibrator | None = None,
+    **options: Unpack[ReadOptions],
+) -> Columns:
+    """What `read_examples` reads, by its options."""
+    labelled = options.get("labelled", "all")
+    label_column = options.get("label_column")
+    if labelled == "none" or labels is not None:
+        label_column = None
+    return Columns(
+        kind=options.get("kind"),
+        score_columns=options.get("score_columns", ()),
+        label_column=label_column,
+        classes=options.get("classes", ()),
+        groups=options.get("groups", ()),
+        keep=options.get("keep", ()),
+        zeros=options.get("zeros", "unlikely"),
+        labelled=labelled,
+        drop_missing=options.get("missing", "error") == "drop",
+        fitted_by=fitted_by,
+    )
+
+
+def find_layout(table: Table, wanted: Columns) -> Layout | EnsembleLayout:
+    """Which columns hold what, of one row of scores for each example or of several."""
+    fitted = wanted.fitted_by
+    members = _find_members(table, wanted)
+    ensembles.check_members(table, len(members), fitted)
+    if not members:
+        return Layout(table, wanted)
+    of_first = replace(wanted, of_member=True)
+    of_others = replace(
+        Columns(wanted.kind, zeros=wanted.zeros, labelled="none"),
+        fitted_by=fitted,
+        of_member=True,
+    )
+    layouts = dict[str, Layout]()
+    for name, part in members.items():
+        layouts[name] = Layout(part, of_others if layouts else of_first)
+        classes = next(iter(layouts.values())).classes
+        of_others = replace(of_others, classes=classes)
+    return EnsembleLayout(layouts, ensembles.is_exchangeable(fitted))
+
+
+def _find_members(table: Table, wanted: Columns) -> dict[str, Table]:
+    """The tables of the members of a file; none if it has one row of scores."""
+    if wanted.score_columns or wanted.kind == "confidence":
+        return {}
+    members = ensembles.named_members(table)
+    fitted = wanted.fitted_by
+    if fitted is not None and fitted.schema_.members is not None:
+        return members or ensembles.stacked_members(table)
+    if members and _names_scores(ensembles.others(table)):
+        return {}
+    members = members or ensembles.stacked_members(table)
+    return members if len(members) > 1 else {}
+
+
+def _names_scores(names: Sequence[str]) -> bool:
+    """Whether columns of these names are scores by the convention."""
+    for array_names, patterns in _SCORES.values():
+        if {*map(str.lower, names)} & {*array_names}:
+            return True
+        for pattern in patterns:
+            regex = re.compile(pattern, re.IGNORECASE)
+            if sum(regex.fullmatch(name.strip()) is not None for name in names) > 1:
+                return True
+    return False
+
+
+def read_layout(
+    layout: Layout | EnsembleLayout,
+    labels: Location | None,
+    label_column: str | None,
+) -> Rows:
+    """The rows of a table, with labels of their own or of another file."""
+    labelled = layout.wanted.labelled
+    table = layout.table
     beside = None if labelled == "none" else layout.find_labels(labels, label_column)
     if labelled == "all" and beside is None and layout.labels is None:
         remedy = (
@@ -261,7 +376,7 @@ def read_table(
         fitted_by=None if kind == "confidence" else fitted_by,
     )
     try:
-        layout = Layout(data, wanted)
+        layout = find_layout(data, wanted)
         examples = layout.read(data)
     except DataFileError as error:  # in the words of Python
         text = (
@@ -674,10 +789,18 @@ class Layout:
         def take(array: Any) -> Any:
             return array if array is None or used.all() else array[rows]
 
+        values = take(values)
+        evaluated = np.ones(len(values), np.bool_)
+        if self.wanted.of_member:
+            evaluated = _has_any_value(values)
+        scored = rows[evaluated]
+        with tables.report_file(table.path, lambda row: table.place(int(scored[row]))):
+            some = values if evaluated.all() else values[evaluated]
+            kind = self.settle_kind(some)
+            scores, n_classes = self._as_scores(some, kind)
+        if self.wanted.of_member:
+            scores = _spread(np.asarray(scores.values), evaluated)
         with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
-            values = take(values)
-            kind = self.settle_kind(values)
-            scores, n_classes = self._as_scores(values, kind)
             weights = reading.as_weights(take(weights), len(rows), of_block=True)
         if labels is not None:
             with tables.report_file(label_table.path, label_table.place):
@@ -723,7 +846,8 @@ class Layout:
             return used
         if self.wanted.labelled == "all" and labels is not None:
             used &= labels != -1
-        return used & _has_values(values, used.size) & _has_values(weights, used.size)
+        used &= _has_values(weights, used.size)
+        return used if self.wanted.of_member else used & _has_values(values, used.size)
 
     def _check_labels(self, labels: AnyArray, n_rows: int, n_classes: int) -> AnyArray:
         """Labels (n,), -1 where there is none, if rows may lack one."""
@@ -918,16 +1042,12 @@ def join_labels(
     """Labels (n,) of another file in the order of a table: by id where both have
     such a column.
     """
-    shared = [
-        name
-        for name in table.names
-        if is_id(name) and label_table.first(name) is not None
-    ]
+    shared = [name for name in find_ids(table) if label_table.first(name) is not None]
     id_column = min(shared, key=len, default=None)
     if id_column is None:
         return labels
-    ids = _read_ids(table, id_column)
-    label_ids = _read_ids(label_table, label_table.require(id_column, "id"))
+    ids = read_ids(table, id_column)
+    label_ids = read_ids(label_table, label_table.require(id_column, "id"))
     index = np.array(look_up(ids, label_ids))
     missing = np.flatnonzero(index == len(label_ids))
     if missing.size and all_known:
@@ -939,7 +1059,12 @@ def join_labels(
     return np.asarray(np.append(labels, -1)[index])
 
 
-def _read_ids(table: Table, column: str) -> list[str]:
+def find_ids(table: Table) -> list[str]:
+    """The columns of ids, by their names."""
+    return [name for name in table.names if is_id(name)]
+
+
+def read_ids(table: Table, column: str) -> list[str]:
     """The ids of a column, each of which must occur once."""
     ids = [str(value).strip() for value in table.read_column(column).tolist()]
     for duplicate, count in Counter(ids).most_common(1):
@@ -972,3 +1097,17 @@ def _has_values(column: AnyArray | None, n_rows: int) -> BoolArray:
     ):
         return np.ones(n_rows, np.bool_)
     return np.asarray(~np.isnan(column.reshape(n_rows, -1).max(axis=1)))
+
+
+def _has_any_value(values: AnyArray) -> BoolArray:
+    """In which rows (n,) there is a score; a member was not evaluated in the others."""
+    if values.dtype.kind != "f":
+        return np.ones(len(values), np.bool_)
+    return np.asarray(~np.isnan(values.reshape(len(values), -1)).all(axis=1))
+
+
+def _spread(values: AnyArray, evaluated: BoolArray) -> FloatArray:
+    """Logits (n, classes) in their places, NaN where a member was not evaluated."""
+    spread = np.full((len(evaluated), values.shape[1]), np.nan)
+    spread[evaluated] = values
+    return spread

@@ -120,6 +120,11 @@ def _most_frequent(
     return first[key], count, counts.total()
 
 
+def answer_key(answer: object) -> Hashable | None:
+    """What is compared of an answer, as by `agreement`; None if it is missing."""
+    return None if _is_missing(answer) else _fold(answer)
+
+
 def _is_missing(answer: object) -> bool:
     """Whether an answer is None, NaN, pandas' NA or text without a sign."""
     if isinstance(answer, str):

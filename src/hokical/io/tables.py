@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,7 @@ FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 Load = Callable[[Sequence[str], Sequence[str]], Arrays]
+Shape = tuple[int, ...]
 NO_NAME = ""
 _ARRAYS = "NumPy arrays of numbers"
 _HEAD_BYTES = 4096
@@ -200,7 +201,7 @@ class Table:
     `load(scores, others)` reads columns by name, scores as numbers. `part` is that of
     an archive which is read: `val_logits` may then be called `logits`. `first_row` rows
     of the file come before those of the table. `numbers` are the columns that may hold
-    such; by default all.
+    such; by default all. `shape_of` an array is known without reading it, if at all.
     """
 
     first_row = 0
@@ -211,9 +212,11 @@ class Table:
         names: Iterable[str],
         load: Load,
         part: FileSplit | None = None,
+        shape_of: Callable[[str], Shape] | None = None,
     ) -> None:
         self.path = path
         self.names = [*names]
+        self._shape_of = shape_of
         self.part = part
         self._load = load
         self.numbers = self.names
@@ -266,6 +269,10 @@ class Table:
         arrays = [columns[name] for name in scores]
         return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1), columns
 
+    def read_columns(self, scores: Sequence[str], others: Sequence[str]) -> Arrays:
+        """Columns by name, scores as numbers."""
+        return self._load(scores, others)
+
     def read_column(self, name: str) -> AnyArray:
         """One column that holds no scores."""
         return self._load((), (name,))[name]
@@ -273,6 +280,37 @@ class Table:
     def place(self, row: int) -> str:
         """Where a row is, in words."""
         return f"row {self.first_row + row}"
+
+    def shape(self, name: str) -> Shape:
+        """The shape of an array; () of a column of a table."""
+        return () if self._shape_of is None else self._shape_of(name)
+
+    def select(self, columns: Mapping[str, str], load: Load | None = None) -> Table:
+        """Some of the columns under other names, by these; `load` reads them.
+
+        >>> table = Table(TABLE, ["a:x", "b"], lambda *_: {"a:x": np.ones(2)})
+        >>> table.select({"x": "a:x"}).read_column("x")
+        array([1., 1.])
+        """
+        return SelectedTable(self, columns, load or self._load)
+
+
+class SelectedTable(Table):
+    """Some columns of another table, under other names."""
+
+    def __init__(self, table: Table, columns: Mapping[str, str], load: Load) -> None:
+        def load_selected(scores: Sequence[str], others: Sequence[str]) -> Arrays:
+            loaded = load(
+                [columns[name] for name in scores], [columns[name] for name in others]
+            )
+            return {name: loaded[columns[name]] for name in (*scores, *others)}
+
+        super().__init__(table.path, columns, load_selected, table.part)
+        self._table = table
+        self.numbers = [name for name in columns if columns[name] in table.numbers]
+
+    def place(self, row: int) -> str:
+        return self._table.place(row)
 
 
 def open_table(path: Path, split: FileSplit) -> Table:
@@ -317,12 +355,38 @@ def open_table(path: Path, split: FileSplit) -> Table:
                     raise ValueError(f"`{name}` is no array")
         return read
 
-    return Table(path, names, load, split)
+    def shape_of(name: str) -> Shape:
+        with (
+            report_damage(path, _ARRAYS),
+            zipfile.ZipFile(path) as archive,
+            archive.open(f"{name}.npy") as stream,
+        ):
+            return _announced_shape(stream)
+
+    return Table(path, names, load, split, shape_of)
 
 
 def _table_of(path: Path, arrays: Arrays, part: FileSplit) -> Table:
     """Arrays that are read already, or mapped into memory."""
-    return Table(path, arrays, lambda scores, others: arrays, part)
+    return Table(
+        path,
+        arrays,
+        lambda scores, others: arrays,
+        part,
+        lambda name: np.shape(arrays[name]),
+    )
+
+
+def _announced_shape(stream: IO[bytes]) -> Shape:
+    """The shape in the header of an array, () if it is of a later version."""
+    match np.lib.format.read_magic(stream):
+        case (1, 0):
+            header = np.lib.format.read_array_header_1_0(stream)
+        case (2, 0):
+            header = np.lib.format.read_array_header_2_0(stream)
+        case _:
+            return ()
+    return tuple(header[0])
 
 
 class TextTable(Table):

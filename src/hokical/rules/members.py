@@ -12,6 +12,7 @@ from hokical._core.arrays import Array, FloatArray, IntArray
 from hokical._core.checks import ArrayOf, Checked
 from hokical._core.ensembles import Ensemble
 from hokical._core.logits import Logits
+from hokical._core.schema import InputSchema
 from hokical._core.storage import storable
 from hokical.rules.base import Rule, WrappedRule
 from hokical.rules.pooled import MemberLogits, Pool, pool_rows
@@ -122,40 +123,58 @@ class PooledMembers(Checked):
                 f"`exchangeable` must be {self.exchangeable}, as in the fit, whose "
                 f"members are {fitted}exchangeable; got {ensemble.exchangeable}."
             )
-        if self.exchangeable:
-            self._warn_of_few(ensemble)
-            pool = self.pool
-        else:
+        if not self.exchangeable:
             ensemble = self._match(ensemble)
-            pool = self.pool.take(self._needed_indices)
-        members = as_members(ensemble)
+        else:
+            self._warn_of_few(ensemble.n_members)
+        return self.pool_needed(as_members(ensemble))
+
+    def pool_needed(self, members: MemberLogits) -> Logits:
+        """The pooled logits (n, classes) of the needed members, in their order."""
+        pool = self.pool
+        if not self.exchangeable:
+            pool = pool.take(self._needed_indices)
         pooled = pool_rows(pool, members)
         return with_first_labels(pooled, members) if self.keep_first else pooled
 
+    def choose(self, n_members: int) -> list[int]:
+        """Which of so many members without names are pooled, by number.
+
+        They are all members of the fit, or those of them that are needed; any number if
+        they are exchangeable.
+        """
+        if self.exchangeable:
+            self._warn_of_few(n_members)
+            return list(range(n_members))
+        if n_members == len(self.names):
+            return self._needed_indices
+        if n_members == len(self.needed):
+            return list(range(n_members))
+        raise self._other_members(f"{n_members} without names")
+
     def _match(self, ensemble: Ensemble) -> Ensemble:
         """The needed members: by name or, where they have none, by their places."""
-        if ensemble.named:
-            missing = [name for name in self.needed if name not in ensemble.names]
-            if not missing:
-                return ensemble.select(self.needed)
-            told = f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
-        elif ensemble.n_members == len(self.names):
-            places = [ensemble.names[v] for v in self._needed_indices]
-            return ensemble.select(places)
-        elif ensemble.n_members == len(self.needed):
-            return ensemble
-        else:
-            told = f"{ensemble.n_members} without names"
-        raise ValueError(
+        if not ensemble.named:
+            chosen = self.choose(ensemble.n_members)
+            return ensemble.select([ensemble.names[v] for v in chosen])
+        missing = [name for name in self.needed if name not in ensemble.names]
+        if missing:
+            raise self._other_members(
+                f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
+            )
+        return ensemble.select(self.needed)
+
+    def _other_members(self, got: str) -> ValueError:
+        return ValueError(
             f"`members` must be those of the fit, or those of them that are needed: "
-            f"{', '.join(self.needed)}; got {told}. Members that were not evaluated "
+            f"{', '.join(self.needed)}; got {got}. Members that were not evaluated "
             "may be rows of NaN."
         )
 
-    def _warn_of_few(self, ensemble: Ensemble) -> None:
-        if ensemble.n_members < _FEW_PASSES * len(self.names):
+    def _warn_of_few(self, n_members: int) -> None:
+        if n_members < _FEW_PASSES * len(self.names):
             runtime.warn_user(
-                f"the ensemble has {ensemble.n_members} exchangeable members; the fit "
+                f"the ensemble has {n_members} exchangeable members; the fit "
                 f"had {len(self.names)}. Fewer are noisier, so that confidences are "
                 "likely to be too high: pass about as many as in the fit."
             )
@@ -226,3 +245,15 @@ def as_members(ensemble: Ensemble) -> MemberLogits:
     """The checked logits (members, n, classes) of an ensemble."""
     values, top, backend = ensemble.stack()
     return MemberLogits(values, top, backend)
+
+
+def pooled_members_of(schema: InputSchema) -> PooledMembers | None:
+    """The members that a calibrator pools before its rule, in a module or a graph."""
+    members = schema.members
+    if members is None or isinstance(members, PooledMembers):
+        return members
+    raise ValueError(
+        "`calibrator` must take one row of logits, or pool the members of an ensemble, "
+        f"here; got one of {members.describe()}. Fit one on the members themselves: "
+        "`hokical.auto(hokical.Ensemble(members), labels)`."
+    )

@@ -1,4 +1,4 @@
-"""Several evaluations of each example, pooled into one row of logits, and a rule on it.
+"""Several evaluations of each example, pooled into one row of logits.
 
 The members of an ensemble are networks, models of several kinds, prompts, passes with
 dropout, or one network on transformed inputs. With margins d_v (classes,) of member v
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -35,10 +35,10 @@ from hokical._core.checks import (
     Checked,
     Share,
 )
-from hokical._core.logits import FEW_COLUMNS, Logits, by_blocks, row_maxima
+from hokical._core.logits import Logits, by_blocks, row_maxima
 from hokical._core.special import exponential, row_sums
 from hokical._core.storage import storable
-from hokical.rules.base import Rule, WrappedRule, add_floor
+from hokical.rules.base import add_floor
 
 #: Largest margin of one member, in units of its temperature: 2e-22 of the top's
 #: probability. No member can veto a class alone, and huge logits stay finite.
@@ -57,10 +57,6 @@ class MemberLogits(Logits):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.n_members: int = self.values.shape[0]
-        self.n_rows = self.values.shape[1]
-        self.n_columns = self.values.shape[2]
-        self.n_classes = self.n_columns
-        self.order = "F" if self.n_columns <= FEW_COLUMNS else "C"
 
     @classmethod
     def from_array(cls, values: Array) -> Self:
@@ -304,41 +300,3 @@ def pool_rows(pool: Pool, members: MemberLogits) -> Logits:
     return Logits(
         values, members.xp.max(values, axis=1), members.backend, members.codes
     )
-
-
-@dataclass(frozen=True, eq=False)
-class PooledRule(WrappedRule):
-    """`rule` on the logits that `pool` makes of several members.
-
-    The predicted label is that of `rule` on the pooled logits.
-    """
-
-    name: ClassVar[str] = "pooled"
-    preserves_labels = False
-    cheap_proba = True
-    logits_kind = MemberLogits
-
-    pool: Pool
-    rule: Rule
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rule.logits_kind is not Logits:
-            raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
-
-    def labels(self, logits: Logits) -> Array:
-        return self.rule.labels(self._pooled(logits))
-
-    def confidence(self, logits: Logits) -> Array:
-        return self.rule.confidence(self._pooled(logits))
-
-    def proba(self, logits: Logits) -> Array:
-        return self.rule.proba(self._pooled(logits))
-
-    def interval(
-        self, logits: Logits, label: int | None = None
-    ) -> tuple[Array, Array] | None:
-        return self.rule.interval(self._pooled(logits), label)
-
-    def _pooled(self, members: Array) -> Logits:
-        return self.pool.pool(members)

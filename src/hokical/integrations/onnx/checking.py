@@ -21,8 +21,10 @@ from hokical.calibrators.confidence import (
     MultilabelCalibrator,
     OutcomeCalibrator,
 )
-from hokical.integrations.onnx.models import DOUBLE, helper, load_model, onnx
+from hokical.integrations.onnx.ensembles import ensemble_of
+from hokical.integrations.onnx.models import DOUBLE, Shape, helper, load_model, onnx
 from hokical.integrations.onnx.scores import contradiction
+from hokical.rules.members import pooled_members_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -105,15 +107,20 @@ def check(
         outputs = checked.run(inputs)
         return Check(n_rows, _largest_difference([*outputs.values()][-1], expected), 0)
     if not checked.is_attached:
-        _vary_logits(inputs["logits"])
+        logits = inputs["logits"]
+        for rows in logits if logits.ndim == 3 else [logits]:
+            _vary_logits(rows)
     outputs = checked.run(inputs)
     logits, problem = checked.read_scores(inputs, outputs)
     if problem:
         return Check(n_rows, float("inf"), 0, problem)
     data: Any = logits
+    members = pooled_members_of(calibrator.schema_)
+    if members is not None:
+        data = members.read(ensemble_of(logits, members))
     if calibrator.needed_groups is not None:
         codes = inputs[checked.groups_name]
-        data = replace(as_logits(logits), codes=codes.reshape(-1, codes.shape[-1]))
+        data = replace(as_logits(data), codes=codes.reshape(-1, codes.shape[-1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # made-up inputs look like nothing
         expected = calibrator.predict_confidence(data)
@@ -153,6 +160,11 @@ class CheckedModel:
         return "hokical_scores" in self.properties
 
     @property
+    def has_members(self) -> bool:
+        """Whether scores are those (members, n, classes) of an ensemble."""
+        return "hokical_members" in self.properties
+
+    @property
     def groups_name(self) -> str:
         """The input of the codes of groups."""
         return self.properties.get("hokical_groups", "groups")
@@ -164,8 +176,12 @@ class CheckedModel:
         inputs = {}
         for item in self.session.get_inputs():
             is_codes = item.name == self.groups_name
+            by_member = self.has_members and not self.is_attached and not is_codes
+            shape = _close(
+                item.shape, n_rows, name=item.name, batch_axis=int(by_member)
+            )
             inputs[item.name] = _make_input(
-                item, n_rows, rng, coding if is_codes else None
+                item, shape, rng, coding if is_codes else None
             )
         return inputs
 
@@ -184,7 +200,9 @@ class CheckedModel:
             return inputs["logits"], ""
         scores = outputs[_SCORES]
         axis = int(self.properties["hokical_class_axis"])
-        rows = np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis])
+        shape = scores.shape if self.has_members else (-1, scores.shape[axis])
+        scores = np.moveaxis(scores, axis, -1)
+        rows = scores.reshape(-1, scores.shape[-1])
         if not np.isfinite(rows.max(axis=1)).all():
             raise NotRunnable(
                 "the classifier gives NaN or infinite scores for made-up inputs"
@@ -192,11 +210,12 @@ class CheckedModel:
         stated = self.properties["hokical_scores_are"]
         problem = contradiction(rows, stated)
         if problem or stated == "logits":
-            return rows, problem
+            return rows.reshape(shape), problem
         zeros: Zeros = "impossible"  # as before it could be chosen
         if self.properties.get("hokical_zeros") == "unlikely":
             zeros = "unlikely"
-        return np.asarray(from_probabilities(rows, zeros=zeros)), ""
+        logits = np.asarray(from_probabilities(rows, zeros=zeros))
+        return logits.reshape(shape), ""
 
 
 def _start_session(model: ModelProto) -> Any:
@@ -264,21 +283,25 @@ def _report_runtime(task: str) -> Iterator[None]:
         raise NotRunnable(f"onnxruntime {version} cannot {task}: {line}") from error
 
 
+def _close(shape: Shape, n_rows: int, *, name: str, batch_axis: int) -> list[int]:
+    """The shape of an input, of which the batch alone may be open."""
+    lengths = [length if isinstance(length, int) else -1 for length in shape or [1]]
+    if lengths[batch_axis] < 0:
+        lengths[batch_axis] = n_rows
+    if min(lengths) < 0:
+        raise NotRunnable(f"input {name!r} has shape {shape}")
+    return lengths
+
+
 def _make_input(
     item: Any,
-    n_rows: int,
+    shape: list[int],
     rng: np.random.Generator,
     coding: GroupCoding | None = None,
 ) -> AnyArray:
-    """Normal numbers of an input's shape, or codes of groups; only the batch may be
-    open.
-    """
+    """Normal numbers of an input's shape, or codes of groups."""
     if coding is None and item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
-    batch, *lengths = item.shape or [1]
-    if not all(isinstance(length, int) for length in lengths):
-        raise NotRunnable(f"input {item.name!r} has shape {item.shape}")
-    shape = (batch if isinstance(batch, int) else n_rows, *lengths)
     if coding is not None:
         return rng.integers(0, coding.sizes, size=shape)
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])

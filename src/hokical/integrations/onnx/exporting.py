@@ -31,14 +31,14 @@ from hokical.calibrators.confidence import (
     OutcomeCalibrator,
 )
 from hokical.calibrators.predictor import Predictor
-from hokical.calibrators.stored import check_plain_logits, refuse_members
+from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import (
     AbstentionOptions,
     Support,
     is_within,
     label_log_odds,
 )
-from hokical.integrations.onnx import models
+from hokical.integrations.onnx import ensembles, models
 from hokical.integrations.onnx.namespace import BACKEND
 from hokical.integrations.onnx.scores import ScoresAre, choose_reading, content_of
 from hokical.rules.base import (
@@ -49,6 +49,7 @@ from hokical.rules.base import (
 )
 from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
 from hokical.rules.hoki import HokiRule
+from hokical.rules.members import PooledMembers, pooled_members_of
 from hokical.rules.sets import SetRule
 
 Precision = Literal["float64", "float32"]
@@ -167,7 +168,8 @@ class ScoresLayout:
 
     `shape` are lengths or names of lengths, with the classes along `axis`; `lengths` are
     those that outputs are declared with, if more is known. The scores are probabilities
-    if there are `zeros`.
+    if there are `zeros`. If there are `members`, the first axis is that of the members of
+    an ensemble, which are pooled.
     """
 
     shape: models.Shape
@@ -175,20 +177,26 @@ class ScoresLayout:
     axis: int = 1
     zeros: Zeros | None = None
     lengths: models.Shape | None = None
+    members: PooledMembers | None = None
 
     @property
     def output_shape(self) -> models.Shape:
-        return self.lengths or self.shape
+        return self._pooled(self.lengths or self.shape)
 
     @property
     def row_shape(self) -> models.Shape:
         """The shape of what there is one of for each row."""
-        return [size for k, size in enumerate(self.output_shape) if k != self.axis]
+        return self._rows_of(self.lengths or self.shape)
+
+    def _pooled(self, shape: models.Shape) -> models.Shape:
+        return shape if self.members is None else shape[1:]
+
+    def _rows_of(self, shape: models.Shape) -> models.Shape:
+        return self._pooled([size for k, size in enumerate(shape) if k != self.axis])
 
     def groups_shape(self, coding: GroupCoding, *, declared: bool = False) -> Any:
         """The shape of the codes of groups beside the scores."""
-        shape = self.output_shape if declared else self.shape
-        rows = [size for k, size in enumerate(shape) if k != self.axis]
+        rows = self.row_shape if declared else self._rows_of(self.shape)
         return (*rows, len(coding.columns))
 
 
@@ -292,7 +300,6 @@ def _predictor_of(calibrator: Any) -> Predictor:
     predictor = calibrator.fitted
     rule = predictor.rule
     check_plain_logits(rule.name, rule.logits_kind, "calibrator")
-    refuse_members(predictor.schema)
     core = rule.core
     draws = core.draws if isinstance(core, HokiRule) else None
     size = 0 if draws is None else draws.n_draws * draws.n_classes
@@ -329,13 +336,15 @@ def _trace_logits(
         outputs["support"] = (layout.row_shape, "bool")
     accepted = None
     facts = {"method": rule.name, "n_classes": str(predictor.n_classes)}
+    if layout.members is not None:
+        facts["members"] = ensembles.names_as_text(layout.members, layout.shape[0])
     if options.abstention is not None:
         accepted = AcceptedRows.of(predictor, options.abstention)
         outputs["accepted"] = (layout.row_shape, "bool")
         thresholds = predictor.abstention_thresholds(options.abstention)
         facts["guarantee"] = thresholds.guarantee
     types = {name: dtype for name, (_, dtype) in outputs.items()}
-    tables = RowTables(rule, support, accepted)
+    tables = RowTables(rule, support, accepted, layout.members)
     predict = partial(_predict, tables, types, layout.axis, layout.zeros)
     return _trace(inputs, predict, outputs, options, **facts)
 
@@ -347,6 +356,7 @@ class RowTables:
     rule: Rule
     support: Support | None = None
     accepted: AcceptedRows | None = None
+    members: PooledMembers | None = None
 
     def predict(self, name: str, logits: Logits) -> Array:
         """The output of that name for traced rows."""
@@ -371,7 +381,12 @@ def _predict(
     order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
     are_rows = order == [0, 1]
     classes_last = scores if are_rows else xp.permute_dims(scores, order)
-    logits = _as_rows(classes_last, zeros, groups)
+    if tables.members is None:
+        logits = _as_rows(classes_last, zeros, groups)
+    else:
+        are_rows = True
+        values = _as_logits(classes_last, zeros)
+        logits = replace(ensembles.pool_scores(tables.members, values), codes=groups)
     outputs = {}
     for name, dtype in types.items():
         prediction = tables.predict(name, logits)
@@ -393,6 +408,17 @@ def _as_rows(scores: Array, zeros: Zeros | None, groups: Any) -> Logits:
     """Logits (rows, classes) of traced scores with the classes last."""
     xp = BACKEND.namespace(scores)
     rows = scores if scores.ndim == 2 else xp.reshape(scores, (-1, scores.shape[-1]))
+    rows = _as_logits(rows, zeros)
+    top = to_float64(xp.max(rows, axis=-1), xp)
+    top = xp.where(xp.any(xp.isnan(rows), axis=-1), xp.nan, top)
+    if groups is not None and groups.ndim > 2:
+        groups = xp.reshape(groups, (-1, groups.shape[-1]))
+    return Logits(rows, top, BACKEND, groups)
+
+
+def _as_logits(rows: Array, zeros: Zeros | None) -> Array:
+    """Traced logits, or the logarithms of probabilities."""
+    xp = BACKEND.namespace(rows)
     if zeros is not None:
         is_zero = to_float64(rows, xp) == 0.0
         rows = xp.log(to_float64(rows, xp))
@@ -400,11 +426,17 @@ def _as_rows(scores: Array, zeros: Zeros | None, groups: Any) -> Logits:
             rows = xp.where(is_zero, LOG_ZERO, rows)
     if rows.dtype == xp.float16:  # float32 holds the same, and runtimes compute with it
         rows = xp.astype(rows, xp.float32)
-    top = to_float64(xp.max(rows, axis=-1), xp)
-    top = xp.where(xp.any(xp.isnan(rows), axis=-1), xp.nan, top)
-    if groups is not None and groups.ndim > 2:
-        groups = xp.reshape(groups, (-1, groups.shape[-1]))
-    return Logits(rows, top, BACKEND, groups)
+    return rows
+
+
+def _layout_of(predictor: Predictor, input_dtype: InputType) -> ScoresLayout:
+    """The logits of a graph that stands alone."""
+    shape = ("batch", predictor.n_classes)
+    members = pooled_members_of(predictor.schema)
+    if members is None:
+        return ScoresLayout(shape, input_dtype)
+    by_member = (len(members.needed), *shape)
+    return ScoresLayout(by_member, input_dtype, axis=2, members=members)
 
 
 def export(
@@ -438,6 +470,11 @@ def export(
     accept so that at most a fraction `risk` is wrong (`Calibrator.predict_or_abstain`);
     the guarantee in words is in the metadata, `hokical_guarantee`.
 
+    The input of a calibrator of an ensemble is `logits` (members, batch, classes): those
+    of `calibrator.needed_members_` in that order, whose names are in the metadata,
+    `hokical_members`; of exchangeable members, as many as in the fit. A row of NaN says
+    that a member was not evaluated.
+
     A `MultilabelCalibrator` has the input `scores` (batch, labels) and the output
     `probabilities` (batch, labels); a `ConfidenceCalibrator` `confidence` (batch,),
     `groups` where it learned from them, and `probability` (batch,).
@@ -469,7 +506,7 @@ def export(
         model.doc_string = f"Calibrated probabilities by {calibrator.name}."
     else:
         predictor = _predictor_of(calibrator)
-        layout = ScoresLayout(("batch", predictor.n_classes), input_dtype)
+        layout = _layout_of(predictor, input_dtype)
         model = _trace_logits(predictor, layout, options)
         model.doc_string = f"Calibrated confidence by {predictor.rule.name}."
     models.write_model(model, path)
@@ -497,7 +534,9 @@ def attach(
     `probabilities` are added, under `hokical_labels` and so on where the names are
     taken. A calibrator that learned from groups adds the input `groups` (batch,
     columns) int64, as in `export`; of maps, each pixel has them: (batch, height, width,
-    columns). The model keeps its opset, which must be 13 or later.
+    columns). The model keeps its opset, which must be 13 or later. A calibrator of an
+    ensemble needs a model with scores (members, batch, classes) of the members of the
+    fit, or of those that are needed, in that order.
 
     Parameters
     ----------
@@ -543,21 +582,27 @@ def attach(
     if scores is not None:
         check_choice("scores", scores, ScoresAre)
     predictor = _predictor_of(calibrator)
+    members = pooled_members_of(predictor.schema)
+    if members is not None and class_axis is None:
+        class_axis = -1
     network, opset = models.read_model(model)
     source, dtype, lengths, axis = models.find_scores(
         network, output, class_axis, predictor.n_classes
     )
+    ensembles.check_members_of(lengths, axis, source, predictor)
     content = content_of(network.graph, source)
     scores = choose_reading(content, predictor.schema, source, scores)
-    shape = [
-        predictor.n_classes if k == axis else f"axis{k}" for k in range(len(lengths))
-    ]
+    shape: list[int | str | None] = [f"axis{k}" for k in range(len(lengths))]
+    shape[axis] = predictor.n_classes
+    if members is not None:
+        shape[0] = lengths[0]
     layout = ScoresLayout(
         shape,
         "float32" if dtype == "bfloat16" else dtype,  # which tracers do not know
         axis,
         zeros if scores == "probabilities" else None,
         lengths,
+        members,
     )
     options = GraphOptions(opset, precision, probabilities, support)
     options = GraphOptions.of_risk(options, risk, delta)

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from hokical._core.arrays import Array, to_input_library
-from hokical._core.logits import Logits, by_blocks
+from hokical._core.arrays import NUMPY, Array, Backend, to_input_library
+from hokical._core.logits import Logits, by_blocks, row_maxima
 from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
-from hokical.calibrators.stored import check_plain_logits, refuse_members
+from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import is_within
 from hokical.integrations.torch.backend import BACKEND, is_wrapped
 from hokical.rules.base import (
@@ -33,9 +33,14 @@ from hokical.rules.base import (
     to_float32,
 )
 from hokical.rules.confidence import curve_proba
+from hokical.rules.members import PooledMembers, pooled_members_of
+from hokical.rules.pooled import MemberLogits
 from hokical.rules.sets import SetRule
 
-Wanted = Output | Literal["support"]
+#: "pooled" are the logits that the members of an ensemble become.
+Wanted = Output | Literal["support", "pooled"]
+#: Those with a number for every class.
+_PER_CLASS = OF_CLASSES | {"pooled"}
 
 
 class RuleSpec:
@@ -43,15 +48,35 @@ class RuleSpec:
     changed.
     """
 
-    def __init__(self, rule: Rule, n_classes: int) -> None:
+    def __init__(
+        self, rule: Rule, n_classes: int, members: PooledMembers | None = None
+    ) -> None:
         self.rule = rule
         self.n_classes = n_classes
+        #: How the members of an ensemble become one row of logits, if it is for one.
+        self.members = members
+        #: Those of the rule; the compiler cannot follow the properties of nested rules.
+        self.needed_groups = rule.needed_groups
         #: What the rule computes with, by the name of its buffer, and the rule's own
         #: name for it.
         self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
         #: Which of them are scalars, held as (1,): the compiler would trace the rule
         #: twice for 0-d.
         self.are_scalars = [np.ndim(value) == 0 for value in rule.numbers().values()]
+
+    def read(self, logits: Array, backend: Backend) -> Logits:
+        """Unchecked logits (rows, classes), the members of an ensemble pooled."""
+        if self.members is None:
+            rows = logits.reshape(-1, self.n_classes)
+            return Logits(rows, row_maxima(rows, backend), backend)
+        n_members = logits.shape[0]
+        chosen = self.members.choose(n_members)
+        rows = logits
+        if logits.ndim > 3:
+            rows = logits.reshape(n_members, -1, self.n_classes)
+        if len(chosen) < n_members:
+            rows = rows[chosen]
+        return self.members.pool_needed(MemberLogits.from_array(rows))
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -80,12 +105,11 @@ def outputs(
     given: list[Any] = [*numbers]
     on_host = data is not None
     if data is None:  # rows of which the shape alone is known
-        values = logits.reshape(-1, spec.n_classes)
-        wide = values if values.is_floating_point() else values.double()
-        data = Logits(wide, wide.amax(dim=1).double(), BACKEND)
+        wide = logits if logits.is_floating_point() else logits.double()
+        data = spec.read(wide, BACKEND)
     else:
         given = [x.numpy() for x in numbers]
-    coding = spec.rule.needed_groups
+    coding = spec.needed_groups
     if groups is not None and coding is not None:
         data.codes = groups.reshape(-1, len(coding.columns)).long()
         data.codes = BACKEND.to_host(data.codes) if on_host else data.codes
@@ -96,26 +120,26 @@ def outputs(
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
 
     def one(what: Wanted, block: Logits) -> Array:
-        found = (
-            is_within(block, edges)
-            if what == "support"
-            else predict_unchecked(rule, what, block)
-        )
+        if what == "pooled":
+            found = block.values
+        elif what == "support":
+            found = is_within(block, edges)
+        else:
+            found = predict_unchecked(rule, what, block)
         if not on_host:
             return to_input_library(found, logits)
         return to_float32(found) if narrow and found.dtype == np.float64 else found
 
     # Rules have blocks of their own; but all probabilities in float64 would be too
     # many.
-    per_row = 1 if OF_CLASSES.isdisjoint(wanted) else spec.n_classes
+    per_row = 1 if _PER_CLASS.isdisjoint(wanted) else spec.n_classes
     parts = by_blocks(
         lambda block: tuple(one(what, block) for what in wanted), data, per_row
     )
     if on_host:
         parts = tuple(BACKEND.from_host(part, logits) for part in parts)
-    shapes = [
-        logits.shape if what in OF_CLASSES else logits.shape[:-1] for what in wanted
-    ]
+    shape = logits.shape if spec.members is None else logits.shape[1:]
+    shapes = [shape if what in _PER_CLASS else shape[:-1] for what in wanted]
     return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
 
@@ -154,10 +178,10 @@ def _as_host(
         or (rows := BACKEND.host_view(logits)) is None
     ):
         return None
-    rows = rows.reshape(-1, spec.n_classes)
     rows = rows if logits.is_floating_point() else rows.astype(np.float64)
-    top = np.max(rows, axis=1).astype(np.float64)
-    return Logits(rows, top) if np.isfinite(top).all() else None
+    with np.errstate(invalid="ignore"):  # of +inf among the logits of a member
+        data = spec.read(rows, NUMPY)
+    return data if np.isfinite(data.top).all() else None
 
 
 class Prediction(NamedTuple):
@@ -267,7 +291,8 @@ class CalibratorModule(_FittedModule):
     fitted: Calibrator
 
     def _hold(self, calibrator: Calibrator) -> None:
-        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
+        members = pooled_members_of(calibrator.schema_)
+        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_), members)
         super()._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
@@ -289,7 +314,9 @@ class CalibratorModule(_FittedModule):
 
         Confidence is float32, and float64 where the logits are. `groups` (..., columns)
         are the integers of `calibrator.group_codes(groups)`, where it learned from
-        groups.
+        groups. Of an ensemble, logits are (members, ..., classes): all members of the
+        fit, or those in `fitted.needed_members_`, in that order. A row of NaN says that
+        a member was not evaluated. Results have the shape without the members.
         """
         return Prediction(*self._evaluate(("labels", "confidence"), logits, groups))
 
@@ -314,6 +341,26 @@ class CalibratorModule(_FittedModule):
             raise ValueError(f"this module has no sets: {remedy}.")
         return self._evaluate(("members",), logits, groups)[0]
 
+    def pool(self, logits: Tensor) -> Tensor:
+        """The pooled logits (..., classes) of members (members, ..., classes)."""
+        self._check_pools()
+        return self._evaluate(("pooled",), logits)[0]
+
+    def pool_and_predict(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The pooled logits of members, labels and confidence."""
+        self._check_pools()
+        pooled, labels, confidence = self._evaluate(
+            ("pooled", "labels", "confidence"), logits
+        )
+        return pooled, labels, confidence
+
+    def _check_pools(self) -> None:
+        if self._spec.members is None:
+            raise ValueError(
+                "this module takes one row of logits for each example, so there is "
+                "nothing to pool. Fit the calibrator on a `hokical.Ensemble`."
+            )
+
     def support(self, logits: Tensor) -> Tensor:
         """Which rows of logits (..., classes) are like the calibration examples,
         bool.
@@ -324,19 +371,23 @@ class CalibratorModule(_FittedModule):
         self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         spec = self._spec
-        coding = self._spec.rule.needed_groups
+        coding = spec.needed_groups
         if not isinstance(logits, Tensor):
             kind = type(logits).__name__
             remedy = "The calibrator itself takes arrays."
             raise TypeError(f"`logits` must be a tensor; got {kind}. {remedy}")
         _check_last_axis("logits", logits, spec.n_classes, "classes")
+        shape = logits.shape[:-1]
+        if spec.members is not None:
+            _check_members(logits, spec.members)
+            shape = shape[1:]
         if coding is not None and "support" not in wanted:
-            shape = (*logits.shape[:-1], len(coding.columns))
+            needed = (*shape, len(coding.columns))
             found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
-            if found != shape:
+            if found != needed:
                 names = ", ".join(coding.columns)
                 rule = (
-                    f"`groups` must be integers of shape {shape}, for {names}; got "
+                    f"`groups` must be integers of shape {needed}, for {names}; got "
                     f"{found!r}"
                 )
                 remedy = (
@@ -352,7 +403,9 @@ class CalibratorModule(_FittedModule):
         return outputs(spec, wanted, numbers, logits, groups)
 
     def extra_repr(self) -> str:
-        return f"{self._spec.rule.name}, {self.n_classes} classes"
+        members = self._spec.members
+        pooled = "" if members is None else f", {members.describe()}"
+        return f"{self._spec.rule.name}, {self.n_classes} classes{pooled}"
 
 
 def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
@@ -361,6 +414,15 @@ def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
         remedy = "Move the axis there with `.movedim(1, -1)`."
         raise ValueError(
             f"`{name}` must have {size} {of}, along the last axis; {found}. {remedy}"
+        )
+
+
+def _check_members(logits: Tensor, members: PooledMembers) -> None:
+    if logits.ndim < 3:
+        raise ValueError(
+            "`logits` must be (members, n, classes) for a calibrator of an ensemble, "
+            f"{members.describe()}; got shape {tuple(logits.shape)}. Stack its members: "
+            f"`torch.stack([...])`, of {', '.join(members.needed)}."
         )
 
 
@@ -400,7 +462,8 @@ def as_module(calibrator: Any) -> Any:
     CalibratorModule
         Its results are those of the calibrator's `predict`, `predict_confidence` and
         `predict_proba`. It holds a copy: fitting the calibrator again does not change
-        it.
+        it. That of a calibrator of a `hokical.Ensemble` takes logits (members, n,
+        classes).
 
     Examples
     --------
@@ -427,5 +490,4 @@ def as_module(calibrator: Any) -> Any:
     calibrator.check_fitted()
     fitted_rule = calibrator.rule_
     check_plain_logits(fitted_rule.name, fitted_rule.logits_kind, "calibrator")
-    refuse_members(calibrator.schema_)
     return CalibratorModule(calibrator)
