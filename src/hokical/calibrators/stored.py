@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
@@ -296,14 +295,11 @@ class StoredEstimator(Estimator, ABC):
         labels: object,
         sample_weight: object,
         groups: object,
-        *,
-        classes: Sequence[str] = (),
-        score_columns: Sequence[str] = (),
-        fitted_by: StoredEstimator | None = None,
+        **options: Any,
     ) -> Rows:
         """Unchecked rows in one order; of a table, if `labels` is the name of a column.
 
-        Every method that takes labelled rows reads them here. The options are those of
+        Every method that takes labelled rows reads them here. `options` are those of
         `hokical.io.examples.read_table`.
         """
         if isinstance(labels, str) and not isinstance(scores, str):
@@ -315,9 +311,7 @@ class StoredEstimator(Estimator, ABC):
                 sample_weight,
                 groups,
                 kind="confidence" if self.name == "confidence" else None,
-                classes=classes,
-                score_columns=score_columns,
-                fitted_by=fitted_by,
+                **options,
             )
         return reading.pair_rows(scores, labels, sample_weight, groups, self.row_names)
 
