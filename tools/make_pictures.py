@@ -49,7 +49,7 @@ PAGES = (
     "binary",
     "ensembles",
     "groups",
-    "language-models",
+    "recipes/free-answers",
     "multilabel",
     "shift",
     "dense",

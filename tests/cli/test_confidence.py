@@ -351,3 +351,25 @@ def test_a_repeated_option_takes_all(tmp_path: Path) -> None:
     alone = hokical_command("evaluate", data, *repeated)
     assert alone.code != 0
     assert "takes one column without a calibrator" in alone.err
+
+
+def test_a_signal_may_be_missing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    right = rng.random(200) < 0.7
+    signals = np.clip(0.5 + 0.3 * right[:, None] + 0.2 * rng.random((200, 2)), 0, 1)
+    signals[rng.random(200) < 0.3, 1] = np.nan
+    frame = pd.DataFrame(signals, columns=["stated", "token"]).assign(right=right)
+    table, saved, out = (tmp_path / name for name in ("a.csv", "cal.json", "out.csv"))
+    frame.to_csv(table, index=False)
+    columns = ("--confidence", "stated,token", "--label-column", "right")
+    run("fit", table, "-o", saved, *columns)
+    run("apply", saved, table, "-o", out)
+    expected = hokical.calibrate_confidence(signals, right).predict(signals)
+    np.testing.assert_allclose(pd.read_csv(out)["confidence"], expected, atol=1e-6)
+
+    frame.loc[3, ["stated", "token"]] = np.nan
+    frame.to_csv(table, index=False)
+    refused = hokical_command("fit", table, "-o", saved, *columns)
+    assert "expected a number in line 5, column `stated`" in refused.err
+    told = run("fit", table, "-o", saved, *columns, "--missing", "drop", "--json")
+    assert told.json["examples"] == 199

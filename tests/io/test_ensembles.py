@@ -260,3 +260,20 @@ def test_members_are_named_like_their_files(
 def test_two_files_of_one_name_are_refused() -> None:
     with pytest.raises(DataFileError, match="has the name of another member"):
         name_members([Path("a.csv"), Path("a.npz")], ())
+
+
+def test_members_are_not_read_in_parts(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        f"{name}:logit_{k}": MEMBERS[v, :, k]
+        for v, name in enumerate(NAMES)
+        for k in range(4)
+    }
+    for part in "ab":
+        path = tmp_path / f"{part}.parquet"
+        parquet.write_table(pyarrow.table(columns | {"label": LABELS}), path)
+    with pytest.raises(DataFileError, match="read from one file, not in parts"):
+        hokical.streams.fit(hokical.make("temps"), tmp_path)
+    rows = read_examples(tmp_path / "a.parquet", score_columns=("plain:logit_*",))
+    np.testing.assert_allclose(rows.scores.values, MEMBERS[0])

@@ -367,3 +367,9 @@ def test_groups_of_a_comparison_are_a_pair(groups: Any) -> None:
         TypeError, match=r"`groups` must be a pair.*Pass `groups=\(first, second\)`"
     ):
         compare(data, data, ["temps"], groups=groups)
+
+
+def test_folds_of_confidences_without_a_name_tell_how_to_name_them() -> None:
+    stated = np.linspace(0.1, 0.9, 40)
+    with pytest.raises(TypeError, match="'stated': confidence"):
+        compare((stated, stated > 0.5), folds=5)

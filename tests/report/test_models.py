@@ -226,3 +226,33 @@ def test_a_comparison_is_drawn_as_intervals(
     np.testing.assert_allclose(low, [found[name]["brier"].low for name in names])
     np.testing.assert_allclose(high, [found[name]["brier"].high for name in names])
     assert ax.get_yticklabels()[0].get_fontweight() == "bold"
+
+
+class _Wrapped:
+    """A classifier that was fitted elsewhere: probabilities and classes alone."""
+
+    def __init__(self, model: GaussianNB) -> None:
+        self.classes_ = model.classes_
+        self._model = model
+
+    def predict_proba(self, X: Any) -> Any:
+        return self._model.predict_proba(X)
+
+
+def test_probabilities_and_classes_are_enough(digits: tuple[Any, ...]) -> None:
+    X, y, X_new, y_new = digits
+    model = GaussianNB().fit(X, y)
+    wrapped = hokical.evaluate(_Wrapped(model), X_new, y_new)
+    whole = hokical.evaluate(model, X_new, y_new)
+    assert wrapped.score("log_loss") == whole.score("log_loss")
+    assert wrapped.score("accuracy") == whole.score("accuracy")
+    models = {"wrapped": _Wrapped(model), "whole": model}
+    found = hokical.compare(None, (X_new, y_new), models)
+    assert found.differences("brier")[0].value == 0.0
+
+
+def test_what_has_no_classes_is_no_model(digits: tuple[Any, ...]) -> None:
+    wrapped = _Wrapped(GaussianNB().fit(*digits[:2]))
+    del wrapped.classes_
+    with pytest.raises(TypeError, match="`predict_proba` and `classes_`"):
+        hokical.evaluate(wrapped, *digits[2:])

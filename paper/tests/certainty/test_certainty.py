@@ -169,6 +169,20 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
     assert "2 times; on none: uncalibrated, vecs" in divisions_note(divisions)
 
 
+def test_methods_on_fewer_networks_are_named(results: Results) -> None:
+    base = next(iter(results.by_cell.values()))
+    networks = {"temps": "abc", "ets": "abc", "ms_odir": "a", "dir_odir": "a"}
+    eces = {
+        (name, division, method): 0.1
+        for method, names in networks.items()
+        for name in names
+        for division in (0, 1)
+    }
+    note = divisions_note(with_eces(base, eces))
+    assert "; on 1 of 3 networks only: ms_odir, dir_odir." in note
+    assert "temps" not in note
+
+
 def test_the_map_has_every_object_of_the_paper() -> None:
     names = " ".join(item.name for item in OBJECTS)
     numbered = [f"Table {n}" for n in range(1, 11)] + [
@@ -182,6 +196,8 @@ def test_the_map_has_every_object_of_the_paper() -> None:
         "Theorem 1",
         "Theorem 2",
         "Algorithms 1, 2",
+        "Section 3",
+        "Section 7.1",
     ):
         assert name in names, name
     texts = {claim.text for claim in all_claims() if claim.claimed}

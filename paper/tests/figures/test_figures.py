@@ -154,6 +154,23 @@ def test_lines_over_bin_counts_are_means(results: Results) -> None:
     plt.close(figure)
 
 
+def test_lines_over_bin_counts_are_over_the_same_networks(results: Results) -> None:
+    import matplotlib.pyplot as plt
+
+    pair = results.suite.pairs[0]
+    top = replace(pair, entry={**pair.entry, "name": "top", "top_k": 5})
+    suite = replace(results.suite, pairs=(*results.suite.pairs, top))
+    hoki = results.by_cell[pair.name, "hoki"]
+    of_top = {bins: 10.0 * ece for bins, ece in hoki.ece_by_bins.items()}
+    cells = {**results.by_cell, ("top", "hoki"): replace(hoki, ece_by_bins=of_top)}
+    figure = draw_bin_counts(replace(results, suite=suite, by_cell=cells))
+    ax = figure.axes[0]
+    line = next(line for line in ax.lines if line.get_label() == "hoki exact")
+    assert line.get_ydata().tolist() == pytest.approx(list(hoki.ece_by_bins.values()))
+    assert ax.get_title() == "MNIST (1 of 2 networks)"
+    plt.close(figure)
+
+
 @pytest.mark.slow
 def test_figures_are_drawn_once(
     results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -164,9 +164,12 @@ class Logits:
         self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)
-        np.copyto(below, self.values)
+        values = self.values
+        if self.order == "F" or values.dtype != np.float64:  # quicker than mixed
+            np.copyto(below, values)
+            values = below
         with np.errstate(over="ignore"):
-            np.subtract(self.top[:, None], below, out=below)
+            np.subtract(self.top[:, None], values, out=below)
             return below if factor == 1.0 else np.multiply(below, factor, out=below)
 
     @property

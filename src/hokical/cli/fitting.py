@@ -15,7 +15,16 @@ from hokical.cli.options import ANY, LABELLED, Source, command, read_calibrator
 from hokical.io.tables import check_output, report_file
 
 #: Of the lines of `hokical show`, those that are printed after a fit.
-_SHOWN = ("method", "classes", "members", "fitted on", "noise", "chosen", "label")
+_SHOWN = (
+    "method",
+    "classes",
+    "members",
+    "needed",
+    "fitted on",
+    "noise",
+    "chosen",
+    "label",
+)
 _NEXT_STEPS = """\
 Next, on new examples: measure it, store examples for guarantees, predict.
   hokical evaluate {output} TEST

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import copy, deepcopy
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -36,7 +35,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.utils import (
     Tags,
-    _safe_indexing,
     column_or_1d,
     get_tags,
     indexable,
@@ -47,14 +45,14 @@ from sklearn.utils.metadata_routing import (
     MethodMapping,
     process_routing,
 )
-from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 
-from hokical._core import conversion, reading
+from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.ensembles import Ensemble
-from hokical._core.groups import read_columns, take_rows
+from hokical._core.groups import read_columns
 from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._core.runtime import WarningLog, warn_user
@@ -70,6 +68,22 @@ from hokical.guarantees import fingerprints
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
+from hokical.integrations.held_out import (
+    ClassifierExamples,
+    HeldOutScores,
+    check_estimator,
+    classes_of,
+    log_of_mean,
+    read_scores,
+    resolution,
+)
+from hokical.integrations.members import (
+    CalibratedEnsemble,
+    FittedMember,
+    HeldOutMember,
+    MemberClassifiers,
+    pool_scores,
+)
 from hokical.rules.base import (
     ClippedRule,
     UncalibratedRule,
@@ -79,19 +93,18 @@ from hokical.rules.base import (
 
 __all__ = ["CalibratedClassifier"]
 
+#: Row numbers to train on, None for a fitted estimator, and those to be scored.
+Split = tuple[IntArray | None, IntArray]
+
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
-#: By how much rounding may lift a probability above 1 before it is an error.
-_ROUNDING = 1e-6
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
-#: Methods that give scores; of several labels the last is preferred.
-_WAYS = ("decision_function", "predict_proba")
 
 
 class CalibratedClassifier(
     ClassifierMixin,  # type: ignore[misc]
     MetaEstimatorMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
+    _BaseComposition,  # type: ignore[misc]
 ):
     """Wrap a classifier so that its confidence is calibrated.
 
@@ -104,8 +117,10 @@ class CalibratedClassifier(
 
     Parameters
     ----------
-    estimator : scikit-learn classifier
+    estimator : scikit-learn classifier, or list of pairs (name, classifier)
         Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
+        The classifiers of a list, or of a `VotingClassifier`, are pooled: the pool and
+        one calibrator are fitted on the held-out scores of all of them.
     method : str or Calibrator
         A name in the registry, or a calibrator. scikit-learn's names work too:
         "temperature", "sigmoid" (`platt`; of more than two classes `vecs`, a slope and
@@ -123,13 +138,18 @@ class CalibratedClassifier(
         `predict_confidence` the probability of that label. Another class can then have
         the largest entry of `predict_proba`, whose probabilities are the same either
         way. It takes precedence over the `keep_labels` of an `AutoCalibrator` that is
-        given as `method`.
+        given as `method`. Of a list, the labels are those of the first classifier; a
+        `VotingClassifier` is calibrated as one classifier, whose labels are the vote's.
     ensemble : bool or "auto"
         True: the mean of the calibrated probabilities of the models of the folds, as in
         scikit-learn; "auto" is True with at least 500 examples, unless the estimator is
         fitted already, or with `keep_labels`: a fold of fewer is too small for a
         calibrator of its own. False: one model, fitted on all the data, as fast as the
-        estimator alone.
+        estimator alone. Of several classifiers, the scores of each are the mean of
+        those of its models of the folds, or those of its one model.
+    most_members : int, optional
+        How many of several classifiers may have a weight, chosen greedily. The others
+        are not needed any more: they are neither fitted on all the data nor evaluated.
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
 
@@ -137,13 +157,19 @@ class CalibratedClassifier(
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
         of several labels, their column numbers
-    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
+    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold; of
+        several classifiers one pair, whose `model` has their models by name
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
         can be used alone, on what `predict_scores` gives: logits, or of an ensemble a
         `hokical.Ensemble` of the logits of its models
     reason_ : what the default chose, and why
-    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the
-        next
+    members_ : of several classifiers, a table of their names, weights and held-out log
+        losses
+    needed_members_ : of several classifiers, the names of those that are evaluated
+    named_estimators_ : of several classifiers, those that are needed, fitted on all the
+        data, by name; not of an ensemble
+    estimator_ : the estimator, fitted on all the data; not of an ensemble or of several
+        classifiers, nor is the next
     lowest_logit_ : what the calibrator raises log-probabilities to; -inf if logits come
         from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
@@ -184,6 +210,7 @@ class CalibratedClassifier(
         cv: int | Literal["prefit"] | Any = 5,
         keep_labels: bool = False,
         ensemble: bool | Literal["auto"] = "auto",
+        most_members: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -191,7 +218,23 @@ class CalibratedClassifier(
         self.cv = cv
         self.keep_labels = keep_labels
         self.ensemble = ensemble
+        self.most_members = most_members
         self.n_jobs = n_jobs
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters; with `deep` also those of the estimator, or the classifiers
+        of a list by name, and theirs.
+        """
+        if isinstance(self.estimator, list):
+            return dict(self._get_params("estimator", deep=deep))
+        return dict(super().get_params(deep=deep))
+
+    def set_params(self, **params: object) -> Self:
+        """Set parameters by the names that `get_params` gives, such as
+        `rf__n_estimators`.
+        """
+        self._set_params("estimator", **params)
+        return self
 
     def fit(
         self,
@@ -222,7 +265,9 @@ class CalibratedClassifier(
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
-        check_estimator(self.estimator)
+        members = self._read_members()
+        if members is None:
+            self._check_one_estimator()
         reading.pair_rows(
             X, calibration_groups, None, None, ("X", "calibration_groups")
         )
@@ -242,11 +287,14 @@ class CalibratedClassifier(
             calibrates = used & (calibration_weights > 0.0)
         self._warned = WarningLog()
         with self._warned.once():
-            fit_params, split_params = self._route(params, weights)
-            data = ClassifierExamples(
-                X, labels, fit_params, calibration_weights, groups
-            )
-            self._fit_models(data, calibrates, split_params)
+            fit_params, split_params = self._route(members, params, weights)
+            data = ClassifierExamples(X, labels, {}, calibration_weights, groups)
+            if members is None:
+                data = replace(data, params=fit_params)
+                self._fit_models(data, calibrates, split_params)
+            else:
+                members = members.with_params(fit_params)
+                self._fit_members(members, data, calibrates, split_params)
         self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
         return self
 
@@ -266,9 +314,12 @@ class CalibratedClassifier(
             self.classes_ = np.arange(data.y.shape[1])
         else:
             self.classes_ = np.unique(data.y) if averages else classes_of(final)
-        parts = self._hold_out(data, final, split_params, calibrates)
+        splits = self._split(data, split_params, calibrates)
+        (parts,) = self._hold_out(
+            [(data, self.estimator)], splits, keep_models=averages
+        )
         if averages:
-            self.models_ = [
+            self.models_: list[Any] = [
                 self._calibrate(part.model, calibrator, [part], data) for part in parts
             ]
             self.calibrator_ = self._calibrate_mean(parts, data)
@@ -283,6 +334,63 @@ class CalibratedClassifier(
         )
         if any(reasons):
             self.reason_ = "; ".join(reasons)
+
+    def _fit_members(
+        self,
+        members: MemberClassifiers,
+        data: ClassifierExamples,
+        calibrates: BoolArray,
+        split_params: dict[str, Any],
+    ) -> None:
+        """Pool and calibrate several classifiers."""
+        calibrator = self._new_calibrator(data)
+        self._check_members(data, calibrator)
+        averages = self._is_ensemble(len(data.y))
+        self.classes_ = members.read_classes(data.y)
+        splits = self._split(data, split_params, calibrates)
+        keep_models = averages or members.prefit
+        held_out = self._score_members(members, data, splits, keep_models)
+        self.calibrator_ = self._calibrate_members(calibrator, held_out, data)
+        self.members_ = self.calibrator_.members_
+        self.needed_members_ = self.calibrator_.needed_members_
+        needed = [member for member in held_out if member.name in self.needed_members_]
+        models = [member.models for member in needed]
+        if not keep_models:
+            models = Parallel(n_jobs=self.n_jobs)(
+                delayed(member.refit)() for member in needed
+            )
+        fitted = {
+            member.name: FittedMember(member_models, member.lowest)
+            for member, member_models in zip(needed, models, strict=True)
+        }
+        self.models_ = [
+            CalibratedEnsemble(fitted, self.calibrator_, held_out[0].classes)
+        ]
+        if not averages:
+            self.named_estimators_ = {
+                name: member.models[0] for name, member in fitted.items()
+            }
+        if hasattr(self.calibrator_, "reason_"):
+            self.reason_ = self.calibrator_.reason_
+
+    def _score_members(
+        self,
+        members: MemberClassifiers,
+        data: ClassifierExamples,
+        splits: Sequence[Split],
+        keep_models: bool,
+    ) -> list[HeldOutMember]:
+        """Scores of each member for the rows that were held out from it."""
+        jobs = [
+            (members.examples_of(member, data, self.classes_), member.estimator)
+            for member in members.members
+        ]
+        scores = self._hold_out(jobs, splits, keep_models=keep_models)
+        classes = members.model_classes(self.classes_)
+        return [
+            HeldOutMember(name, *job, tuple(parts), classes)
+            for name, job, parts in zip(members.names, jobs, scores, strict=True)
+        ]
 
     def predict(self, X: object, *, groups: object = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with
@@ -320,10 +428,13 @@ class CalibratedClassifier(
     def predict_uncalibrated(self, X: object) -> FloatArray:
         """The estimator's own probabilities (n, classes): softmaxes of decision scores.
 
-        Of an ensemble, the mean of those of its models; of several labels (n, labels).
+        Of an ensemble, the mean of those of its models; of several classifiers, of
+        those that are needed; of several labels (n, labels).
         """
         validation.check_is_fitted(self, "models_")
         with self._warned.once():
+            if (pooled := self._pooled) is not None:
+                return pooled.uncalibrated(X)
             parts = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
         return np.asarray(np.mean(parts, axis=0))
 
@@ -526,7 +637,7 @@ class CalibratedClassifier(
         )
         names = tuple(map(str, self.classes_.tolist()))
         names_and_owner: dict[str, Any] = {"class_names": names, "_calibrator": self}
-        if calibrator is not self.calibrator_:
+        if self._averages:
             names_and_owner["_of"] = (
                 " of single models of the ensemble, whose mean is usually better,"
             )
@@ -557,44 +668,61 @@ class CalibratedClassifier(
         """A copy with other calibrators of what is predicted."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
-        if hasattr(self, "estimator_"):
-            changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
-        else:
+        if hasattr(self, "_single_calibrator"):
             changed._single_calibrator = change(self._single_calibrator)
+        else:
+            changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
         return changed
+
+    @property
+    def _pooled(self) -> CalibratedEnsemble | None:
+        """The pooled members, if there are several classifiers."""
+        model = self.models_[0]
+        return model if isinstance(model, CalibratedEnsemble) else None
+
+    @property
+    def _averages(self) -> bool:
+        """Whether what is predicted is the mean of the models of the folds."""
+        if (pooled := self._pooled) is not None:
+            return pooled.n_folds > 1
+        return hasattr(self, "_single_calibrator")
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes: logits (n, classes), of several labels
-        log-odds (n, labels), or the logits of all models of an ensemble.
+        log-odds (n, labels), or the logits of all models of an ensemble. Of several
+        classifiers, an `Ensemble` of the logits of those that are needed, by name.
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
-            if hasattr(self, "estimator_"):
-                return self.models_[0].logits(X)
+            if not hasattr(self, "_single_calibrator"):
+                scores: FloatArray | Ensemble = self.models_[0].logits(X)
+                return scores
             return Ensemble(
                 [fold.all_logits(X, self.classes_) for fold in self.models_]
             )
 
-    def _logits_of_one(self, X: object, groups: object = None) -> FloatArray:
+    def _logits_of_one(self, X: object, groups: object = None) -> FloatArray | Ensemble:
         """Of each row the log-probabilities of one model of an ensemble, the same for
         copies of a row; without an ensemble the logits.
         """
-        scores = self.predict_scores(X)
-        if not isinstance(scores, Ensemble):
-            return scores
-        proba = np.stack(
-            [
-                fold.spread(fold.logits(X), self.classes_, groups)
-                for fold in self.models_
-            ]
-        )
-        n_models, n_rows, _ = proba.shape
+        if not self._averages:
+            return self.predict_scores(X)
+        validation._check_feature_names(self, X, reset=False)
         draws = example_hashes(X)
         if self._fit_rows.has_twins:
-            draws = fingerprints.row_draws(0, n_rows)
-        chosen = (draws * n_models).astype(np.int64)
-        return log_of_mean([proba[chosen, np.arange(n_rows)]])
+            draws = fingerprints.row_draws(0, draws.size)
+        with self._warned.once():
+            if (pooled := self._pooled) is not None:
+                return pooled.logits_of_one(X, draws)
+            proba = np.stack(
+                [
+                    fold.spread(fold.logits(X), self.classes_, groups)
+                    for fold in self.models_
+                ]
+            )
+        chosen = (draws * len(proba)).astype(np.int64)
+        return log_of_mean([proba[chosen, np.arange(draws.size)]])
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
@@ -621,17 +749,61 @@ class CalibratedClassifier(
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
-        router.add(estimator=self.estimator, method_mapping=to_fit)
+        if (members := self._read_members()) is None:
+            router.add(estimator=self.estimator, method_mapping=to_fit)
+        else:
+            members.add_to(router)
         return router.add(splitter=self.cv, method_mapping=to_split)
 
+    def _read_members(self) -> MemberClassifiers | None:
+        """The classifiers that are pooled, if there are several."""
+        if self.keep_labels and not isinstance(self.estimator, list):
+            return None  # the labels of a vote are those of one classifier
+        parameters = super().get_params(deep=False)
+        return MemberClassifiers.read(self.estimator, self.cv, parameters)
+
+    def _check_one_estimator(self) -> None:
+        """Raise unless the estimator is a classifier that is not pooled."""
+        check_estimator(self.estimator)
+        if self.most_members is not None:
+            raise ValueError(
+                "`most_members` must be None for one classifier; got "
+                f"{self.most_members!r}. It chooses among those of a list, or of a "
+                "VotingClassifier without `keep_labels`."
+            )
+
+    def _check_members(self, data: ClassifierExamples, calibrator: Calibrator) -> None:
+        """Raise unless several classifiers can be pooled."""
+        if data.several:
+            raise ValueError(
+                "`estimator` must be one classifier where `y` has several labels in a "
+                f"row; got {self.estimator!r}."
+            )
+        if self.keep_labels and not isinstance(calibrator, AutoCalibrator):
+            raise ValueError(
+                "`keep_labels` of several classifiers, the labels of the first, needs "
+                f'method="auto"; got {self.method!r}.'
+            )
+
     def _route(
-        self, params: dict[str, Any], weights: FloatArray | None
+        self,
+        members: MemberClassifiers | None,
+        params: dict[str, Any],
+        weights: FloatArray | None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the estimator's `fit` is given, and the splitter."""
+        """What the estimator's `fit` is given, or by name those of several classifiers,
+        and the splitter.
+        """
         given = {} if weights is None else {"sample_weight": weights}
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given, **params)
-            return dict(routed.estimator.fit), dict(routed.splitter.split)
+            of_splits = dict(routed.splitter.split)
+            if members is None:
+                return dict(routed.estimator.fit), of_splits
+            return {name: routed[name].fit for name in members.names}, of_splits
+        of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
+        if members is not None:
+            return members.split_params(params, weights), of_splits
         taken = validation.has_fit_parameter(self.estimator, "sample_weight")
         if given and (self._prefit or not taken):
             why = "is fitted already" if self._prefit else "does not take it in `fit`"
@@ -641,7 +813,6 @@ class CalibratedClassifier(
                 "Pass the weights of a step of a Pipeline as `step__sample_weight`, "
                 "and those of the calibration as `calibration_weight`."
             )
-        of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
         return params | given, of_splits
 
     @property
@@ -652,7 +823,10 @@ class CalibratedClassifier(
     @property
     def _prefit(self) -> bool:
         named = isinstance(self.cv, str) and self.cv == "prefit"
-        return named or isinstance(self.estimator, FrozenEstimator)
+        if named or isinstance(self.estimator, FrozenEstimator):
+            return True
+        members = self._read_members()
+        return members is not None and members.prefit
 
     def _is_ensemble(self, n_examples: int) -> bool:
         one_model = self._prefit or self.keep_labels
@@ -665,32 +839,38 @@ class CalibratedClassifier(
         enough = not one_model and n_examples >= _ENSEMBLE_FROM
         return enough if self.ensemble == "auto" else bool(self.ensemble)
 
+    def _split(
+        self, data: ClassifierExamples, of_splits: dict[str, Any], counts: BoolArray
+    ) -> list[Split]:
+        """The rows of each fold to train on, and those that count to be scored."""
+        if self._prefit:
+            return [(None, np.flatnonzero(counts))]
+        every = np.arange(len(data.y))
+        splits = check_cv(self.cv, data.y, classifier=True).split(
+            data.X, data.y, **of_splits
+        )
+        # A splitter may give masks.
+        return [(every[train], every[test][counts[test]]) for train, test in splits]
+
     def _hold_out(
         self,
-        data: ClassifierExamples,
-        final: Any,
-        of_splits: dict[str, Any],
-        counts: BoolArray,
-    ) -> list[HeldOutScores]:
-        """Scores of examples that count and that the model giving them has not seen,
-        by fold.
+        jobs: Sequence[tuple[ClassifierExamples, BaseEstimator]],
+        splits: Sequence[Split],
+        *,
+        keep_models: bool,
+    ) -> list[list[HeldOutScores]]:
+        """Scores of examples that the model giving them has not seen, by fold, for each
+        estimator.
         """
-        every = np.arange(len(data.y))
-        splits = [(None, counts)]
-        if not self._prefit:
-            splits = check_cv(self.cv, data.y, classifier=True).split(
-                data.X, data.y, **of_splits
-            )
-        # A splitter may give masks.
-        parts = [
-            (None if a is None else every[a], every[b][counts[b]]) for a, b in splits
-        ]
-        found = Parallel(n_jobs=self.n_jobs)(
-            delayed(data.hold_out)(self.estimator, *part, keep_model=final is None)
-            for part in parts
+        scores = Parallel(n_jobs=self.n_jobs)(
+            delayed(data.hold_out)(estimator, *split, keep_model=keep_models)
+            for data, estimator in jobs
+            for split in splits
         )
-        n_all = sum(test.size for _, test in parts)
-        self.n_calibration_ = sum(part.rows.size for part in found)
+        starts = range(0, len(scores), len(splits))
+        by_job = [scores[start : start + len(splits)] for start in starts]
+        n_all = sum(test.size for _, test in splits)
+        self.n_calibration_ = sum(part.rows.size for part in by_job[0])
         message = (
             f"{n_all - self.n_calibration_} of {n_all} held-out examples cannot be "
             "used for calibration, because the training part of their fold lacks "
@@ -701,7 +881,7 @@ class CalibratedClassifier(
             raise ValueError(message)
         if self.n_calibration_ < n_all:
             warn_user(message)
-        return [part for part in found if part.rows.size]
+        return [[part for part in parts if part.rows.size] for parts in by_job]
 
     def _calibrate(
         self,
@@ -734,6 +914,26 @@ class CalibratedClassifier(
             # examples set, are not independent examples of what the final model does.
             fitted.forget_examples()
         return CalibratedFold(model, fitted, lowest)
+
+    def _calibrate_members(
+        self,
+        calibrator: Calibrator,
+        members: Sequence[HeldOutMember],
+        data: ClassifierExamples,
+    ) -> Calibrator:
+        """The pool of the members and a calibrator of it, from their held-out scores."""
+        truth, weights, groups = data.of_parts(members[0].parts)
+        fitted: Calibrator = clone(calibrator).fit(
+            pool_scores(members),
+            class_index(truth, self.classes_, "y"),
+            weights,
+            groups=groups,
+            classes=tuple(map(str, self.classes_.tolist())),
+            most_members=self.most_members,
+        )
+        if not self._prefit or any(member.lowest > -math.inf for member in members):
+            fitted.forget_examples()  # as those of one estimator
+        return fitted
 
     def _calibrate_mean(
         self, parts: list[HeldOutScores], data: ClassifierExamples
@@ -770,105 +970,14 @@ class CalibratedClassifier(
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        members = self._read_members()
+        if members is not None:
+            return members.combine_tags(tags)
         inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags
         tags.non_deterministic = inner.non_deterministic
         tags.classifier_tags = inner.classifier_tags or tags.classifier_tags
         return tags
-
-
-@dataclass(frozen=True, eq=False)
-class ClassifierExamples:
-    """Rows, labels and whatever else an estimator is fitted on (`params`), or its
-    calibrator.
-    """
-
-    X: object
-    y: AnyArray
-    params: dict[str, Any]
-    weights: FloatArray | None
-    groups: dict[str, AnyArray] | None
-
-    @property
-    def several(self) -> bool:
-        """Whether rows have several labels, which do not exclude each other."""
-        return self.y.ndim == 2
-
-    def of_parts(self, parts: Sequence[HeldOutScores]) -> tuple[AnyArray, Any, Any]:
-        """Labels, weights and groups of the rows that were held out."""
-        rows = np.concatenate([part.rows for part in parts])
-        weights = None if self.weights is None else self.weights[rows]
-        groups = None if self.groups is None else take_rows(self.groups, rows)
-        return self.y[rows], weights, groups
-
-    def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
-        """A clone of the estimator, fitted on all rows or on some of them."""
-        X = self.X
-        y = self.y
-        params = self.params
-        if rows is not None:
-            X, y = _safe_split(estimator, X, y, rows)
-            params = validation._check_method_params(self.X, params, rows)
-        try:
-            fresh = clone(estimator)
-        except (
-            RuntimeError
-        ):  # CatBoost copies `cat_features`, which `clone` does not accept
-            fresh = deepcopy(estimator)
-        try:
-            return fresh.fit(X, y, **params)
-        except ValueError as error:
-            error.add_note(
-                "If the estimator takes no labels but 0, 1, ..., as XGBoost does, "
-                "encode them: `codes = "
-                "sklearn.preprocessing.LabelEncoder().fit_transform(y)`."
-            )
-            raise
-
-    def hold_out(
-        self,
-        estimator: Any,
-        train: IntArray | None,
-        rows: IntArray,
-        *,
-        keep_model: bool,
-    ) -> HeldOutScores:
-        """Fit on some rows, and score other `rows` whose class occurs there.
-
-        A fitted estimator, `train` None, scores all of them.
-        """
-        model = estimator
-        nothing = np.empty(0)
-        if train is None:
-            X = _safe_indexing(self.X, rows)
-        else:
-            if not self.several:
-                rows = rows[np.isin(self.y[rows], self.y[train])]
-            if np.unique(self.y[train]).size < 2 or not rows.size:
-                return HeldOutScores(rows[:0], nothing, nothing)
-            model = self.fit(estimator, train)
-            X, _ = _safe_split(estimator, self.X, self.y, rows, train)
-        known = nothing if self.several else classes_of(model)
-        scores = read_scores(model, X, self.several)
-        return HeldOutScores(rows, known, scores, model if keep_model else None)
-
-
-class HeldOutScores(NamedTuple):
-    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`.
-
-    `model` is that model, where it is wanted.
-    """
-
-    rows: IntArray
-    known: AnyArray
-    scores: FloatArray
-    model: Any = None
-
-    def logits(self, classes: AnyArray) -> FloatArray:
-        """Logits (rows, classes): -inf for classes that the model lacks."""
-        logits = np.full((self.rows.size, classes.size), -np.inf)
-        logits[:, class_index(self.known, classes, "y")] = self.scores
-        return logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -965,87 +1074,6 @@ def clip_inputs(
     )
 
 
-def read_scores(estimator: Any, X: object, several: bool) -> FloatArray:
-    """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
-
-    Of `several` labels, which do not exclude each other, log-odds (n, labels).
-    """
-    way = next(
-        way for way in (_WAYS[::-1] if several else _WAYS) if hasattr(estimator, way)
-    )
-    found = getattr(estimator, way)(X)
-    name = f"estimator.{way}(X)"
-    if several and way == "predict_proba":
-        with zeros_accepted():
-            return np.asarray(conversion.from_binary_probabilities(found, name=name))
-    scores = reading.to_numpy(found, name).astype(np.float64)
-    if several:
-        return scores
-    n_classes = classes_of(estimator).size
-    if way == "predict_proba":
-        scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
-        with zeros_accepted():
-            scores = conversion.from_probabilities(scores, name=name)
-    elif scores.ndim == 1 and n_classes == 2:
-        scores = conversion.from_binary_scores(scores, name=name)
-    if scores.shape[1:] != (n_classes,):
-        rule = (
-            f"`{name}` must have one column per class, {n_classes}; got shape "
-            f"{scores.shape}"
-        )
-        remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
-        raise ValueError(f"{rule}. {remedy}")
-    return scores
-
-
-@contextmanager
-def zeros_accepted() -> Iterator[None]:
-    """Without the warning about probabilities of 0: a calibrator raises them."""
-    log = WarningLog.current()
-    log.add(conversion.CERTAIN)
-    with log.once():
-        yield
-
-
-def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
-    """Log of half the smallest probability seen above 0, to which smaller ones are
-    raised.
-
-    At most half of 1/classes, so that it never reaches the largest probability of a
-    row. At least 2.2e-16, the rounding unit of 1: a probability is not known better
-    than its complement, and the 1e-300 of a naive Bayes classifier would dominate every
-    sum over examples.
-
-    >>> import numpy as np
-    >>> votes = np.log([[0.5, 0.25, 0.25], [0.05, 0.05, 0.9]])
-    >>> round(float(np.exp(resolution([votes], 3))), 6)
-    0.025
-    """
-    seen = min(
-        float(np.min(part, initial=0.0, where=part > conversion.LOG_ZERO))
-        for part in scores
-    )
-    half = min(seen, -math.log(n_classes)) - math.log(2.0)
-    return max(half, math.log(np.finfo(np.float64).eps))
-
-
-def check_estimator(estimator: BaseEstimator) -> None:
-    """Raise unless an estimator gives one score for each class."""
-    if not any(hasattr(estimator, way) for way in _WAYS):
-        raise ValueError(
-            "`estimator` must be a classifier with `decision_function` or "
-            f"`predict_proba`; got {estimator!r}."
-        )
-    for name, value in estimator.get_params().items():
-        # Three classes have three pairs, so the number of columns does not tell.
-        if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
-            raise ValueError(
-                "`estimator` must give one score per class, but has "
-                "decision_function_shape='ovo', scores of pairs. Set it to 'ovr'; the "
-                "labels stay the same."
-            )
-
-
 def check_examples(
     owner: Any,
     X: object,
@@ -1070,12 +1098,6 @@ def check_examples(
     return X, labels
 
 
-def log_of_mean(parts: Sequence[FloatArray]) -> FloatArray:
-    """The logarithm of the mean of probabilities (n, classes), -inf of 0."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.mean(parts, axis=0)))
-
-
 def example_hashes(X: Any) -> FloatArray:
     """A number in [0, 1) for each row (n,) of a table, sparse matrix or list, by its
     contents.
@@ -1096,14 +1118,3 @@ def example_hashes(X: Any) -> FloatArray:
     texts = (repr(row).encode(errors="replace") for row in table.tolist())
     digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
     return fingerprints.scatter(np.frombuffer(digests, np.uint64))
-
-
-def classes_of(estimator: Any) -> AnyArray:
-    """The labels that a fitted classifier can predict."""
-    validation.check_is_fitted(estimator, "classes_")
-    classes = np.asarray(estimator.classes_)
-    if classes.size < 2:
-        raise ValueError(
-            f"`estimator` must know at least two classes; got 1 class, {classes}."
-        )
-    return classes

@@ -666,6 +666,14 @@ class Layout:
     def _no_scores(self) -> DataFileError:
         """That no column says that it holds scores, and which might."""
         table = self.table
+        members = list(ensembles.named_members(table))
+        if members:
+            return table.error(
+                "expected one row of scores for each example; found members of an "
+                f"ensemble ({', '.join(members[:4])}{', ...' * (len(members) > 4)}).",
+                "An ensemble is read from one file, not in parts. Or name the scores "
+                f"of one member: --score-columns '{members[0]}:logit_*'.",
+            )
         other_part = "test" if table.part == "val" else "val"
         has_other_part = table.part and any(
             name.lower().startswith(f"{other_part}_") for name in table.names
@@ -847,7 +855,13 @@ class Layout:
         if self.wanted.labelled == "all" and labels is not None:
             used &= labels != -1
         used &= _has_values(weights, used.size)
-        return used if self.wanted.of_member else used & _has_values(values, used.size)
+        return used if self.wanted.of_member else used & self._has_scores(values)
+
+    def _has_scores(self, values: AnyArray) -> BoolArray:
+        """Which rows (n,) have their scores; of several signals one is enough."""
+        if self.kind == "confidence" and len(self.scores) > 1:
+            return _has_any_value(values)
+        return _has_values(values, len(values))
 
     def _check_labels(self, labels: AnyArray, n_rows: int, n_classes: int) -> AnyArray:
         """Labels (n,), -1 where there is none, if rows may lack one."""
@@ -921,7 +935,7 @@ class Layout:
 
     def _as_scores(self, values: Any, kind: ScoreKind) -> tuple[Any, int]:
         """Logits (n, classes), or confidences (n,); and how many classes."""
-        if index := reading.first_true(~_has_values(values, len(values))):
+        if index := reading.first_true(~self._has_scores(values)):
             column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))
             name = (
                 self.scores[column]

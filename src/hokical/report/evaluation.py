@@ -236,7 +236,7 @@ def evaluate(
     ----------
     cal : fitted calibrator, model, or None; with `folds`, a method
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
-        or `Dense`. A model is a fitted classifier with `predict_proba`; of a
+        or `Dense`. A model is a classifier with `predict_proba` and `classes_`; of a
         `CalibratedClassifier` the estimator's own probabilities come first. None
         evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
     x, y : arrays, or `x` alone a stream
@@ -337,8 +337,9 @@ def evaluate(
     ):
         raise TypeError(
             "`cal` must be a fitted calibrator of hokical, a classifier with "
-            f"`predict_proba`, or None; got {type(cal).__name__}. Evaluate other "
-            "probabilities: `evaluate(None, hokical.from_probabilities(proba), y)`."
+            f"`predict_proba` and `classes_`, or None; got {type(cal).__name__}. "
+            "Evaluate other probabilities: "
+            "`evaluate(None, hokical.from_probabilities(proba), y)`."
         )
     if isinstance(cal, Calibrator):
         cal.check_fitted()
@@ -981,7 +982,8 @@ def compare(
     if folds is not None or test is None:
         raise TypeError(
             "`test` must be a pair (logits, labels), without `folds`, which are for "
-            "confidences. Use `evaluate(method, logits, labels, folds=5)` for each."
+            "confidences by name, `compare(({'stated': confidence}, right), folds=5)`. "
+            "Of logits use `evaluate(method, logits, labels, folds=5)` for each."
         )
     if _are_models(methods):
         setting = Setting(

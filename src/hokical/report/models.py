@@ -17,13 +17,16 @@ from hokical.guarantees.sets import PredictionSets
 
 @runtime_checkable
 class ProbabilityModel(Protocol):
-    """A classifier as scikit-learn knows it; fitted, it has `classes_`."""
-
-    def fit(self, X: object, y: object) -> Self: ...
-
-    def predict(self, X: object) -> object: ...
+    """A classifier with probabilities; fitted, it has `classes_`."""
 
     def predict_proba(self, X: object) -> object: ...
+
+
+@runtime_checkable
+class LabelModel(Protocol):
+    """A classifier that says itself which class it predicts."""
+
+    def predict(self, X: object) -> object: ...
 
 
 @runtime_checkable
@@ -48,9 +51,13 @@ Model = ProbabilityModel | CalibratedProbabilityModel
 
 
 def is_model(value: object) -> bool:
-    """Whether it predicts from inputs, as calibrators do from scores."""
+    """Whether it predicts from inputs, as calibrators do from scores.
+
+    It can be fitted, or it says what its classes are.
+    """
     takes_scores = isinstance(value, (StoredEstimator, type))
-    return isinstance(value, ProbabilityModel) and not takes_scores
+    is_classifier = hasattr(value, "fit") or hasattr(value, "classes_")
+    return isinstance(value, ProbabilityModel) and is_classifier and not takes_scores
 
 
 def name_models(
@@ -104,12 +111,15 @@ class ModelPredictions:
             labels = model.predict(X, groups=groups)
         else:
             proba = model.predict_proba(X)
-            labels = model.predict(X)
+            labels = model.predict(X) if isinstance(model, LabelModel) else None
+        read = read_proba(proba, classes.size, f"{name}.predict_proba(X)")
+        if labels is None:
+            return cls(read.argmax(axis=1), read)
         of_labels = f"{name}.predict(X)"
         columns = reading.class_index(
             reading.to_numpy(labels, of_labels), classes, of_labels
         )
-        return cls(columns, read_proba(proba, classes.size, f"{name}.predict_proba(X)"))
+        return cls(columns, read)
 
     @classmethod
     def uncalibrated(cls, model: Model, X: object) -> Self | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -156,13 +157,13 @@ class PooledMembers(Checked):
         """The needed members: by name or, where they have none, by their places."""
         if not ensemble.named:
             chosen = self.choose(ensemble.n_members)
-            return ensemble.select([ensemble.names[v] for v in chosen])
+            return _select(ensemble, [ensemble.names[v] for v in chosen])
         missing = [name for name in self.needed if name not in ensemble.names]
         if missing:
             raise self._other_members(
                 f"{', '.join(ensemble.names)} ({', '.join(missing)} missing)"
             )
-        return ensemble.select(self.needed)
+        return _select(ensemble, self.needed)
 
     def _other_members(self, got: str) -> ValueError:
         return ValueError(
@@ -208,6 +209,11 @@ class PooledMembers(Checked):
                 for line, loss in zip(lines, self.remaining, strict=True)
             ]
         return "\n".join([header, *lines])
+
+
+def _select(ensemble: Ensemble, names: Sequence[str]) -> Ensemble:
+    """Some members; the same ensemble, whose array need not be copied, if it is all."""
+    return ensemble if ensemble.names == tuple(names) else ensemble.select(names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,15 @@ from typing import Annotated, Self
 import numpy as np
 
 from hokical._core import arrays
-from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
+from hokical._core.arrays import (
+    NUMPY,
+    AnyArray,
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Namespace,
+)
 from hokical._core.checks import (
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
@@ -36,7 +44,7 @@ from hokical._core.checks import (
     Share,
 )
 from hokical._core.logits import Logits, by_blocks, row_maxima
-from hokical._core.special import exponential, row_sums
+from hokical._core.special import clip, exponential, plus, row_sums
 from hokical._core.storage import storable
 from hokical.rules.base import add_floor
 
@@ -101,8 +109,13 @@ class MemberLogits(Logits):
     def all_possible(self) -> bool:
         """Whether every class is known to be possible: a look at NumPy's values."""
         if self._all_possible is None:
-            self._all_possible = self.is_numpy and bool(self.possible.all())
+            self._all_possible = self.is_numpy and self._look_for_masks()
         return self._all_possible
+
+    def _look_for_masks(self) -> bool:
+        with np.errstate(invalid="ignore"):  # NaN of members that were not evaluated
+            lowest = self.values.min()
+        return bool(lowest > -np.inf) or bool(self.possible.all())
 
     def member(self, index: int) -> tuple[Logits, Array]:
         """The logits of one member, zeros where missing; and where it is not, (n,)."""
@@ -237,18 +250,27 @@ class Pool(Checked):
         geometric: Array = 0.0
         arithmetic: Array = 0.0
         total: Array = 0.0
+        room = None
+        if members.is_numpy:  # its tables are overwritten
+            shape = members.n_rows, members.n_columns
+            room = np.empty(shape, order=members.order)
+            geometric = np.zeros_like(room)
+            arithmetic = np.zeros_like(room)
+            total = np.zeros((members.n_rows, 1))
         for index in self._members_used(members):
             i = 0 if self.exchangeable else index
             logits, evaluated = members.member(index)
             scores = self.member_scores(logits, i)
-            weight = xp.where(evaluated, self.weights[i], 0.0)
-            geometric = geometric + weight[:, None] * scores
+            weight = self.weights[i]
+            if room is None or not evaluated.all():
+                weight = xp.where(evaluated, weight, 0.0)[:, None]
+            geometric = _add_scaled(geometric, scores, weight, room, xp)
             odds = exponential(scores, xp)
-            share = weight / row_sums(odds, xp)
-            arithmetic = arithmetic + share[:, None] * odds
+            share = weight / row_sums(odds, xp)[:, None]
+            arithmetic = _add_scaled(arithmetic, odds, share, room, xp)
             total = total + weight
-        has_member = (total > 0.0)[:, None]
-        total = xp.where(has_member, total[:, None], 1.0)
+        has_member = total > 0.0
+        total = xp.where(has_member, total, 1.0)
         arithmetic = xp.log(xp.where(has_member, arithmetic / total, 1.0))
         u = self.linear_share
         pooled = (1.0 - u) / total * geometric + u * arithmetic
@@ -267,9 +289,7 @@ class Pool(Checked):
             logits = add_floor(logits, self.floors[i])
         with arrays.ignore_overflow(xp):
             scores = logits.new_margins(-1.0 / self.temperatures[i])
-        if logits.is_numpy:
-            return np.maximum(scores, -FARTHEST_MARGIN, out=scores)
-        return xp.clip(scores, -FARTHEST_MARGIN, None)
+        return clip(scores, -FARTHEST_MARGIN, None, xp)
 
     def _mean_beta(self) -> Array:
         """The weighted mean of 1 / temperature."""
@@ -289,6 +309,23 @@ class Pool(Checked):
         return Logits(pooled, top, members.backend, members.codes)
 
 
+def _add_scaled(
+    sums: Array, table: Array, factor: Array, room: FloatArray | None, xp: Namespace
+) -> Array:
+    """Sums (n, classes) with a table times a factor added; NumPy's are overwritten.
+
+    `room` (n, classes) is for NumPy's product.
+    """
+    if room is None:
+        return sums + factor * table
+    np.multiply(table, factor, out=room)
+    return plus(sums, room, xp)
+
+
+#: Tables (n, classes) that are held at a time, for blocks that stay in the cache.
+_N_TABLES = 2
+
+
 def pool_rows(pool: Pool, members: MemberLogits) -> Logits:
     """The pooled logits (n, classes) of all rows, block by block."""
 
@@ -296,7 +333,7 @@ def pool_rows(pool: Pool, members: MemberLogits) -> Logits:
         return on_device.pool(block).values
 
     on_device = pool.on_device_of(members)
-    values = by_blocks(work, members)
+    values = by_blocks(work, members, _N_TABLES * members.n_columns)
     return Logits(
         values, members.xp.max(values, axis=1), members.backend, members.codes
     )

@@ -65,7 +65,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def check_cases() -> Iterator[object]:
-    """Decision scores with the default, log-probabilities with temperature scaling.
+    """Decision scores with the default, log-probabilities with temperature scaling, and
+    both pooled.
 
     All checks but one: weights train the estimator alone, so a row of weight 2 is not
     the same as a repeated row, which also counts twice in the calibration.
@@ -73,6 +74,9 @@ def check_cases() -> Iterator[object]:
     for model in (
         CalibratedClassifier(LogisticRegression(), cv=3),
         CalibratedClassifier(GaussianNB(), method="temps", cv=3),
+        CalibratedClassifier(
+            [("lr", LogisticRegression()), ("nb", GaussianNB())], cv=3
+        ),
     ):
         for instance, check in estimator_checks_generator(model):
             name = getattr(check, "func", check).__name__

@@ -55,10 +55,26 @@ def divisions_note(divisions: Divisions) -> str:
     ran = {method for _, _, method in divisions.by_cell}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
     exceptions += f"; on none: {', '.join(none)}" if none else ""
+    exceptions += _on_fewer_networks(divisions)
     return (
         "Validation and test examples of each pair were pooled and divided anew, in "
         f"the pair's sizes, {sizes} times{exceptions}. recal does not take part, as it needs "
         "the images. A rival that is missing can only raise the shares of the others."
+    )
+
+
+def _on_fewer_networks(divisions: Divisions) -> str:
+    """The paper's methods that ran on some networks only, by the number of these."""
+    ran = {(pair, method) for pair, _, method in divisions.by_cell}
+    total = len(divisions.pairs)
+    by_count: dict[int, list[str]] = {}
+    for method in RIVALS[SAMPLED]:
+        count = sum((pair, method) in ran for pair in divisions.pairs)
+        if 0 < count < total:
+            by_count.setdefault(count, []).append(title_of(method))
+    return "".join(
+        f"; on {count} of {total} networks only: {', '.join(by_count[count])}"
+        for count in sorted(by_count)
     )
 
 

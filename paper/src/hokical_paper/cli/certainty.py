@@ -20,12 +20,11 @@ from hokical_paper.cli.options import (
 
 @add_run_options
 def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
-    """Every object and claim of the paper with its verdict, and whose headers are
-    rotated.
+    """Every object and claim of the paper, with its verdict.
 
-    Computes what is missing on the pairs' own division. Of new divisions it uses those
-    that `certainty` has stored, and computes none: a claim about them is "not run" if
-    there are none.
+    Also whose headers are rotated. Computes what is missing on the pairs' own
+    division. Of new divisions it uses those that `certainty` has stored, and
+    computes none: a claim about them is "not run" if there are none.
 
     Example: hokical paper claims --pairs mnist_lenet5
     """
@@ -59,8 +58,7 @@ def certainty(
     *,
     run: RunOptions,
 ) -> None:
-    """Divide every pair's examples anew, many times: how certain are the paper's
-    claims?
+    """The paper's claims over many random divisions of the examples.
 
     Example: hokical paper certainty --pairs mnist_lenet5 --divisions 3
     """
@@ -102,8 +100,9 @@ def check(
     *,
     run: RunOptions,
 ) -> None:
-    """Compute the pairs' own division again; fail if a page's cell moved by more
-    than it may.
+    """Compute a page's cells again; fail if one moved too far.
+
+    Only cells about the pairs' own division; stored results are used.
 
     Example: hokical paper check paper/docs/experiments.md --pairs mnist_lenet5
     """
@@ -135,8 +134,10 @@ def docs(
         ),
     ] = None,
 ) -> None:
-    """Fill a page's tables (between `<!-- paper: NAME -->` and `<!-- end -->`) from
-    results, and renew the CSV files and figures that it links to.
+    """Fill a page's tables from results.
+
+    Tables are between `<!-- paper: NAME -->` and `<!-- end -->`. The CSV files
+    and figures that the page links to are renewed, too.
 
     Example: hokical paper docs PAGE.md --results paper-results/results.json
     """

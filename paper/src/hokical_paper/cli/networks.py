@@ -171,8 +171,7 @@ def export(
     ] = 0,
     quick: Quick = False,
 ) -> None:
-    """Write the logits of trained networks to OUT/suite, and fit ReCal if it is
-    missing.
+    """Write the logits of trained networks to OUT/suite; fit ReCal.
 
     Example: hokical paper export mnist_lenet5 --quick -o tried
     """
@@ -225,8 +224,7 @@ def imagenet(
         int, typer.Option(min=0, help="Seed of the split into halves.")
     ] = 0,
 ) -> None:
-    """Add one of the paper's ImageNet networks to OUT/suite, with torchvision's
-    weights.
+    """Add an ImageNet network of the paper to OUT/suite (torchvision).
 
     Example: hokical paper imagenet resnet152 --images ~/imagenet -o made
     """
@@ -286,8 +284,7 @@ def add(
         str | None, typer.Option(help="The data set in tables.")
     ] = None,
 ) -> None:
-    """Add a network of which only the k best probabilities of each example are
-    known.
+    """Add a network known by the k best probabilities of each example.
 
     Example: hokical paper add imagenet_resnet152 --top-k top5.npz --classes 1000
     --suite mine

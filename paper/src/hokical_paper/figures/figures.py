@@ -67,8 +67,8 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
             lambda: draw_bars(results),
         ),
         "ece_bins": (
-            "Mean ECE over the networks of a data set on which a method ran, by the "
-            "number of bins of equal width.",
+            "Mean ECE over the networks of a data set all of whose logits are known, "
+            "by the number of bins of equal width.",
             lambda: draw_bin_counts(results),
         ),
     }
@@ -199,10 +199,17 @@ def draw_bars(results: Results) -> Figure:
 
 
 def draw_bin_counts(results: Results) -> Figure:
-    """One panel per data set with a line per method."""
+    """One panel per data set with a line per method.
+
+    A method that needs all logits has no result where only the best classes are known,
+    so means are over the other networks: those of all methods are then of the same.
+    """
     datasets = results.suite.datasets
     figure, panels = make_panels(len(datasets), columns=3, width=3.9)
-    for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
+    for (dataset, known), ax in zip(datasets.items(), panels, strict=False):
+        pairs = [pair for pair in known if pair.top_k is None] or known
+        few = len(pairs) < len(known)
+        title = f"{dataset} ({len(pairs)} of {len(known)} networks)" if few else dataset
         for method in results.methods:
             measured = [
                 result for pair in pairs if (result := results.get(pair, method))

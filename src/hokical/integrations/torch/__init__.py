@@ -2,6 +2,9 @@
 
 - `calibrate(model, val_loader)`: a calibrated model in one line
 - `CalibratedModel(model, calibrator)`: logits, labels and confidence in one forward
+- `calibrate(model, val_loader, transforms=views("image"))`, `calibrate([net_a, net_b],
+  val_loader)`, `calibrate(model, val_loader, dropout=8)`: several evaluations of each
+  example, pooled; they give a `CalibratedEnsemble` around a `MemberNetwork`
 - `collect_logits(model, loader)`: validation logits and labels, left on the device
 - `views("image")`: mild transformations of images, for test-time augmentation
 - `as_module(calibrator)`: a fitted calibrator as an `nn.Module`
@@ -17,8 +20,19 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
-from hokical.integrations.torch.model import CalibratedModel, calibrate, collect_logits
+from hokical.integrations.torch.calibrating import calibrate
+from hokical.integrations.torch.ensembles import CalibratedEnsemble
+from hokical.integrations.torch.members import MemberNetwork
+from hokical.integrations.torch.model import CalibratedModel, collect_logits
 from hokical.integrations.torch.module import as_module
 from hokical.integrations.torch.views import views
 
-__all__ = ["CalibratedModel", "as_module", "calibrate", "collect_logits", "views"]
+__all__ = [
+    "CalibratedEnsemble",
+    "CalibratedModel",
+    "MemberNetwork",
+    "as_module",
+    "calibrate",
+    "collect_logits",
+    "views",
+]

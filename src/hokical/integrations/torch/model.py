@@ -21,11 +21,11 @@ from torch.utils._pytree import _register_namedtuple, tree_map_only
 
 from hokical._core.checks import check_choice
 from hokical._core.conversion import LOG_ZERO, SUM_ERROR
+from hokical._core.ensembles import Ensemble
 from hokical._core.runtime import import_optional, progress_bar
 from hokical._core.storage import CalibratorFileError, StrPath
 from hokical.calibrators import load as load_file
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
 from hokical.guarantees.fingerprints import Reused
@@ -42,6 +42,8 @@ from hokical.rules.sets import SetKind
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
 _CALIBRATOR = "hokical_calibrator"
 _USE = "hokical_use"
+#: What names the members of an ensemble among that.
+MEMBERS = "members"
 #: The file beside a network of transformers.
 _BESIDE = "hokical.json"
 #: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid
@@ -156,7 +158,9 @@ class CalibratedModel(nn.Module):
         found = self.get_logits(self.model(*args, **kwargs))
         rows = self._rows(found)
         logits = rows.movedim(-1, self.class_axis)
-        if isinstance(self.calibrator, MultilabelModule):
+        if self._pools:
+            output = CalibratedOutput(*self.calibrator.pool_and_predict(rows))
+        elif isinstance(self.calibrator, MultilabelModule):
             proba = self.calibrator.proba(rows).movedim(-1, self.class_axis)
             output = CalibratedOutput(logits, proba >= 0.5, proba)
         else:
@@ -209,12 +213,24 @@ class CalibratedModel(nn.Module):
         keep what was counted.
         """
         loader = data if labels is None else (data, torch.as_tensor(labels))
-        reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
-        scores, truth, _, rank = _collect(self.model, loader, reading, device, progress)
-        if truth.ndim == 1:
-            _refuse_maps(rank)
+        scores, truth = self._evaluate(loader, device, progress)
         self.fitted.certify(scores, truth, cluster=cluster, reused=reused)
         return self
+
+    def _evaluate(
+        self,
+        loader: object,
+        device: torch.device | str | None,
+        progress: bool | None,
+    ) -> tuple[Tensor | Ensemble, Tensor]:
+        """What the calibrator takes for the examples of a loader, and their labels."""
+        reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
+        scores, labels, _, rank = collect_outputs(
+            self.model, loader, reading, device, progress
+        )
+        if labels.ndim == 1:
+            _refuse_maps(rank)
+        return scores, labels
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -263,7 +279,7 @@ class CalibratedModel(nn.Module):
 
     def _one_label_rows(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Calibrator, Tensor]:
+    ) -> tuple[Calibrator, Tensor | Ensemble]:
         """The calibrator, and the logits (n, classes) of the network's arguments."""
         calibrator = self.fitted
         if not isinstance(calibrator, Calibrator):
@@ -272,8 +288,16 @@ class CalibratedModel(nn.Module):
                 "several. Use the calibrator: `fitted.predict_set(scores)`."
             )
         rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
+        if self._pools:
+            return calibrator, as_ensemble(rows, calibrator)
         _refuse_maps(rows.ndim)
         return calibrator, rows
+
+    @property
+    def _pools(self) -> bool:
+        """Whether the network gives several evaluations (members, n, classes)."""
+        module = self.calibrator
+        return isinstance(module, CalibratorModule) and module.pools
 
     def for_probabilities(self) -> ProbabilityNetwork:
         """A network that returns the calibrated probabilities alone.
@@ -453,29 +477,15 @@ class CalibratedModel(nn.Module):
         """
         network = model if isinstance(model, nn.Module) else model()
         _check_network(network, "Pass the network, or a function that makes it.")
-        safetensors = import_optional("safetensors.torch", "safetensors")
-        Path(path).open("rb").close()  # for an error that names the file
-        try:
-            with safetensors.safe_open(str(path), framework="pt") as stored:
-                about = stored.metadata() or {}
-                names = [*stored.keys()]
-        except Exception as error:  # of a kind of its own
-            raise CalibratorFileError(
-                f"{path} is not a safetensors file: {error}"
-            ) from error
-        if _CALIBRATOR not in about:
-            remedy = "write it with `CalibratedModel.save`"
-            raise CalibratorFileError(f"{path} holds no calibrator; {remedy}.")
-        fitted = modules.parse_calibrator(about[_CALIBRATOR])
-        use = json.loads(about.get(_USE, "{}"))
-        target = bare(network)
-        if names and all(name.startswith("module.") for name in names):
-            target = nn.ModuleDict(
-                {"module": target}
-            )  # of 0.4, a network within `DataParallel`
-        with torch.no_grad():
-            safetensors.load_model(target, str(path))
-        return cls(network, fitted, **use | options)
+        stored = StoredNetwork.read(path)
+        if MEMBERS in stored.use:
+            raise ValueError(
+                f"{path} holds a network that is evaluated several times for each "
+                f"example, {', '.join(stored.use[MEMBERS])}. Load it with "
+                "`CalibratedEnsemble.load`, and its transformations."
+            )
+        stored.load_into(network)
+        return cls(network, stored.fitted, **stored.use | options)
 
     def extra_repr(self) -> str:
         """The method, what was chosen and why, and where the classes are."""
@@ -506,6 +516,53 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | MultilabelCalibrator:
         """The calibrator, to be saved."""
         return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
+
+
+@dataclass(frozen=True)
+class StoredNetwork:
+    """A file of `CalibratedModel.save`: the calibrator, how it is used, and names of
+    the network's numbers.
+    """
+
+    path: StrPath
+    fitted: Calibrator | MultilabelCalibrator
+    use: dict[str, Any]
+    names: list[str]
+
+    @classmethod
+    def read(cls, path: StrPath) -> Self:
+        """All but the network's numbers."""
+        safetensors = import_optional("safetensors.torch", "safetensors")
+        Path(path).open("rb").close()  # for an error that names the file
+        try:
+            with safetensors.safe_open(str(path), framework="pt") as stored:
+                about = stored.metadata() or {}
+                names = [*stored.keys()]
+        except Exception as error:  # of a kind of its own
+            raise CalibratorFileError(
+                f"{path} is not a safetensors file: {error}"
+            ) from error
+        if _CALIBRATOR not in about:
+            remedy = "write it with `CalibratedModel.save`"
+            raise CalibratorFileError(f"{path} holds no calibrator; {remedy}.")
+        fitted = modules.parse_calibrator(about[_CALIBRATOR])
+        return cls(path, fitted, json.loads(about.get(_USE, "{}")), names)
+
+    def load_into(self, network: nn.Module) -> None:
+        """Give a network of the same architecture the numbers of the file."""
+        safetensors = import_optional("safetensors.torch", "safetensors")
+        target = bare(network)
+        if self.names and all(name.startswith("module.") for name in self.names):
+            target = nn.ModuleDict(
+                {"module": target}
+            )  # of 0.4, a network within `DataParallel`
+        with torch.no_grad():
+            safetensors.load_model(target, str(self.path))
+
+
+def as_ensemble(members: Tensor, calibrator: Calibrator) -> Ensemble:
+    """Logits (members, n, classes) as the ensemble that a calibrator takes."""
+    return Ensemble(members, exchangeable=calibrator.members_.exchangeable)
 
 
 class ProbabilityNetwork(nn.Module):
@@ -564,7 +621,7 @@ def collect_logits(
     (torch.Size([15, 3]), torch.Size([15]))
     """
     reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
-    return _collect(model, loader, reading, device, progress)[:2]
+    return collect_outputs(model, loader, reading, device, progress)[:2]
 
 
 @dataclass(frozen=True)
@@ -575,9 +632,11 @@ class OutputReading:
     class_axis: int = -1
     ignore_label: int | None = None
     outputs: MaybeOutputs = "auto"
+    #: Whether batches have one input; by default as the network's forward says.
+    takes_one: bool | None = None
 
 
-def _collect(
+def collect_outputs(
     model: nn.Module,
     loader: Any,
     reading: OutputReading,
@@ -595,9 +654,9 @@ def _collect(
     away = (
         place.type == "cuda"
     )  # towards the host the numbers would be read before they are there
-    kinds = [each.kind for each in signature(bare(model).forward).parameters.values()]
-    positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
-    takes_one = len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
+    takes_one = reading.takes_one
+    if takes_one is None:
+        takes_one = takes_one_argument(model)
     is_pair = isinstance(loader, (tuple, list)) and len(loader) == 2
     if is_pair and all(isinstance(part, (Tensor, np.ndarray)) for part in loader):
         inputs, truth = map(torch.as_tensor, loader)
@@ -607,7 +666,10 @@ def _collect(
                 f"inputs and labels must have the same length; got {sizes}."
             )
         dataset = torch.utils.data.TensorDataset(inputs, truth)
-        loader = torch.utils.data.DataLoader(dataset, batch_size=_ROWS)
+        # A generator of its own, or it would draw from the global one.
+        loader = torch.utils.data.DataLoader(
+            dataset, batch_size=_ROWS, generator=torch.Generator()
+        )
     total = len(loader) if hasattr(loader, "__len__") else 0
     modes = [(module, module.training) for module in model.modules()]
     parts: list[tuple[Tensor, Tensor]] = []
@@ -639,76 +701,28 @@ def _collect(
     logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
     several = labels.ndim == 2
     form = reading.outputs
-    if (
-        form == "auto"
-    ):  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
-        within = ((logits >= 0.0) & (logits <= 1.0)).all()
-        if within and not several and logits.shape[1] > 1:
-            within = ((logits.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
-        form = "probabilities" if within else "logits"
+    if form == "auto":
+        form = form_of(logits, several)
     return outputs_as_logits(logits, form, several), labels, form, rank
 
 
-def calibrate(
-    model: nn.Module,
-    data: Any,
-    labels: Any = None,
-    method: str | Calibrator | MultilabelCalibrator = "auto",
-    *,
-    device: torch.device | str | None = None,
-    progress: bool | None = None,
-    get_logits: GetLogits | None = None,
-    class_axis: int = -1,
-    ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto",
-    **options: Any,
-) -> CalibratedModel:
-    """Collect validation logits, fit a calibrator, and return the network with it.
+def takes_one_argument(model: nn.Module) -> bool:
+    """Whether a network has one positional argument, so that a batch has one input."""
+    parameters = signature(bare(model).forward).parameters.values()
+    kinds = [parameter.kind for parameter in parameters]
+    positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
+    return len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
 
-    `data` are examples that the network was not trained on: a data loader as in
-    `collect_logits`, or a tensor of inputs, with `labels` (n,). `method` is a name
-    (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
-    copy is fitted. After a data loader it may come third: `calibrate(model, loader,
-    "temps")`. A `MultilabelCalibrator` is for networks with a sigmoid for each label.
-    Networks with one output for class 1 of two, and those that end in a softmax or
-    sigmoid, are recognized. The other arguments are those of `collect_logits`.
 
-    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has
-    the modes it came with: call `.eval()` before predicting, as below, or dropout stays
-    on.
+def form_of(rows: Tensor, several: bool) -> Outputs:
+    """What outputs (rows, classes) are, by their values.
 
-    >>> import torch
-    >>> from hokical import calibrate
-    >>> _ = torch.manual_seed(0)
-    >>> inputs = torch.randn(600, 3)
-    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
-    >>> network = torch.nn.Linear(3, 3, bias=False)
-    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
-    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
-    >>> calibrated = calibrate(network, loader, "temps").eval()
-    >>> calibrated.fitted
-    TemperatureScaling(): 3 classes, 600 examples, temperature ...
-    >>> calibrated(inputs[:4]).confidence.shape
-    torch.Size([4])
+    Probabilities lie in [0, 1] and, of several classes, each row sums to 1.
     """
-    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
-        method = labels
-        labels = None
-    several = isinstance(method, MultilabelCalibrator)
-    if several:
-        refuse_options(options)
-    estimator: Any = (
-        copy.deepcopy(method) if several else new_calibrator(method, **options)
-    )
-    given = data if labels is None else (data, torch.as_tensor(labels))
-    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
-    logits, truth, form, rank = _collect(model, given, reading, device, progress)
-    estimator.fit(logits, truth)
-    if rank > 2 and not several:  # positions of one item are not independent
-        estimator.forget_examples()
-    return CalibratedModel(
-        model, estimator, get_logits=get_logits, class_axis=class_axis, outputs=form
-    )
+    within = bool(((rows >= 0.0) & (rows <= 1.0)).all())
+    if within and not several and rows.shape[1] > 1:
+        within = bool(((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all())
+    return "probabilities" if within else "logits"
 
 
 def split_batch(

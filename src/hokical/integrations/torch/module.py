@@ -354,8 +354,13 @@ class CalibratorModule(_FittedModule):
         )
         return pooled, labels, confidence
 
+    @property
+    def pools(self) -> bool:
+        """Whether logits are those (members, ..., classes) of an ensemble."""
+        return self._spec.members is not None
+
     def _check_pools(self) -> None:
-        if self._spec.members is None:
+        if not self.pools:
             raise ValueError(
                 "this module takes one row of logits for each example, so there is "
                 "nothing to pool. Fit the calibrator on a `hokical.Ensemble`."

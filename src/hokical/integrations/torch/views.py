@@ -60,7 +60,7 @@ def views(kind: Kind = "image") -> dict[str, Transform]:
     check_choice("kind", kind, Kind)
     if kind == "texture":
         return {
-            "identity": _identity,
+            "identity": identity,
             "mirror": _mirror,
             "upside down": _flip,
             "quarter turn": partial(_turn, quarters=1),
@@ -69,10 +69,11 @@ def views(kind: Kind = "image") -> dict[str, Transform]:
             **_LIGHT,
         }
     mirrored = {"mirror": _mirror} if kind == "image" else {}
-    return {"identity": _identity, **mirrored, **_MOVES, **_LIGHT}
+    return {"identity": identity, **mirrored, **_MOVES, **_LIGHT}
 
 
-def _identity(images: Tensor) -> Tensor:
+def identity(images: Tensor) -> Tensor:
+    """The images as they are: the view whose labels `keep_labels=True` keeps."""
     return images
 
 

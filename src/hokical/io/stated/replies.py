@@ -246,7 +246,8 @@ class Reply:
         event = between
         if self.tokens.text(label) in _PROBABLE:  # a chance (5%) that I am wrong
             closed = self.tokens.skip(quantity.stop, ")")
-            event = [*between, *self._clause_after(closed)]
+            before = self._event_before(label)
+            event = [*before, *between, *self._clause_after(closed)]
         return _turned(replace(reading, strength=strength), event)
 
     def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
@@ -397,6 +398,13 @@ class Reply:
                 break
             clause.append(token.text)
         return clause
+
+    def _event_before(self, label: int) -> Sequence[str]:
+        """What a probability is of: "error probability", "wrong with probability"."""
+        stop = label - 1 if self.tokens.text(label - 1) == "with" else label
+        if stop < 1 or self.tokens.text(stop - 1) not in _WRONG:
+            return ()
+        return self.tokens.texts(max(stop - 3, 0), stop)
 
     def _is_about_error(self, quantity: Quantity) -> bool:
         """Whether the sentence speaks of an error before: "I could be wrong (20%)"."""

@@ -1,0 +1,140 @@
+"""From a network and validation data to a calibrated network, in one line."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import new_calibrator, refuse_options
+from hokical.calibrators.confidence import MultilabelCalibrator
+from hokical.integrations.torch.ensembles import CalibratedEnsemble, collect_members
+from hokical.integrations.torch.members import (
+    ROWS_AT_ONCE,
+    MemberNetwork,
+    Networks,
+    Transforms,
+)
+from hokical.integrations.torch.model import (
+    CalibratedModel,
+    GetLogits,
+    MaybeOutputs,
+    OutputReading,
+    collect_outputs,
+)
+
+#: Modules that hold networks, and are none.
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+
+
+def calibrate(
+    model: Networks,
+    data: object,
+    labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto",
+    *,
+    transforms: Transforms | None = None,
+    dropout: int | None = None,
+    most_members: int | None = None,
+    rows_at_once: int = ROWS_AT_ONCE,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto",
+    **options: Any,
+) -> CalibratedModel:
+    """Collect validation logits, fit a calibrator, and return the network with it.
+
+    `data` are examples that the network was not trained on: a data loader as in
+    `collect_logits`, or a tensor of inputs, with `labels` (n,). `method` is a name
+    (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
+    copy is fitted. After a data loader it may come third: `calibrate(model, loader,
+    "temps")`. A `MultilabelCalibrator` is for networks with a sigmoid for each label.
+    Networks with one output for class 1 of two, and those that end in a softmax or
+    sigmoid, are recognized. The other arguments are those of `collect_logits`.
+
+    Several evaluations of each example are pooled (`hokical.Ensemble`). They are views
+    of the inputs, `transforms=views("image")` or other functions of a batch; several
+    networks, `calibrate([net_a, net_b], loader)` or a mapping of names to networks; or
+    passes with dropout on, `dropout=8`. With `most_members` only so many are evaluated
+    later. The result is then a `CalibratedEnsemble`; `MemberNetwork` has the details, and
+    says what `rows_at_once` is.
+
+    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has
+    the modes it came with: call `.eval()` before predicting, as below, or dropout stays
+    on.
+
+    >>> import torch
+    >>> from hokical import calibrate
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(600, 3)
+    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
+    >>> network = torch.nn.Linear(3, 3, bias=False)
+    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
+    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
+    >>> calibrated = calibrate(network, loader, "temps").eval()
+    >>> calibrated.fitted
+    TemperatureScaling(): 3 classes, 600 examples, temperature ...
+    >>> calibrated(inputs[:4]).confidence.shape
+    torch.Size([4])
+    """
+    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
+        method = labels
+        labels = None
+    loader = data if labels is None else (data, torch.as_tensor(labels))
+    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
+    is_single = isinstance(model, nn.Module) and not isinstance(model, _CONTAINERS)
+    if not is_single or transforms is not None or dropout is not None:
+        members = MemberNetwork(
+            model,
+            transforms,
+            dropout=dropout,
+            get_logits=get_logits,
+            rows_at_once=rows_at_once,
+        )
+        calibrator = _estimator_of_members(method, options)
+        evaluations = collect_members(members, loader, reading, device, progress)
+        calibrator.fit(
+            evaluations.ensemble, evaluations.labels, most_members=most_members
+        )
+        return CalibratedEnsemble(members, calibrator, outputs=evaluations.outputs)
+    if most_members is not None:
+        raise ValueError(
+            "`most_members` must be None where the network is evaluated once; got "
+            f"{most_members!r}. Pass `transforms` or several networks."
+        )
+    assert isinstance(model, nn.Module)
+    estimator: Calibrator | MultilabelCalibrator
+    if isinstance(method, MultilabelCalibrator):
+        refuse_options(options)
+        estimator = copy.deepcopy(method)
+    else:
+        estimator = new_calibrator(method, **options)
+    logits, truth, form, rank = collect_outputs(
+        model, loader, reading, device, progress
+    )
+    estimator.fit(logits, truth)
+    if rank > 2 and isinstance(estimator, Calibrator):
+        estimator.forget_examples()  # positions of one item are not independent
+    return CalibratedModel(
+        model, estimator, get_logits=get_logits, class_axis=class_axis, outputs=form
+    )
+
+
+def _estimator_of_members(
+    method: str | Calibrator | MultilabelCalibrator, options: dict[str, Any]
+) -> Calibrator:
+    """What is to be fitted on an ensemble."""
+    if isinstance(method, MultilabelCalibrator):
+        raise TypeError(
+            "`method` must be for one label per example where examples are evaluated "
+            "several times; got a MultilabelCalibrator. Average the scores of the views "
+            "or networks, and fit it on them."
+        )
+    return new_calibrator(method, **options)
