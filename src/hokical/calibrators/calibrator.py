@@ -26,6 +26,7 @@ from hokical._fitting.examples import (
 )
 from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
+from hokical.calibrators.averaged import CalibratedMembers, SingleMembers
 from hokical.calibrators.decisions import Decisions, decide
 from hokical.calibrators.fit_rows import FitReader, PooledRows
 from hokical.calibrators.fitted import FittedCalibrator
@@ -568,6 +569,10 @@ class Calibrator(FittedCalibrator):
         reading.pair_rows(logits, None, sample_weight, groups)
         if groups is None or predictor.schema.groups is None:
             predictor = predictor.without_groups()
+        members = predictor.schema.members
+        if isinstance(members, CalibratedMembers):
+            schema = replace(predictor.schema, members=SingleMembers(members))
+            predictor = replace(predictor, schema=schema)
         record = self.predictor_.fit_record
         model = shift.ShiftModel(
             self, self.name, predictor.rule, record, self.class_names
@@ -581,7 +586,9 @@ class Calibrator(FittedCalibrator):
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            return shift.estimate_shift(model, data, counts, delta, groups)
+            estimate = shift.estimate_shift(model, data, counts, delta, groups)
+        is_mean = isinstance(members, CalibratedMembers)
+        return estimate.of_single_models() if is_mean else estimate
 
     def control_risk(
         self,
