@@ -406,8 +406,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         else.
 
         They must not be those of `fit`, which are refused (where confidences are of few
-        values, in the order of the fit alone), unless `reused="ignore"` accepts
-        identical rows. `predict_or_abstain` uses these counts. With `groups` it can
+        values, in the order of the fit alone), nor many exact copies of answers with
+        the same outcomes, unless `reused="ignore"` accepts identical rows.
+        `predict_or_abstain` uses these counts. With `groups` it can
         also guarantee the error rate of each. With `counts=True`, `sample_weight` is
         how often each answer was seen, in whole numbers; without it all weights above 0
         must be equal. With `cluster` (n,), one answer of each cluster counts, as in
@@ -416,6 +417,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         rows = self.read_held_out(
             reused, confidence, right, sample_weight, groups, cluster=cluster
         )
+        marks = self._marks(rows)
+        if marks.copies().equal_labels:  # else equal confidences are ties
+            refuse_copies(marks, reused, name="confidence")
         weights = rows.weights
         wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
@@ -442,6 +446,12 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         grouped = names is not None and self.rule_.coding is not None
         self.held_out_without_groups_ = count(None) if grouped else None
         return self
+
+    def _marks(self, rows: Rows) -> RowMarks:
+        """What tells copies of checked answers."""
+        table = np.nan_to_num(rows.scores.reshape(rows.labels.size, -1), nan=-1.0)
+        marks = RowMarks(number_hashes(table), rows.labels, ~rows.labels)
+        return marks if rows.weights is None else marks.take(rows.weights > 0.0)
 
     def predict_or_abstain(
         self,
