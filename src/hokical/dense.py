@@ -23,6 +23,7 @@ from hokical import streams
 from hokical._core import arrays
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_host
 from hokical._core.checks import check_choice, check_count
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import Rows, as_labels, as_weights, to_numpy
@@ -70,6 +71,13 @@ class Maps:
         ignored: tuple[int, ...],
         first_item: int,
     ) -> None:
+        arrays_of_batch = list(arrays_of_batch)
+        if isinstance(arrays_of_batch[0], Ensemble):
+            raise TypeError(
+                "`logits` must be maps of one network; got an Ensemble, which has rows "
+                "(n, classes). Average the maps of several, or choose positions and "
+                "fit on their rows."
+            )
         # What has a shape stays as it is: a file on disk.
         self.logits, self.labels, self.weights, self.mask = (
             array if array is None or hasattr(array, "shape") else np.asarray(array)

@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import AnyArray, library_of, to_host
+from hokical._core.arrays import AnyArray, Array, library_of, to_host
 from hokical._core.checks import check_choice, check_count
+from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits, rows_per_block
 from hokical._core.reading import Rows
@@ -318,15 +319,23 @@ class ChunkSource:
                 "only"
             )
             raise TypeError(f"{rule}: `fit(top_k, labels)`, `predict(top_k)`.")
+        if isinstance(logits, Ensemble):
+            return self._with_beside(logits, labels, weights)
         self.columns = self.columns or reading.column_names(logits)
-        reading.pair_rows(logits, labels, weights, None)
         values = reading.to_numpy(
             reading.order_columns(logits, "logits", self.columns), "logits"
         )
         if values.ndim != 2:
             raise ValueError(f"{_RULE}; got shape {values.shape}.")
+        reading.pair_rows(logits, labels, weights, None)
+        return self._with_beside(values, labels, weights)
+
+    def _with_beside(
+        self, scores: AnyArray | Ensemble, labels: Array, weights: Array
+    ) -> Rows:
+        """A chunk of scores with its labels and weights."""
         named_arrays = zip(
-            _BESIDE, _columns_beside(len(values), labels, weights), strict=True
+            _BESIDE, _columns_beside(len(scores), labels, weights), strict=True
         )
         truth, counts = (
             None if e is None else reading.to_numpy(e, name) for name, e in named_arrays
@@ -335,10 +344,10 @@ class ChunkSource:
             truth is not None and truth.dtype.kind in "UTO" and not self.classes
         ):  # names of these
             self.classes = tuple(map(reading.class_of_column, self.columns))
-        return Rows(values, truth, counts)
+        return Rows(scores, truth, counts)
 
 
-def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
+def _columns_beside(n_rows: int, labels: Array, weights: Array) -> list[Any]:
     """Labels and weights (n,) of so many rows, as arrays that can be sliced; or
     None.
     """
@@ -478,7 +487,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], message: str) -> li
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
         return [*item, None, None][: len(names)]
     elif (
-        isinstance(item, Logits)
+        isinstance(item, (Logits, Ensemble))
         or hasattr(item, "shape")
         or hasattr(item, "__dlpack__")
     ):
@@ -532,8 +541,13 @@ def join_chunks(chunks: list[Rows]) -> Rows:
         raise ValueError(
             f"all chunks must have the same classes; got {sorted(widths)} columns."
         )
+    scores = [chunk.scores for chunk in chunks]
+    if isinstance(scores[0], Ensemble):
+        joined: Any = scores[0].append(scores[1:])
+    else:
+        joined = _join_column("scores", scores)
     return Rows(
-        scores=_join_column("scores", [chunk.scores for chunk in chunks]),
+        scores=joined,
         labels=_join_column("labels", [chunk.labels for chunk in chunks]),
         weights=_join_column("sample_weight", [chunk.weights for chunk in chunks]),
         groups=_join_column("groups", [chunk.groups for chunk in chunks]),
@@ -564,19 +578,23 @@ def check_row_count(rows: int, expected: int | None) -> None:
 
 
 def check_block(
-    chunk: Rows, first: int, n_classes: int, classes: Sequence[str] = ()
+    chunk: Rows,
+    first: int,
+    n_classes: int,
+    classes: Sequence[str] = (),
+    fitted: Calibrator | None = None,
 ) -> Examples:
     """Check a chunk's rows; errors say where in the source they are, counted from the
     `first`.
 
-    Labels may be names of the classes.
+    Labels may be names of the classes. Ensembles are pooled by the `fitted` calibrator.
     """
     with tables.report_file(None, first):
         if chunk.labels is None:
             raise ValueError(
                 "labels are needed: give `labels`, or chunks of (logits, labels)."
             )
-        logits = as_logits(chunk.scores)
+        logits = _as_block(chunk.scores, fitted)
         if (width := logits.n_classes) != n_classes:
             told = f"the same classes; got {width} columns after {n_classes}"
             raise ValueError(f"all chunks must have {told}.")
@@ -587,6 +605,18 @@ def check_block(
         return Examples(logits, labels, weights, first)
 
 
+def _as_block(scores: AnyArray | Ensemble, fitted: Calibrator | None) -> Logits:
+    """Checked logits of a chunk."""
+    if not isinstance(scores, Ensemble):
+        return as_logits(scores)
+    if fitted is None:
+        raise TypeError(
+            "chunks of an Ensemble cannot be fitted on, as the weights of its members "
+            "need all rows at once: `fit(ensemble, labels)` in memory, on a sample."
+        )
+    return fitted.fitted.read(scores)
+
+
 def checked_blocks(
     source: ChunkSource, n_classes: int, fitted: Any = None
 ) -> Iterator[Examples]:
@@ -595,7 +625,8 @@ def checked_blocks(
     names = () if fitted is None else fitted.class_names
     for chunk in reblock(source, rows_per_chunk(n_classes)):
         with tables.report_file(source.path):
-            block = check_block(chunk, first, n_classes, names or source.classes)
+            classes = names or source.classes
+            block = check_block(chunk, first, n_classes, classes, fitted)
         yield block
         first += chunk.n_rows
 

@@ -833,3 +833,34 @@ def test_moments_of_missing_signals_are_those_of_the_normal_distribution() -> No
     within = covariance[np.ix_([0, 2], [0, 2])]
     slopes = np.linalg.solve(within, covariance[[0, 2], 1])
     assert filled[0, 1] == pytest.approx(-0.3 + slopes @ [1.0, 0.2], abs=0.05)
+
+
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_copies_of_answers_cannot_certify(n_signals: int) -> None:
+    rng = np.random.default_rng(0)
+    level = rng.random((400, n_signals))
+    level[:20, 1:] = np.nan
+    right = rng.random(400) < level[:, 0]
+    cal = calibrate_confidence(level[:200], right[:200])
+    copied = np.repeat(level[200:], 5, axis=0)
+    outcomes = np.repeat(right[200:], 5)
+    with pytest.raises(ValueError, match=r"80% of 1,000 rows are exact copies"):
+        cal.certify(copied, outcomes)
+    order = rng.integers(0, 200, 1000)  # a bootstrap
+    with pytest.raises(ValueError, match="`confidence` must be of independent"):
+        cal.certify(level[200:][order], right[200:][order])
+    cal.certify(copied, outcomes, cluster=np.repeat(np.arange(200), 5))
+    assert cal.held_out_ is not None
+    cal.certify(copied, outcomes, reused="ignore")
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_equal_confidences_of_other_answers_are_no_copies(
+    accuracy: float, digits: int
+) -> None:
+    rng = np.random.default_rng(digits)
+    level = rng.random(1200).round(digits)
+    right = rng.random(1200) < accuracy
+    cal = calibrate_confidence(level[:400], right[:400])
+    assert cal.certify(level[400:], right[400:]).held_out_ is not None

@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 import hokical
-from hokical import Ensemble, FitDataWarning, auto
+from hokical import Ensemble, FitDataWarning, Gumbel, auto, streams
 from hokical.calibrators import make, with_sets
 from hokical.monitoring import OnlineSets
 from tests.ensembles import NAMES, log_loss, named, noisy_members
@@ -314,3 +314,38 @@ def test_other_members_are_another_calibrator(fitted: Any) -> None:
     few = auto(*VALIDATION, most_members=2)
     same_rule = few.with_predictor(replace(few.predictor_, rule=fitted.rule_))
     assert same_rule.fitted.fingerprint() != fitted.fitted.fingerprint()
+
+
+def test_streams_of_ensembles_are_predicted_certified_and_evaluated() -> None:
+    calibrator = auto(*VALIDATION)
+    cuts = [slice(0, 700), slice(700, 701), slice(701, 4000)]
+    chunks = [(NEW[rows], NEW_LABELS[rows]) for rows in cuts]
+    parts = streams.predict(calibrator, [scores for scores, _ in chunks])
+    whole = calibrator.predict_confidence(NEW)
+    assert (np.concatenate(list(parts)) == whole).all()
+    certified = streams.certify(auto(*VALIDATION), chunks)
+    expected = auto(*VALIDATION).certify(NEW, NEW_LABELS)
+    for calibrated in (certified, expected):
+        sets = calibrated.predict_set(NEW, coverage=0.9)
+        assert sets.sizes.mean() == pytest.approx(2.0, abs=0.3)
+    evaluated = hokical.evaluate(calibrator, chunks)
+    expected_loss = log_loss(calibrator.predict_proba(NEW), NEW_LABELS)
+    assert evaluated.score("log_loss") == pytest.approx(expected_loss, rel=1e-3)
+    with pytest.raises(TypeError, match="chunks of an Ensemble cannot be fitted on"):
+        streams.fit(make("temps"), chunks)
+
+
+def test_hoki_adds_examples_and_does_not_merge_other_pools() -> None:
+    first = make("hoki").set_params(noise=Gumbel(1.0)).fit(*VALIDATION)
+    second = make("hoki").set_params(noise=Gumbel(1.0)).fit(*named(1000, seed=7))
+    with pytest.raises(ValueError, match="must agree to be merged"):
+        first.merge(second)
+    weights = first.members_.weights
+    more = first.partial_fit(NEW, NEW_LABELS)
+    assert more.table_.total == 5000
+    assert (more.members_.weights == weights).all()
+
+
+def test_maps_are_no_ensembles(fitted: Any) -> None:
+    with pytest.raises(TypeError, match="`logits` must be maps"):
+        hokical.Dense("temps").fit(NEW, NEW_LABELS)

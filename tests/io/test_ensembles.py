@@ -180,6 +180,25 @@ def test_files_of_members_are_joined_by_id(tmp_path: Path) -> None:
     check_rows(named, ("a", "b", "c", "d"))
 
 
+def test_rows_without_a_label_or_a_member_are_dropped_together(tmp_path: Path) -> None:
+    paths = write_members(tmp_path)
+    labels = np.array(CLASSES)[LABELS].astype(object)
+    labels[2] = ""
+    members = MEMBERS.copy()
+    members[:, 5] = np.nan
+    for path, member in zip(paths, members, strict=True):
+        write_csv(path, {"id": IDS, "label": labels, **score_columns(member)})
+    rows = read_ensemble(paths, missing="drop", groups=("id",), keep=None)
+    used = ~np.isin(np.arange(40), [2, 5])
+    assert (rows.used == used).all()
+    assert (rows.labels == LABELS[used]).all()
+    assert rows.groups["id"].tolist() == np.array(IDS)[used].tolist()
+    for member, expected in zip(rows.scores.members, MEMBERS, strict=True):
+        np.testing.assert_allclose(member, expected[used], rtol=1e-12)
+    filled = rows.fill(np.arange(38.0))
+    assert np.flatnonzero(np.isnan(filled)).tolist() == [2, 5]
+
+
 def test_files_without_ids_have_one_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.npz" for name in NAMES]
     for path, member in zip(paths, MEMBERS, strict=True):

@@ -169,6 +169,22 @@ class Ensemble:
         indices = [self.names.index(name) for name in members]
         return self._with_members([self.members[v] for v in indices], members)
 
+    def append(self, others: Sequence[Self]) -> Self:
+        """With the rows of ensembles of the same members below, on the host."""
+        for other in others:
+            if other.names != self.names:
+                raise ValueError(
+                    "all ensembles must have the same members in one order; got "
+                    f"{', '.join(self.names)} and {', '.join(other.names)}."
+                )
+        ensembles = [self, *others]
+        return self._with_members(
+            [
+                np.concatenate([arrays.to_host(e.members[v]) for e in ensembles])
+                for v in range(self.n_members)
+            ]
+        )
+
     def order_columns(self, names: tuple[str, ...], *, strict: bool) -> Self:
         """The same with the columns of frames in the order of a fit."""
         if not self.columns:

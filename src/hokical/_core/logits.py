@@ -154,6 +154,11 @@ class Logits:
                 )
         return self._margins
 
+    def with_margins(self) -> Self:
+        """Itself, with `margins` that blocks of its rows need not find again."""
+        self._margins = self.margins
+        return self
+
     def new_margins(self, factor: Array = 1.0) -> Array:
         """`margins` times a factor, in an array that may be overwritten; NumPy's up
         to infinity.
@@ -238,9 +243,18 @@ class Logits:
         selected = type(self)(
             values, top, self.backend, codes, self._member_labels_of(rows)
         )
-        if isinstance(rows, slice) and self._labels is not None:
-            selected._labels = self._labels[rows]
+        if isinstance(rows, slice):
+            self._hand_on(selected, rows)
         return selected
+
+    def _hand_on(self, block: Logits, rows: slice) -> None:
+        """Tell consecutive rows what is known of all."""
+        if self._labels is not None:
+            block._labels = self._labels[rows]
+        if self.is_numpy and self.order == "C" and self._margins is not None:
+            block._margins = self._margins[rows]
+        if self._all_possible:
+            block._all_possible = True
 
     def _member_labels_of(self, rows: AnyArray | slice) -> Array:
         """Those of some rows, or None."""

@@ -183,8 +183,11 @@ def to_numpy(data: Any, name: str) -> AnyArray:
             return np.from_dlpack(data)
         return infer_numbers(np.asarray(data))
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        told = f"cannot be read as a NumPy array: {error}. {_STREAMS}"
-        raise TypeError(f"`{name}` of type {type(data).__name__} {told}") from error
+        message = (
+            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array"
+        )
+        cause = str(error).rstrip(".")
+        raise TypeError(f"{message}: {cause}. {_STREAMS}") from error
 
 
 def infer_numbers(array: AnyArray) -> AnyArray:

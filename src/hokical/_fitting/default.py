@@ -147,7 +147,7 @@ class CorrectionProblem:
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
         """The rows at coefficients (p,), or at (log a, b) (n, 2)."""
         raw = self.design @ coef.reshape(2, -1).T if raw is None else raw
-        logits = self.examples.logits
+        logits = self.examples.logits.with_margins()
         pair = np.clip(raw, -_LIMITS, _LIMITS)
         zeroth, first, second = searches.moment_sums(
             logits, np.exp(pair[:, 0]) / self.temperature
@@ -177,6 +177,16 @@ class CorrectionProblem:
             curvatures,
         )
 
+    def losses(self, pair: FloatArray) -> FloatArray:
+        """The log loss of each row at (log a, b) (n, 2), as `at` has it, (n,)."""
+        log_scale, shift = np.clip(pair, -_LIMITS, _LIMITS).T
+        scale = np.exp(log_scale)
+        sums = searches.odds_sums(self.examples.logits, scale / self.temperature)
+        true = scale * (self.examples.true_margins / self.temperature)
+        return np.asarray(
+            np.log(np.exp(shift) + sums - 1.0) + true - shift * self.examples.correct
+        )
+
     def penalise(self, rows: _Point, ridge: float) -> _Point:
         design = self.design
         counts = self.counts
@@ -200,7 +210,7 @@ class CorrectionProblem:
         """
         share = self.examples.share
         none = self.uncorrected
-        gains = none.losses - self.at(none.coef, pair).losses
+        gains = none.losses - self.losses(pair)
         # The variance of each gain if the probabilities without a correction are right.
         change = np.stack([np.exp(pair[:, 0]) - 1.0, pair[:, 1]], axis=1)
         variances = np.einsum("ni,nij,nj->n", change, none.curvatures, change)
@@ -313,6 +323,7 @@ def fit_default(examples: Examples) -> DefaultFit:
     a row correction.
     """
     crossed = examples.n_classes <= CROSS_UP_TO
+    examples.logits.with_margins()
     base = searches.choose_base(examples, for_noise=crossed, with_prior=True)
     step = weighing_step(examples.logits) if crossed else 0
     sampled = sample_spaced(examples, step)

@@ -39,7 +39,7 @@ import numpy as np
 from hokical._core.arrays import Array, FloatArray, IntArray
 from hokical._core.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical._core.logits import MAX_MARGIN, Logits, map_blocks, per_row
-from hokical._core.special import FAR, row_dots, row_sums
+from hokical._core.special import FAR, exponential, row_dots, row_sums
 from hokical._fitting.examples import ZEROS_BELOW, Examples, has_zeros, spaced_rows
 from hokical.rules.base import LEAST, add_floor, log_probabilities
 
@@ -594,6 +594,23 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
     return np.concatenate(map_blocks(work, logits), axis=1)
 
 
+def odds_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
+    """The first of the `moment_sums`, (n,)."""
+
+    def work(rows: slice, block: Logits) -> FloatArray:
+        xp = block.xp
+        by_row: Any = beta if isinstance(beta, float) else block.from_host(beta[rows])
+        factor = by_row if isinstance(beta, float) else by_row[:, None]
+        total = row_sums(exponential(block.margins * -factor, xp), xp)
+        tail = block.tail
+        if tail is not None:
+            x = xp.clip(tail.margin * by_row, None, FAR)
+            total = total + tail.count * xp.exp(-x)
+        return np.asarray(block.to_host(total))
+
+    return np.concatenate(map_blocks(work, logits))
+
+
 def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
     """Mean log loss of scores, mixed with a share `even` of the uniform
     distribution.
@@ -607,7 +624,7 @@ def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
 
 def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
-    sums = moment_sums(logits, 1.0)[0]
+    sums = odds_sums(logits, 1.0)
     return np.asarray(
         np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels)
     )

@@ -57,7 +57,7 @@ from hokical._core.arrays import NUMPY, Array, Backend, FloatArray, IntArray, to
 from hokical._core.checks import LARGEST_TEMPERATURE
 from hokical._core.logits import Logits
 from hokical._core.runtime import cut_rows, map_slices, one_blas_thread
-from hokical._core.special import row_dots, row_sums
+from hokical._core.special import plus, row_dots, row_sums
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.searches import (
@@ -157,10 +157,10 @@ class FeatureBlock:
         """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
         xp = self.xp
         with np.errstate(all="ignore"):  # a trial step may go much too far
-            scores = self.z + self.change(coef)
+            scores = plus(self.change(coef), self.z, xp)
             if self.possible is not None:
                 scores = xp.where(self.possible, scores, -xp.inf)
-            below = scores - xp.max(scores, axis=1, keepdims=True)
+            below = plus(scores, -xp.max(scores, axis=1, keepdims=True), xp)
             true_scores = xp.take_along_axis(below, self.labels[:, None], axis=1)[:, 0]
             proba = np.exp(below, out=below) if xp is np else xp.exp(below)
             total = row_sums(proba, xp)
@@ -192,6 +192,14 @@ class FeatureBlock:
         shapes = xp.reshape(self.shapes, (self.n_shapes, *proba.shape))
         away = shapes - xp.sum(proba * shapes, axis=2, keepdims=True)
         shaped = xp.sum(proba * self.weights * shapes * away, axis=(1, 2))
+        if xp is np and not self.cross_terms:
+            first = variance * self.inputs
+            second = np.einsum("nk,nk->k", first, self.inputs)
+            count = variance.sum(axis=0)
+            pairs = [first.sum(axis=0), count, second, count]
+            return np.concatenate(
+                [shaped, np.stack(pairs[:2], 1).ravel(), np.stack(pairs[2:], 1).ravel()]
+            )
         powers = (self.inputs, self.inputs * self.inputs)
         sums = [
             self.transpose_product(variance, power)[self.n_shapes :] for power in powers
@@ -437,6 +445,12 @@ LONG_STEP = 0.5
 #: no effect on its own scores to speak of.
 _SURE = 1e-2
 _SURE_BY_EXAMPLE = 1e-6
+
+#: Rows whose trace of W S is larger are solved by elimination; for others the series ends
+#: with a term below the second, which takes no more than so many terms.
+_SMALL_TRACE = 0.1
+_LAST_TERM = 1e-11
+_MAX_TERMS = 12
 
 #: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows,
 #: classes, 2).
@@ -710,11 +724,50 @@ def _step(
         rows = block.from_host(moved[block_rows])
         x, shape, p, w, r = (xp.take(array, rows, axis=0) for array in tables)
         row_spread = spread(block, x, shape) * w[:, :, None]
+        if xp is np:
+            changes.append(leave_out_changes(row_spread, p, r))
+            continue
         lever = eye - p[:, :, None] * (row_spread - p[:, None, :] @ row_spread)
         changes.append((row_spread @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
     change_row = np.zeros(proba.shape[0], np.int64)
     change_row[moved] = np.arange(1, moved.size + 1)
     return xp.take(xp.concat(changes, axis=0), block.from_host(change_row), axis=0)
+
+
+def leave_out_changes(
+    spreads: FloatArray, proba: FloatArray, residual: FloatArray
+) -> FloatArray:
+    """S (I - W S)^-1 r (rows, classes), S being `spreads` (rows, classes, classes).
+
+    W S has eigenvalues from 0 to its trace. Where that is small, a few terms of the
+    geometric series are exact to rounding, and quicker than an elimination.
+    """
+    expected = _times_rows(spreads, proba)
+    diagonals = np.einsum("nii->ni", spreads)
+    traces = np.einsum("ni,ni->n", proba, diagonals - expected)
+    is_small = traces <= _SMALL_TRACE
+    solved = residual.copy()
+    for _ in range(_MAX_TERMS):
+        moved = _times_rows(spreads, solved)
+        moved -= np.einsum("ni,ni->n", proba, moved)[:, None]
+        moved *= proba
+        moved += residual
+        change = np.abs(moved - solved)[is_small].max(initial=0.0)
+        solved = moved
+        if change <= _LAST_TERM:
+            break
+    rows = np.flatnonzero(~is_small)
+    if rows.size:
+        p = proba[rows, :, None]
+        centred = spreads[rows] - expected[rows, None, :]
+        lever = np.eye(proba.shape[1]) - p * centred
+        solved[rows] = np.linalg.solve(lever, residual[rows, :, None])[:, :, 0]
+    return _times_rows(spreads, solved)
+
+
+def _times_rows(tables: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Each row's table (rows, classes, classes) times its vector (rows, classes)."""
+    return np.asarray(np.einsum("nij,nj->ni", tables, vectors))
 
 
 def _repeat_steps(

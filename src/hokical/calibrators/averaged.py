@@ -19,6 +19,7 @@ from hokical._core.logits import Logits, as_float_matrix
 from hokical._core.schema import InputSchema
 from hokical._core.storage import storable
 from hokical.calibrators.predictor import check_accepted
+from hokical.guarantees.fingerprints import row_draws
 from hokical.rules.base import Rule, predict_blocks
 
 
@@ -96,6 +97,24 @@ class CalibratedMembers(Checked):
 
     def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
         """The logarithm (n, classes) of the mean calibrated probability."""
+        proba, logits = self._proba(ensemble, groups)
+        return log_probabilities_of(logits.xp.mean(proba, axis=0), logits)
+
+    def read_single(
+        self, ensemble: Ensemble, chosen: IntArray, groups: object = None
+    ) -> Logits:
+        """The logarithm (n, classes) of the calibrated probability of the `chosen`
+        member (n,) of each row.
+        """
+        proba, logits = self._proba(ensemble, groups)
+        index = logits.backend.from_host(chosen[None, :, None], proba)
+        single = logits.xp.take_along_axis(proba, index, axis=0)[0, ...]
+        return log_probabilities_of(single, logits)
+
+    def _proba(self, ensemble: Ensemble, groups: object) -> tuple[Array, Logits]:
+        """Calibrated probabilities (members, n, classes), and the last member's
+        checked logits.
+        """
         if ensemble.n_members != len(self.members):
             raise ValueError(
                 f"`members` must be the scores of all {len(self.members)} models, in "
@@ -105,13 +124,42 @@ class CalibratedMembers(Checked):
         for member, scores in zip(self.members, ensemble.members, strict=True):
             proba, logits = member.proba(scores, self.n_classes, groups)
             parts.append(proba)
-        xp = logits.xp
-        mean = xp.mean(xp.stack(parts), axis=0)
-        is_zero = mean <= 0.0
-        logs = xp.log(xp.where(is_zero, 1.0, mean))
-        values = xp.where(is_zero, -np.inf, logs)
-        return Logits(values, xp.max(values, axis=1), logits.backend)
+        return logits.xp.stack(parts), logits
 
     def describe(self) -> str:
         """The members in a few words."""
         return f"the mean of {len(self.members)} calibrated members"
+
+
+@dataclass(frozen=True, eq=False)
+class SingleMembers:
+    """Reads each row of an ensemble by one of its members, drawn by the row's place.
+
+    The examples of a fit were scored by single models, so that rows to compare with
+    them are as well.
+    """
+
+    members: CalibratedMembers
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.members.names
+
+    def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
+        """The logarithm (n, classes) of single members' calibrated probabilities."""
+        draws = row_draws(0, ensemble.n_rows)
+        chosen = (draws * len(self.members.members)).astype(np.int64)
+        return self.members.read_single(ensemble, chosen, groups)
+
+    def describe(self) -> str:
+        """The members in a few words."""
+        return f"one of {len(self.names)} calibrated members"
+
+
+def log_probabilities_of(proba: Array, logits: Logits) -> Logits:
+    """Log-probabilities (n, classes), -inf of 0, in the library of the logits."""
+    xp = logits.xp
+    is_zero = proba <= 0.0
+    logs = xp.log(xp.where(is_zero, 1.0, proba))
+    values = xp.where(is_zero, -np.inf, logs)
+    return Logits(values, xp.max(values, axis=1), logits.backend)

@@ -22,7 +22,12 @@ from hokical._core.runtime import ConvergenceWarning, FitDataWarning, warn_user
 from hokical._core.schema import ColumnSchema
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.stored import MethodInfo, StoredEstimator, check_stored
+from hokical.calibrators.stored import (
+    MethodInfo,
+    StoredEstimator,
+    check_stored,
+    check_stored_or_none,
+)
 from hokical.guarantees import control, scores
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.fingerprints import (
@@ -98,7 +103,7 @@ class OutcomeCalibrator(StoredEstimator):
         rule = check_stored(document, "rule", self.method.rule)
         schema = check_stored(document, "schema", ColumnSchema)
         held_out = [
-            check_stored(document, name, self._held_out_kind | None)
+            check_stored_or_none(document, name, self._held_out_kind)
             for name in ("held_out", "held_out_without_groups")
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
@@ -406,8 +411,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         else.
 
         They must not be those of `fit`, which are refused (where confidences are of few
-        values, in the order of the fit alone), unless `reused="ignore"` accepts
-        identical rows. `predict_or_abstain` uses these counts. With `groups` it can
+        values, in the order of the fit alone), nor many exact copies of answers with
+        the same outcomes, unless `reused="ignore"` accepts identical rows.
+        `predict_or_abstain` uses these counts. With `groups` it can
         also guarantee the error rate of each. With `counts=True`, `sample_weight` is
         how often each answer was seen, in whole numbers; without it all weights above 0
         must be equal. With `cluster` (n,), one answer of each cluster counts, as in
@@ -416,6 +422,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         rows = self.read_held_out(
             reused, confidence, right, sample_weight, groups, cluster=cluster
         )
+        marks = self._marks(rows)
+        if marks.copies().equal_labels:  # else equal confidences are ties
+            refuse_copies(marks, reused, name="confidence")
         weights = rows.weights
         wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
@@ -442,6 +451,12 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         grouped = names is not None and self.rule_.coding is not None
         self.held_out_without_groups_ = count(None) if grouped else None
         return self
+
+    def _marks(self, rows: Rows) -> RowMarks:
+        """What tells copies of checked answers."""
+        table = np.nan_to_num(rows.scores.reshape(rows.labels.size, -1), nan=-1.0)
+        marks = RowMarks(number_hashes(table), rows.labels, ~rows.labels)
+        return marks if rows.weights is None else marks.take(rows.weights > 0.0)
 
     def predict_or_abstain(
         self,

@@ -22,6 +22,7 @@ from hokical._core.checks import bin_index, check_choice, check_count, sum_by
 from hokical._core.logits import by_blocks, per_row
 from hokical._core.runtime import ConvergenceWarning, warn_user
 from hokical._core.schema import InputSchema
+from hokical._core.storage import fingerprint
 from hokical._fitting.examples import (
     Examples,
     Partition,
@@ -184,7 +185,7 @@ class Hoki(Calibrator):
         rows = self.read_pair(logits, labels, sample_weight, None, fitted_by=self)
         names = self.class_names
         with float64_scope(rows.scores):
-            examples, _ = self._read_examples(rows, names, self.schema_)
+            examples, _ = self._reader.read(rows, names, self.schema_)
             return self.partial_fit_partition(examples)
 
     def partial_fit_partition(self, examples: Partition) -> Self:
@@ -335,13 +336,19 @@ class Hoki(Calibrator):
 
 
 def _settings(calibrator: Hoki, columns: tuple[str, ...]) -> dict[str, object]:
-    """What fits must agree in to be merged; `columns` are those of fits on arrays."""
+    """What fits must agree in to be merged; `columns` are those of fits on arrays.
+
+    Fits on ensembles have weights of members of their own, told by a hash of them.
+    """
+    members = calibrator.schema_.members
+    pool = None if members is None else fingerprint({"members": members})[:8]
     return {
         "noise": calibrator.noise_,
         "draws": calibrator.draws_,
         "n_bins": calibrator.n_bins_,
         "n_classes": calibrator.n_classes_,
         "columns": calibrator.schema_.columns or columns,
+        "pool": pool,
     }
 
 

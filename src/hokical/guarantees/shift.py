@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -518,6 +518,15 @@ class ShiftEstimate:
     class_names: tuple[str, ...] = ()
     _calibrator: Any = field(default=None, repr=False)
     _of: str = field(default="", repr=False)
+
+    def of_single_models(self) -> Self:
+        """The same, whose text says that the accuracy is that of single models."""
+        text = " of single models of the ensemble, whose mean is usually better,"
+        by_group = {
+            name: replace(estimate, _of=text)
+            for name, estimate in self.by_group.items()
+        }
+        return replace(self, by_group=by_group, _of=text)
 
     def adapt(self) -> Any:
         """The calibrator for the new class frequencies, like any other; see

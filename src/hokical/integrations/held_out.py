@@ -195,7 +195,7 @@ def check_estimator(estimator: BaseEstimator) -> None:
     if not any(hasattr(estimator, way) for way in _WAYS):
         raise ValueError(
             "`estimator` must be a classifier with `decision_function` or "
-            f"`predict_proba`; got {estimator!r}."
+            f"`predict_proba`, or a list of pairs (name, classifier); got {estimator!r}."
         )
     for name, value in estimator.get_params().items():
         # Three classes have three pairs, so the number of columns does not tell.

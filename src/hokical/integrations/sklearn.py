@@ -638,9 +638,7 @@ class CalibratedClassifier(
         names = tuple(map(str, self.classes_.tolist()))
         names_and_owner: dict[str, Any] = {"class_names": names, "_calibrator": self}
         if self._averages:
-            names_and_owner["_of"] = (
-                " of single models of the ensemble, whose mean is usually better,"
-            )
+            estimate = estimate.of_single_models()
         by_group = {
             name: replace(group, **names_and_owner)
             for name, group in estimate.by_group.items()

@@ -205,19 +205,20 @@ def _read_prompt(
     """The scores of one prompt, whose name is in errors."""
     position, after, least_mass = options
     try:
-        found = read_logprobs(
+        return read_logprobs(
             replies, choices, position=position, after=after, least_mass=least_mass
         )
     except DataFileError:
         raise
     except ValueError as error:
         raise ValueError(f"prompt {name!r}: {error}") from error
-    return found
 
 
 def _join_prompts(answers: Mapping[str, ChoiceScores]) -> PromptScores:
     """The scores of each prompt as members; NaN where its reply has no answer."""
-    sizes = {name: found.rows.size + found.n_skipped for name, found in answers.items()}
+    sizes = {
+        name: prompt.rows.size + prompt.n_skipped for name, prompt in answers.items()
+    }
     first, n_questions = next(iter(sizes.items()))
     for name, size in sizes.items():
         if size != n_questions:
@@ -226,18 +227,18 @@ def _join_prompts(answers: Mapping[str, ChoiceScores]) -> PromptScores:
                 f"{n_questions} for {first!r} and {size} for {name!r}. A reply that "
                 "failed may be None."
             )
-    rows = np.unique(np.concatenate([found.rows for found in answers.values()]))
+    rows = np.unique(np.concatenate([prompt.rows for prompt in answers.values()]))
     members = {
-        str(name): _spread_answers(found, rows) for name, found in answers.items()
+        str(name): _spread_answers(prompt, rows) for name, prompt in answers.items()
     }
     return PromptScores(Ensemble(members), rows, n_questions - rows.size)
 
 
-def _spread_answers(found: ChoiceScores, rows: IntArray) -> FloatArray:
+def _spread_answers(prompt: ChoiceScores, rows: IntArray) -> FloatArray:
     """Scores (n, choices) of some questions, NaN where there is no answer."""
-    values = found.scores.to_dense()
+    values = prompt.scores.to_dense()
     spread = np.full((rows.size, values.shape[1]), np.nan)
-    spread[np.searchsorted(rows, found.rows)] = values
+    spread[np.searchsorted(rows, prompt.rows)] = values
     return spread
 
 

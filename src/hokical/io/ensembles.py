@@ -94,8 +94,8 @@ class EnsembleLayout:
         """The rows, whose scores are an Ensemble."""
         rows = {}
         for name, layout in self.layouts.items():
-            its_labels = beside if layout is self.first else None
-            rows[name] = layout.read(layout.table, its_labels)
+            labels = beside if layout is self.first else None
+            rows[name] = layout.read(layout.table, labels)
         return combine_members(
             rows, self.table, self.wanted, exchangeable=self.exchangeable
         )
@@ -110,14 +110,15 @@ def combine_members(
     """
     first = next(iter(rows.values()))
     members = {}
-    for name, each in rows.items():
-        if len(each.used) != len(first.used):
+    for name, evaluation in rows.items():
+        if len(evaluation.used) != len(first.used):
             raise table.error(
                 f"expected {len(first.used):,} rows of each member, as of the first; "
-                f"found {len(each.used):,} of {name}.",
+                f"found {len(evaluation.used):,} of {name}.",
                 "Where a member was not evaluated, leave its scores empty (NaN).",
             )
-        members[name] = each.scores if each is first else each.scores[first.used]
+        has_all = evaluation is not first and first.n_dropped
+        members[name] = evaluation.scores[first.used] if has_all else evaluation.scores
     evaluated = np.any([~np.isnan(m).all(axis=1) for m in members.values()], axis=0)
     if not evaluated.all() and not wanted.drop_missing:
         row = np.flatnonzero(first.used)[np.argmin(evaluated)]
@@ -126,22 +127,23 @@ def combine_members(
             f"{table.place(int(row))}.",
             "Fill it in, or leave out such rows: --missing drop.",
         )
-    named = _as_rows(first, evaluated)
+    base = _evaluated_rows(first, evaluated)
     names = None if [*members] == _numbers(len(members)) else [*members]
-    scores = Ensemble(
-        [member[evaluated] for member in members.values()], names, exchangeable
-    )
+    scores = [*members.values()]
+    if not evaluated.all():
+        scores = [member[evaluated] for member in scores]
+    ensemble = Ensemble(scores, names, exchangeable)
     about = dict(first.about)
-    if len({each.about.get("scores") for each in rows.values()}) > 1:
+    kinds = {evaluation.about.get("scores") for evaluation in rows.values()}
+    if len(kinds) > 1:
         about.pop("scores", None)
-    return named._replace(scores=scores, about=about, unused=())
+    return base._replace(scores=ensemble, about=about, unused=())
 
 
-def _as_rows(first: Rows, evaluated: BoolArray) -> Rows:
+def _evaluated_rows(first: Rows, evaluated: BoolArray) -> Rows:
     """The rows of the first member in which a member was evaluated."""
     if evaluated.all():
         return first
-
     used = first.used.copy()
     used[used] = evaluated
     labels, weights = (
@@ -227,8 +229,8 @@ def stacked_members(table: Table) -> dict[str, Table]:
             loaded = dict(cached.load(scores, others))
             return loaded | {name: loaded[name][v] for name in scores}
 
-        kept = table.names if v == 0 else [column]
-        return table.select({name: name for name in kept}, load)
+        names = table.names if v == 0 else [column]
+        return table.select({name: name for name in names}, load)
 
     return {name: select(v) for v, name in enumerate(names)}
 

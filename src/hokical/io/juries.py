@@ -133,21 +133,21 @@ def _refuse_unjudged(members: Sequence[FloatArray]) -> None:
 def _vote_codes(values: Array, choices: Sequence[str], name: str) -> FloatArray:
     """Numbers of the choices (n,), NaN where a vote is missing."""
     votes = values.tolist() if hasattr(values, "tolist") else list(values)
-    codes = {answer_key(choice): float(k) for k, choice in enumerate(choices)}
-    found = np.full(len(votes), np.nan)
+    code_of = {answer_key(choice): float(k) for k, choice in enumerate(choices)}
+    codes = np.full(len(votes), np.nan)
     for row, vote in enumerate(votes):
         key = answer_key(vote)
         if key is None:
             continue
         is_number = isinstance(vote, (int, float)) and vote in range(len(choices))
-        code = float(vote) if is_number else codes.get(key)
+        code = float(vote) if is_number else code_of.get(key)
         if code is None:
             raise ValueError(
                 f"`{name}` must hold choices ({', '.join(choices)}) or their numbers; "
                 f"got {vote!r} in row {row}. Replace what is no vote by None."
             )
-        found[row] = code
-    return found
+        codes[row] = code
+    return codes
 
 
 def _one_hot(codes: FloatArray, n_choices: int) -> FloatArray:

@@ -14,7 +14,7 @@ from hokical._core.groups import look_up
 from hokical._core.reading import Rows
 from hokical.io import ensembles, examples, tables
 from hokical.io.examples import Columns, Layout, Location, ReadOptions
-from hokical.io.tables import DataFileError, FileSplit, Table
+from hokical.io.tables import FileSplit, Table
 
 if TYPE_CHECKING:
     from hokical.calibrators.calibrator import Calibrator
@@ -151,27 +151,15 @@ def _read_beside(table: Table, base: Table, first: Rows, wanted: Columns) -> Row
 
 def _order_rows(table: Table, base: Table, n: int, n_first: int) -> AnyArray | None:
     """The place of each row of the first file; None where no file has ids."""
-    ids = examples.find_ids(base)
-    its_ids = examples.find_ids(table)
-    shared = [name for name in ids if table.first(name) is not None]
-    if not shared:
-        _check_unjoined(table, base, ids or its_ids, n, n_first)
-        return None
-    column = min(shared, key=len)
-    known = examples.read_ids(base, column)
-    own = examples.read_ids(table, table.require(column, "id"))
-    index = np.array(look_up(known, own))
-    _check_ids(table, base, column, (known, own, index))
-    return index
-
-
-def _check_unjoined(
-    table: Table, base: Table, ids: Sequence[str], n: int, n_first: int
-) -> None:
-    if ids:
+    id_columns = examples.find_ids(base)
+    shared = [name for name in id_columns if table.first(name) is not None]
+    if shared:
+        return _match_ids(table, base, min(shared, key=len))
+    id_columns = id_columns or examples.find_ids(table)
+    if id_columns:
         raise table.error(
-            f"expected the column `{ids[0]}` in all files of an ensemble, as in one of "
-            f"them; found {table.listed()} here and {base.listed()} in "
+            f"expected the column `{id_columns[0]}` in all files of an ensemble, as in "
+            f"one of them; found {table.listed()} here and {base.listed()} in "
             f"{base.path.name}.",
             "Add it, or drop it everywhere if the rows are in the same order.",
         )
@@ -180,28 +168,27 @@ def _check_unjoined(
             f"expected the {n_first:,} rows of {base.path.name}; found {n:,}.",
             "Add a column `id`, or the rows that are missing, with empty scores.",
         )
+    return None
 
 
-def _check_ids(
-    table: Table,
-    base: Table,
-    column: str,
-    found: tuple[list[str], list[str], AnyArray],
-) -> None:
-    """Raise unless two files have the same ids."""
-    known, own, index = found
-    missing = np.flatnonzero(index == len(own))
+def _match_ids(table: Table, base: Table, column: str) -> AnyArray:
+    """The row of a table with each id of the first file, if they have the same ids."""
+    ids = examples.read_ids(table, table.require(column, "id"))
+    base_ids = examples.read_ids(base, column)
+    rows = np.array(look_up(base_ids, ids))
+    missing = np.flatnonzero(rows == len(ids))
     if missing.size:
         raise table.error(
             f"expected each `{column}` of {base.path.name}; found none for "
-            f"{known[missing[0]]!r}, and {missing.size - 1:,} others.",
+            f"{base_ids[missing[0]]!r}, and {missing.size - 1:,} others.",
             "Add these rows, with empty scores where the member was not evaluated.",
         )
-    if len(own) > len(known):
-        more = next(value for value in own if value not in {*known})
-        raise DataFileError(
-            table.path,
-            f"expected each `{column}` of {base.path.name} alone; found {more!r}, "
-            f"and {len(own) - len(known) - 1:,} others.",
+    known = {*base_ids}
+    more = [value for value in ids if value not in known]
+    if more:
+        raise table.error(
+            f"expected each `{column}` of {base.path.name} alone; found {more[0]!r}, "
+            f"and {len(more) - 1:,} others.",
             "Drop these rows, or add them to all files.",
         )
+    return rows

@@ -412,6 +412,7 @@ def test_class_frequencies_of_new_rows(
         (CalibratedClassifier([LINEAR, BAYES]), r"list of pairs .* got LogisticReg"),
         (CalibratedClassifier([("lr", "LogisticRegression")]), "for 'lr'"),
         (CalibratedClassifier([]), r"at least one pair"),
+        (CalibratedClassifier({"lr": LINEAR}), r"list of pairs .*got \{'lr'"),
         (
             CalibratedClassifier([("lr", LINEAR), ("ols", LinearRegression())]),
             r"got LinearRegression\(\)",

@@ -4,6 +4,7 @@ classifier.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from scipy.stats import binom
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
 
+import hokical
 from hokical import CalibratedClassifier
 from hokical.monitoring import CalibrationMonitor
 from tests.conftest import repetitions
@@ -168,6 +171,27 @@ def test_ensembles_are_compared_with_their_own_models(name: str, classes: int) -
     unchanged, weaker, trials = count_alarms(name, 1000, classes, 3)
     assert unchanged <= 1
     assert weaker >= trials - 1
+
+
+def test_a_loaded_ensemble_is_compared_with_its_own_models(tmp_path: Path) -> None:
+    """Their mean is another score than those of the fit, and would be an alarm."""
+    rng = np.random.default_rng(0)
+    model = CalibratedClassifier(MODELS["forest"](), ensemble=True)
+    model.fit(*blobs(rng, 2000, 5)).save(tmp_path / "model.json")
+    loaded = hokical.load(tmp_path / "model.json")
+    rows, labels = blobs(rng, 4000, 5)
+    scores = model.predict_scores(rows)
+    estimate = loaded.estimate_shift(scores)
+    assert estimate.holds
+    assert "Accuracy of single models" in str(estimate)
+    single = model.estimate_shift(rows)
+    assert estimate.accuracy == pytest.approx(single.accuracy, abs=0.03)
+    assert not loaded.estimate_shift(model.predict_scores(0.4 * rows)).holds
+    rarer = (labels != 2) | (rng.random(4000) < 0.2)
+    adapted = loaded.estimate_shift(scores[rarer]).adapt()
+    proba = adapted.predict_proba(scores[rarer])
+    before = loaded.predict_proba(scores[rarer])
+    assert log_loss(labels[rarer], proba) < log_loss(labels[rarer], before)
 
 
 @pytest.mark.slow

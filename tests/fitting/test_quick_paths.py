@@ -1,0 +1,48 @@
+"""Shorter ways to the same numbers, against the obvious ones."""
+
+import numpy as np
+import pytest
+
+from hokical._core.logits import as_logits
+from hokical._fitting.searches import moment_sums, odds_sums
+from hokical._fitting.structured import leave_out_changes
+from hokical.rules.base import softmax
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.05, 3.0])
+def test_series_gives_what_elimination_gives(size: float) -> None:
+    """Small leverages are a series of terms, large ones an elimination, mixed here."""
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(40, 5, 7)) * np.sqrt(size * rng.random((40, 1, 1)))
+    spreads = roots @ roots.transpose(0, 2, 1)
+    proba = rng.dirichlet(np.ones(5), size=40)
+    residual = proba - np.eye(5)[rng.integers(5, size=40)]
+    changes = leave_out_changes(spreads, proba, residual)
+    for spread, p, r, change in zip(spreads, proba, residual, changes, strict=True):
+        curvature = np.diag(p) - np.outer(p, p)
+        solved = np.linalg.solve(np.eye(5) - curvature @ spread, r)
+        np.testing.assert_allclose(change, spread @ solved, rtol=1e-7, atol=1e-9 * size)
+
+
+def test_odds_alone_are_the_first_moment() -> None:
+    rng = np.random.default_rng(1)
+    logits = as_logits(rng.normal(size=(3000, 40)) * 3.0)
+    beta = rng.random(3000) + 0.1
+    np.testing.assert_array_equal(odds_sums(logits, beta), moment_sums(logits, beta)[0])
+    assert odds_sums(logits, 0.5).shape == (3000,)
+
+
+@pytest.mark.parametrize("n_classes", [3, 40])
+def test_margins_of_blocks_are_those_of_the_whole(n_classes: int) -> None:
+    values = np.random.default_rng(2).normal(size=(500, n_classes))
+    values[::9, 1] = -np.inf
+    fresh = as_logits(values)
+    known = as_logits(values).with_margins()
+    for rows in (slice(0, 200), slice(200, 500)):
+        first = fresh.take(rows)
+        second = known.take(rows)
+        np.testing.assert_array_equal(first.margins, second.margins)
+        assert first.all_possible == second.all_possible
+        np.testing.assert_array_equal(
+            softmax(-first.margins, first), softmax(-second.margins, second)
+        )
