@@ -146,7 +146,12 @@ class InputSchema(ColumnSchema):
 
         Unless `grouped`, logits have no codes of groups.
         """
-        data = self.read(rows.scores, rows.groups if grouped else None)
+        logits = self.read(rows.scores, rows.groups if grouped else None)
+        return self.check_labels(rows._replace(scores=logits))
+
+    def check_labels(self, rows: Rows) -> Rows:
+        """Rows of checked logits, with checked labels and weights as well."""
+        data: Logits = rows.scores
         names = self.class_names or rows.classes
         labels = reading.as_labels(
             rows.labels, data.n_rows, self.n_classes, classes=names
@@ -333,7 +338,7 @@ def tell_scores(logits: Logits) -> ScoreKind:
     """Whether rows are log-probabilities: their exponentials sum to 1."""
     if type(logits) is not Logits:
         return "logits"
-    rows = logits.take(slice(0, _ROWS_TO_TELL))
+    rows = logits.take(slice(0, min(_ROWS_TO_TELL, logits.n_rows)))
     values = rows.to_host(rows.values).astype(np.float64)
     top = rows.to_host(rows.top)
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number

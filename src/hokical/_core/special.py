@@ -169,6 +169,24 @@ def safe_log(x: Array, xp: Namespace) -> Array:
     return xp.where(positive, xp.log(xp.where(positive, x, xp.ones_like(x))), -xp.inf)
 
 
+def safe_sqrt(x: Array, xp: Namespace) -> Array:
+    """The root; 0 at 0 or below, with gradient 0.
+
+    >>> safe_sqrt(np.array([-1.0, 4.0]), np)
+    array([0., 2.])
+    """
+    if xp is np:
+        return np.sqrt(np.fmax(x, 0.0))
+    positive = x > 0.0
+    ones = xp.ones_like(x)
+    return xp.where(positive, xp.sqrt(xp.where(positive, x, ones)), 0.0 * ones)
+
+
+def stack_rows(rows: Sequence[Array], xp: Namespace) -> Array:
+    """Arrays (n,) as the rows of a table; NumPy's own `stack` is slow for short ones."""
+    return np.array(rows) if xp is np else xp.stack(rows, axis=0)
+
+
 def erfcx(y: Array) -> Array:
     """exp(y^2) erfc(y) for y >= 0, with a relative error of about 1e-15."""
     native = (backend_of(y) or NUMPY).kernels.erfcx(y)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
 from hokical._core.checks import check_choice
-from hokical._core.conversion import as_two_columns
 from hokical._core.ensembles import Ensemble
-from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows
-from hokical._core.logits import Logits, as_logits
+from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.reading import Rows
 from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
-from hokical._core.storage import CalibratorFileError
-from hokical._core.votes import read_votes
 from hokical._fitting.examples import (
     Examples,
     Partition,
@@ -28,24 +24,18 @@ from hokical._fitting.examples import (
     warn_about_examples,
     warn_of_copies,
 )
-from hokical._fitting.pooling import fit_pool
 from hokical._fitting.records import complete_record
 from hokical._fitting.searches import choose_floor, with_floor
 from hokical.calibrators.averaged import CalibratedMembers, SingleMembers
 from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.predictor import Predictor, check_kind, input_of
-from hokical.calibrators.stored import (
-    Fit,
-    StoredEstimator,
-    check_stored,
-    warn_of_probability_members,
-    warn_of_row_index,
-)
+from hokical.calibrators.fit_rows import FitReader, PooledRows
+from hokical.calibrators.fitted import FittedCalibrator
+from hokical.calibrators.predictor import input_of
+from hokical.calibrators.stored import Fit
 from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.control import RiskControl, RiskOptions, control_risk
-from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
-from hokical.guarantees.fingerprints import Reused, RowSketch, row_hashes
+from hokical.guarantees.control import Loss, RiskControl, RiskOptions, control_risk
+from hokical.guarantees.fingerprints import Reused
 from hokical.guarantees.repeats import (
     ONE_ROW,
     RowMarks,
@@ -55,29 +45,12 @@ from hokical.guarantees.repeats import (
 from hokical.guarantees.scores import AbstentionOptions, SelectivePrediction
 from hokical.guarantees.sets import BySet, Detections, PredictionSets, SetOptions
 from hokical.rules import base
-from hokical.rules.base import FlooredRule, Rule
-from hokical.rules.members import (
-    MemberLabelsRule,
-    PooledMembers,
-    as_members,
-    with_first_labels,
-)
+from hokical.rules.base import FlooredRule
+from hokical.rules.members import MemberLabelsRule
 from hokical.rules.sets import SetKind
 
 
-class _Pooling(NamedTuple):
-    """How members became one row of logits.
-
-    `rows` have pooled logits; `sketch` is a fingerprint of the rows as they are pooled
-    in use, None if nothing was learned.
-    """
-
-    members: PooledMembers
-    rows: Rows
-    sketch: RowSketch | None
-
-
-class Calibrator(StoredEstimator):
+class Calibrator(FittedCalibrator):
     """Labels, confidence and probabilities for logits, and guarantees about them.
 
     The base of all methods. A subclass has a `method` (`MethodInfo`) and a `_fit`,
@@ -87,63 +60,13 @@ class Calibrator(StoredEstimator):
     Once fitted, `predictor_` is the schema, the rule and the evidence.
     """
 
-    #: How new rows are read and predicted, and what examples prove about it.
-    predictor_: Predictor
-    classes_: Any
-
-    @property
-    def rule_(self) -> Rule:
-        """The fitted rule."""
-        return self.predictor_.rule
-
-    @property
-    def schema_(self) -> InputSchema:
-        """How new rows are read."""
-        return self.predictor_.schema
-
-    @property
-    def needed_groups(self) -> GroupCoding | None:
-        """The groups that the rule needs beside logits."""
-        return self.schema_.groups
-
-    @property
-    def n_classes_(self) -> int:
-        """The number of classes."""
-        return self.predictor_.n_classes
-
-    @property
-    def members_(self) -> PooledMembers:
-        """The members of the ensemble of the fit: weights, and what each is worth."""
-        members = self.schema_.members
-        if not isinstance(members, PooledMembers):
-            raise AttributeError(
-                "`members_` is there after a fit on a `hokical.Ensemble`; this fit was "
-                "on one row of logits for each example."
-            )
-        return members
-
-    @property
-    def needed_members_(self) -> tuple[str, ...]:
-        """The members of the ensemble that must be evaluated."""
-        return self.members_.needed
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of classes, as scikit-learn calls it."""
-        return self.predictor_.n_classes
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes in the order of the columns, where known."""
-        return self.schema_.class_names if self.is_fitted else ()
-
     def fit(
         self,
-        logits: Any,
-        labels: Any = None,
-        sample_weight: Any = None,
+        logits: object,
+        labels: object = None,
+        sample_weight: object = None,
         *,
-        groups: Any = None,
+        groups: object = None,
         classes: Sequence[str] = (),
         score_columns: Sequence[str] = (),
         most_members: int | None = None,
@@ -205,16 +128,21 @@ class Calibrator(StoredEstimator):
     ) -> Self:
         """Learn from rows that may be those of an ensemble."""
         names = classes or rows.classes
-        pooling: _Pooling | None = None
+        pooled: PooledRows | None = None
         if isinstance(rows.scores, Ensemble):
-            pooling = self._pool_members(rows, names, most_members)
-            rows = pooling.rows
+            pooled = self._reader.pool(
+                rows,
+                names,
+                max_members=most_members,
+                keep_labels=self._keeps_member_labels,
+            )
+            rows = pooled.rows
         elif most_members is not None:
             raise ValueError(
                 "`most_members` must be None where `logits` are no "
                 f"`hokical.Ensemble`; got {most_members!r}."
             )
-        examples, names = self._read_examples(rows, names)
+        examples, names = self._reader.read(rows, names)
         n_classes = examples.n_classes
         if classes and not len(classes) == len({*classes}) == n_classes:
             raise ValueError(
@@ -226,10 +154,10 @@ class Calibrator(StoredEstimator):
             columns=rows.columns,
             class_names=names,
             origin=rows.about,
-            pooling=pooling,
+            pooled=pooled,
         )
 
-    def predict(self, logits: Any, *, groups: Any = None) -> Array:
+    def predict(self, logits: object, *, groups: object = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method
         keeps it.
 
@@ -246,12 +174,12 @@ class Calibrator(StoredEstimator):
         """
         return self.fitted.predict("labels", logits, groups)
 
-    def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
+    def predict_confidence(self, logits: object, *, groups: object = None) -> Array:
         """The probability (n,) that each predicted label is right."""
         return self.fitted.predict("confidence", logits, groups)
 
     def predict_proba(
-        self, logits: Any, *, groups: Any = None, dtype: Any = None
+        self, logits: object, *, groups: object = None, dtype: DTypeLike | None = None
     ) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
@@ -271,7 +199,7 @@ class Calibrator(StoredEstimator):
                 )
         return self.fitted.predict("proba", logits, groups, narrow=narrow)
 
-    def predict_support(self, logits: Any, *, groups: Any = None) -> Array:
+    def predict_support(self, logits: object, *, groups: object = None) -> Array:
         """Which rows (n,) lie in the range of the calibration examples.
 
         A row is outside if the softmax log-odds of its label, or its top logit, lie
@@ -292,25 +220,30 @@ class Calibrator(StoredEstimator):
         return self.fitted.predict("support", logits, groups)
 
     def score(
-        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+        self,
+        logits: object,
+        labels: object,
+        sample_weight: object = None,
+        *,
+        groups: object = None,
     ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is
         perfect.
         """
         self.check_fitted()
         rows = self.read_labelled(logits, labels, sample_weight, groups)
-        labels, confidence = base.labels_and_confidence(self.rule_, rows.scores)
-        squares = (confidence - (labels == rows.labels)) ** 2
+        predicted, confidence = base.labels_and_confidence(self.rule_, rows.scores)
+        squares = (confidence - (predicted == rows.labels)) ** 2
         return -float(np.average(squares, weights=rows.weights))
 
     def certify(
         self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
+        logits: object,
+        labels: object,
+        sample_weight: object = None,
         *,
-        groups: Any = None,
-        cluster: Any = None,
+        groups: object = None,
+        cluster: object = None,
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
@@ -334,17 +267,19 @@ class Calibrator(StoredEstimator):
         at random once, counts. What is guaranteed is then about a row of a new cluster,
         and counts clusters.
         """
-        part = (logits, labels, sample_weight, groups)
-        return self.certify_parts([part], reused=reused, counts=counts, cluster=cluster)
+        block = (logits, labels, sample_weight, groups)
+        return self.certify_parts(
+            [block], reused=reused, counts=counts, cluster=cluster
+        )
 
     def predict_or_abstain(
         self,
-        logits: Any,
+        logits: object,
         *,
         risk: float = 0.05,
         delta: float = 0.1,
         by: Literal["all", "group", "new group"] = "all",
-        groups: Any = None,
+        groups: object = None,
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is
         wrong.
@@ -378,7 +313,12 @@ class Calibrator(StoredEstimator):
         return self.fitted.predict_or_abstain(logits, options, groups)
 
     def predict_interval(
-        self, logits: Any, *, delta: float = 0.05, label: Any = None, groups: Any = None
+        self,
+        logits: object,
+        *,
+        delta: float = 0.05,
+        label: SupportsIndex | str | None = None,
+        groups: object = None,
     ) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
 
@@ -407,7 +347,7 @@ class Calibrator(StoredEstimator):
 
     def predict_set(
         self,
-        logits: Any,
+        logits: object,
         *,
         coverage: float = 0.9,
         delta: float | None = None,
@@ -417,7 +357,7 @@ class Calibrator(StoredEstimator):
         penalty: float = 0.0,
         free_ranks: int = 0,
         allow_empty: bool = False,
-        groups: Any = None,
+        groups: object = None,
     ) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 
@@ -473,7 +413,7 @@ class Calibrator(StoredEstimator):
         return self.fitted.predict_set(logits, options, groups)
 
     def predict_action(
-        self, logits: Any, costs: Any, *, groups: Any = None
+        self, logits: object, costs: object, *, groups: object = None
     ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to
         cost.
@@ -493,13 +433,13 @@ class Calibrator(StoredEstimator):
 
     def detect(
         self,
-        logits: Any,
-        label: Any,
+        logits: object,
+        label: SupportsIndex | str,
         *,
         recall: float = 0.95,
         delta: float | None = None,
         by: Literal["all", "new group"] = "all",
-        groups: Any = None,
+        groups: object = None,
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
@@ -533,7 +473,7 @@ class Calibrator(StoredEstimator):
             predictor = predictor.for_new_groups()
         return predictor.detect(logits, column, options, groups)
 
-    def reweight_classes(self, frequencies: Any) -> Self:
+    def reweight_classes(self, frequencies: object) -> Self:
         """A copy for other class frequencies, which are known: (classes,), with a sum
         of 1.
 
@@ -569,11 +509,11 @@ class Calibrator(StoredEstimator):
 
     def estimate_shift(
         self,
-        logits: Any,
+        logits: object,
         *,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         delta: float = 0.05,
-        groups: Any = None,
+        groups: object = None,
     ) -> shift.ShiftEstimate:
         """The class frequencies and the accuracy on new rows, which need no labels.
 
@@ -633,8 +573,12 @@ class Calibrator(StoredEstimator):
         if isinstance(members, CalibratedMembers):
             schema = replace(predictor.schema, members=SingleMembers(members))
             predictor = replace(predictor, schema=schema)
-        limit = shift.MOST_NUMBERS // self.n_classes_
-        sampled, weights, rows = shift.sample_rows(logits, sample_weight, limit)
+        record = self.predictor_.fit_record
+        model = shift.ShiftModel(
+            self, self.name, predictor.rule, record, self.class_names
+        )
+        max_rows = shift.MOST_NUMBERS // self.n_classes_
+        sampled, weights, rows = shift.sample_rows(logits, sample_weight, max_rows)
         if groups is not None and rows is not None:
             groups = take_rows(read_columns(groups, count_rows(groups)), rows)
         with float64_scope(sampled):
@@ -642,29 +586,22 @@ class Calibrator(StoredEstimator):
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            model = shift.ShiftModel(
-                self,
-                self.name,
-                predictor.rule,
-                self.predictor_.fit_record,
-                self.class_names,
-            )
             estimate = shift.estimate_shift(model, data, counts, delta, groups)
         is_mean = isinstance(members, CalibratedMembers)
         return estimate.of_single_models() if is_mean else estimate
 
     def control_risk(
         self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
+        logits: object,
+        labels: object,
+        sample_weight: object = None,
         *,
-        loss: Any,
-        risk: Any,
+        loss: Loss | Mapping[str, Loss],
+        risk: float | Mapping[str, float],
         delta: float | None = None,
-        thresholds: Any = None,
+        thresholds: object = None,
         by: Literal["all", "class", "group", "new group"] = "all",
-        groups: Any = None,
+        groups: object = None,
         reused: Reused = "refuse",
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be
@@ -712,144 +649,40 @@ class Calibrator(StoredEstimator):
         warn_of_repeats(rows, reused, remedy=ONE_ROW)
         marks = RowMarks.of(rows.scores, rows.labels, rows.weights)
         refuse_copies(marks, reused, remedy=ONE_ROW)
-        proba = base.predict_on_host(predictor.rule, "proba", rows.scores)
-        cells = None if by == "all" else rows.groups  # predictions alone may need them
-        if by == "class":  # each is a group
-            names = self.class_names or range(self.n_classes_)
-            cells = [names[label] for label in rows.labels.tolist()]
-        elif cells is not None:
-            cells = self._order_groups(cells)
         return control_risk(
-            proba,
+            base.predict_on_host(predictor.rule, "proba", rows.scores),
             rows.labels,
             RiskOptions(loss, risk, delta, thresholds),
             weights=rows.weights,
             by="group" if by == "class" else by,
-            groups=cells,
+            groups=self._controlled_groups(rows, by),
             kinds='"all", "class"',
         )
 
-    def _order_groups(self, groups: Any) -> Any:
-        """Columns of groups in the order of the fit, then those that it did not use."""
+    def _controlled_groups(self, rows: Rows, by: str) -> object:
+        """The groups for which a risk is controlled, None for all rows together.
+
+        A class is a group of its examples. Columns of groups are in the order of the
+        fit, then those that it did not use.
+        """
+        if by == "class":
+            names = self.class_names or range(self.n_classes_)
+            return [names[label] for label in rows.labels.tolist()]
+        if by == "all" or rows.groups is None:  # predictions alone may need them
+            return None
         coding = self.schema_.groups
         if coding is None:
-            return groups
-        columns = read_columns(groups, count_rows(groups))
+            return rows.groups
+        columns = read_columns(rows.groups, count_rows(rows.groups))
         ordered = dict.fromkeys((*coding.columns, *columns))
         return {name: columns[name] for name in ordered if name in columns}
 
-    def forget_examples(self) -> None:
-        """Discard what was counted of the calibration examples, where these are not
-        independent.
-        """
-        record = self.fitted.fit_record.without_evidence()
-        self.predictor_ = replace(self.predictor_, fit_record=record)
-
-    # For the rooms above: what other containers of rows and predictions build on
-
-    @property
-    def fitted(self) -> Predictor:
-        """The predictor, or an error before the fit."""
-        self.check_fitted()
-        return self.predictor_
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether there is a predictor."""
-        return "predictor_" in vars(self)
-
-    def with_predictor(self, predictor: Predictor) -> Self:
-        """A copy with another predictor."""
-        if predictor is self.predictor_:
-            return self
-        changed = copy(self)
-        changed.predictor_ = predictor
-        return changed
-
-    def set_columns(
-        self, columns: tuple[str, ...], class_names: tuple[str, ...]
-    ) -> None:
-        """Note the columns of the fit and the names of the classes."""
-        schema = replace(self.schema_, columns=columns, class_names=class_names)
-        self.predictor_ = replace(self.predictor_, schema=schema)
-
-    def note_groups(self) -> None:
-        """Note that the fit was given groups, which the rule does not need."""
-        schema = replace(self.schema_, saw_groups=True)
-        self.predictor_ = replace(self.predictor_, schema=schema)
-
-    def without_groups(self) -> Self:
-        """A copy that predicts for all groups alike; itself, if it learned from none."""
-        return self.with_predictor(self.fitted.without_groups())
-
-    def read_labelled(
-        self,
-        scores: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        *,
-        grouped: bool = True,
-    ) -> Rows:
-        """Checked rows with labels; unless `grouped`, without the codes of groups."""
-        rows = self.read_pair(scores, labels, sample_weight, groups, fitted_by=self)
-        if not grouped:
-            return self.fitted.schema.read_labelled(rows, grouped=False)
-        data = self.fitted.read(rows.scores, rows.groups)
-        return self.fitted.schema.read_labelled(rows._replace(scores=data))
-
-    def is_of_fit(self, rows: Rows) -> bool:
-        """Whether checked rows are among those that it learned from."""
-        # Where another method chose to learn nothing, it did so by these rows.
-        learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        sketch = self.predictor_.fit_record.sketch
-        if not learned or sketch is None:
-            return False
-        scores = rows.scores
-        if isinstance(scores, Ensemble):
-            scores = self.fitted.read(scores)
-        return sketch.holds_too_many(row_hashes(scores))
-
-    def certify_parts(
-        self,
-        parts: Iterable[Any],
-        *,
-        reused: Reused = "refuse",
-        counts: bool = False,
-        cluster: Any = None,
-    ) -> Self:
-        """`certify` with examples in parts: (logits, labels), with weights, and with
-        groups.
-        """
-        predictor = self.fitted
-        without = predictor.for_new_groups()
-        observed: list[ObservedRows] = []
-        ungrouped: list[ObservedRows] = []
-        marks: list[RowMarks] = []
-        for part in parts:
-            rows = self.read_held_out(reused, *part, cluster=cluster)
-            warn_of_repeats(rows, reused)
-            marks.append(RowMarks.of(rows.scores, rows.labels, rows.weights))
-            observed.append(observe(predictor.rule, rows, counts=counts))
-            if without is not predictor and rows.groups is not None:
-                plain = replace(rows.scores, codes=None)
-                ungrouped.append(
-                    observe(without.rule, rows._replace(scores=plain), counts=counts)
-                )
-        if not observed:
-            raise ValueError("there must be at least one part with examples; got none.")
-        refuse_copies(RowMarks.join(marks), reused)
-        clustered = cluster is not None
-        self.predictor_ = replace(
-            predictor,
-            held_out=Evidence.collect(observed, clustered=clustered),
-            held_out_without_groups=(
-                Evidence.collect(ungrouped, clustered=clustered) if ungrouped else None
-            ),
-        )
-        return self
-
     # Fitting
+
+    @property
+    def _reader(self) -> FitReader:
+        """What reads the rows of a fit."""
+        return FitReader(self.method, type(self).__name__)
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
@@ -863,159 +696,53 @@ class Calibrator(StoredEstimator):
         """Whether labels are those of the first member of an ensemble."""
         return False
 
-    def _read_examples(
-        self,
-        given: Rows,
-        names: tuple[str, ...],
-        schema: InputSchema | None = None,
-    ) -> tuple[Partition, tuple[str, ...]]:
-        """Rows as examples of a fit, and the names of the classes.
-
-        Further examples are read by the `schema` of the fit.
-        """
-        lazy = (backend_of(given.scores) or NUMPY).lazy
-        if lazy is not None:
-            examples: Partition = lazy.partition(
-                given.scores, given.labels, given.weights
-            )
-            examples.groups = given.groups
-            return examples, names
-        # Logits first: their errors point to `hokical.streams`.
-        data = self._read_scores(given.scores, schema)
-        warn_of_row_index(data)
-        return self._examples_of(data, given, names)
-
-    def _examples_of(
-        self, data: Logits, given: Rows, names: tuple[str, ...]
-    ) -> tuple[Examples, tuple[str, ...]]:
-        """Checked logits with the labels and weights of their rows, and class names."""
-        if given.labels is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None: give `labels`, the true class of each row."
-            )
-        values = reading.to_numpy(given.labels, "labels")
-        labelled = names or given.columns
-        is_text = values.ndim == 1 and values.size and isinstance(values[0], str)
-        if is_text and labelled:
-            if not {*values.tolist()} <= {*labelled}:
-                labelled = tuple(map(reading.class_of_column, labelled))
-            names = labelled
-        if (votes := read_votes(values, data.n_rows, data.n_classes)) is not None:
-            weights = votes.weigh(given.weights, data.n_rows)
-            groups = votes.repeat_groups(given.groups, data.n_rows)
-            logits = data if votes.are_hard else data.take(votes.rows)
-            votes_of = None if votes.are_hard else votes.rows
-            examples = Examples(
-                logits, votes.labels, weights, groups=groups, votes_of=votes_of
-            )
-            return examples, names
-        labels = reading.as_labels(
-            values, data.n_rows, data.n_classes, classes=labelled
-        )
-        weights = reading.as_weights(given.weights, data.n_rows)
-        return Examples(data, labels, weights, groups=given.groups), names
-
-    def _pool_members(
-        self, given: Rows, names: tuple[str, ...], most_members: int | None
-    ) -> _Pooling:
-        """Learn how the members of an ensemble are pooled."""
-        ensemble: Ensemble = given.scores
-        if np.ndim(given.labels) == 2:
-            raise ValueError(
-                "`labels` must be one per row (n,) for a `hokical.Ensemble`; got shape "
-                f"{np.shape(given.labels)}. Pass the most frequent label of each row."
-            )
-        logits = as_members(ensemble)
-        warn_of_probability_members(logits, ensemble)
-        given = given._replace(columns=given.columns or ensemble.columns)
-        if self.name == "uncalibrated":
-            if most_members is not None:
-                raise ValueError(
-                    "`most_members` must be None for `Uncalibrated`, which learns "
-                    f"nothing of its members; got {most_members!r}. Choose some of them: "
-                    "`ensemble.select(names)`."
-                )
-            members = PooledMembers.plain(ensemble)
-            pooled = members.read(ensemble)
-            return _Pooling(members, given._replace(scores=pooled), None)
-        examples, names = self._examples_of(logits, given, names)
-        fit = fit_pool(
-            examples,
-            exchangeable=ensemble.exchangeable,
-            most_members=most_members,
-            names=ensemble.names,
-        )
-        members = PooledMembers.of(ensemble, fit)
-        # What follows learns from rows as they would be pooled if they were new.
-        pooled = fit.cross_fit(examples)
-        if self._keeps_member_labels:
-            members = replace(members, keep_first=True)
-            pooled = with_first_labels(pooled, logits)
-        hashes = row_hashes(members.read(ensemble))
-        sketch = RowSketch.from_hashes(hashes[examples.counting])
-        return _Pooling(members, given._replace(scores=pooled), sketch)
-
-    def _read_scores(self, scores: Any, schema: InputSchema | None) -> Logits:
-        """Logits to learn from, checked."""
-        if schema is not None:
-            data = schema.read(scores)
-        elif self.method.binary_only:
-            data = as_logits(as_two_columns(scores, fitting=True))
-        else:
-            data = as_logits(scores)
-        data = data.without_gradient()
-        method = self.method
-        check_kind(method.name, method.logits_kind, method.accepts_top_k, data)
-        return data
-
     def fit_partition(
         self,
         examples: Partition,
         *,
         columns: tuple[str, ...] = (),
         class_names: tuple[str, ...] = (),
-        origin: Any = None,
-        pooling: _Pooling | None = None,
+        origin: Mapping[str, Any] | None = None,
+        pooled: PooledRows | None = None,
     ) -> Self:
         """Learn from examples that need not be in memory.
 
         `origin` is what later files and tables need to be read in the same way.
-        `pooling` is how the members of an ensemble became the logits of the examples;
-        as its weights come from the same examples, these prove nothing.
+        `pooled` says how the members of an ensemble became the logits of the examples;
+        as the weights come from the same examples, these prove nothing.
         """
         self._begin_fit(examples)
-        origin = dict(origin or {})
+        metadata = dict(origin or {})
         schema = InputSchema(
             columns=columns,
             n_classes=examples.n_classes,
             class_names=class_names,
-            scores=origin.get("scores", "logits"),
-            zeros=origin.get("zeros", "unlikely"),
+            scores=metadata.get("scores", "logits"),
+            zeros=metadata.get("zeros", "unlikely"),
             saw_groups=examples.groups is not None,
-            members=None if pooling is None else pooling.members,
+            members=None if pooled is None else pooled.members,
             binary=self.method.binary_only,
             owner=type(self).__name__,
         )
         with WarningLog.current().once():  # where `fit` has not begun one
             self._learn(examples, schema)
-        self.metadata_ = origin
-        if pooling is not None:
-            self._note_pooling(pooling)
+        self.metadata_ = metadata
+        if pooled is not None:
+            self._recognize_pooled(pooled)
         return self
 
-    def _note_pooling(self, pooling: _Pooling) -> None:
-        """Recognise the rows of the fit as they are pooled from now on."""
-        if pooling.members.learned:
+    def _recognize_pooled(self, pooled: PooledRows) -> None:
+        """Recognize the rows of the fit as they are pooled from now on."""
+        if pooled.members.learned:
             self.forget_examples()
-        if pooling.sketch is not None:
-            record = replace(self.predictor_.fit_record, sketch=pooling.sketch)
+        if pooled.sketch is not None:
+            record = replace(self.predictor_.fit_record, sketch=pooled.sketch)
             self.predictor_ = replace(self.predictor_, fit_record=record)
 
     def _learn(self, examples: Partition, schema: InputSchema) -> None:
-        """Fit on a sample of the examples, zeros raised to a floor.
+        """Fit on a sample of the examples, with zeros raised to a floor.
 
-        All are read once.
+        All examples are read once.
         """
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
         predicted = sample.logits.to_host(sample.logits.labels)
@@ -1034,14 +761,18 @@ class Calibrator(StoredEstimator):
             like_probabilities=stats.like_probabilities,
         )
         self._store_fit(fit, schema, record)
+        self._warn_unless_converged(fit)
+        warn_about_examples(self.name, stats, fit.rule)
+        warn_of_copies(sample, stats.record)
+
+    def _warn_unless_converged(self, fit: Fit) -> None:
+        """Warn if a search ended before it converged."""
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):
             runtime.warn_user(
                 f"{type(self).__name__} did not converge: {reason}",
                 runtime.ConvergenceWarning,
             )
-        warn_about_examples(self.name, stats, fit.rule)
-        warn_of_copies(sample, stats.record)
 
     def _begin_fit(self, examples: Partition) -> None:
         """Check parameters, classes and groups; an interrupted fit leaves no half-fitted
@@ -1059,92 +790,6 @@ class Calibrator(StoredEstimator):
                 "learns from groups: use `auto`, or leave them out."
             )
         self.forget_fit()
-
-    def forget_fit(self) -> None:
-        """Remove fitted attributes."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-
-    def _store_fit(self, fit: Fit, schema: InputSchema, record: FitRecord) -> None:
-        """Keep the result of a fit; what `certify` counted for an earlier fit is
-        dropped.
-        """
-        schema = replace(schema, groups=fit.rule.needed_groups)
-        self.predictor_ = Predictor(schema, fit.rule, record)
-        self._report = fit.report
-        vars(self).setdefault("metadata_", {})  # `partial_fit` keeps it
-        self.classes_ = np.arange(schema.n_classes)
-        fitted_values = {**fit.rule.own_fields(), **fit.report}
-        for name, value in fitted_values.items():
-            setattr(self, f"{name}_", value)
-
-    # Files
-
-    def _stored_data(self) -> dict[str, Any]:
-        predictor = self.predictor_
-        return {
-            "rule": predictor.rule,
-            "schema": predictor.schema,
-            "fit": predictor.fit_record,
-            "held_out": predictor.held_out,
-            "held_out_without_groups": predictor.held_out_without_groups,
-        }
-
-    def _restore(self, document: dict[str, Any]) -> None:
-        rule: Rule = check_stored(document, "rule", Rule)
-        schema: InputSchema = check_stored(document, "schema", InputSchema)
-        if not isinstance(schema.members, PooledMembers | CalibratedMembers | None):
-            raise CalibratorFileError(
-                "the file must say in `members` how an ensemble is pooled, or hold "
-                f"none; got a {type(schema.members).__name__}."
-            )
-        record: FitRecord = check_stored(document, "fit", FitRecord)
-        schema = replace(
-            schema, binary=self.method.binary_only, owner=type(self).__name__
-        )
-        n_classes = schema.n_classes
-        if rule.n_classes not in (None, n_classes):
-            raise CalibratorFileError(
-                "the file must be for at least 2 classes, those of its rule "
-                f"({rule.n_classes}); got {n_classes}."
-            )
-        self._store_fit(Fit(rule, document["report"]), schema, record)
-        held_out = [
-            check_stored(document, name, Evidence | None)
-            for name in ("held_out", "held_out_without_groups")
-        ]
-        for evidence in (record, *held_out):
-            name = None if evidence is None else evidence.unsuitable(n_classes)
-            if name is not None:
-                raise CalibratorFileError(
-                    f"the file has no usable `{name}` for {n_classes} classes."
-                )
-        self.predictor_ = replace(
-            self.predictor_,
-            held_out=held_out[0],
-            held_out_without_groups=held_out[1],
-        )
-
-    def __repr__(self) -> str:
-        """The parameters, as in scikit-learn, and once fitted what was learned."""
-        text = super().__repr__()
-        if not self.is_fitted:
-            return text
-        counts = self.predictor_.fit_record.label_scores
-        words = [f"{self.n_classes_} classes"]
-        if counts is not None:
-            words.append(f"{counts.total:,} examples")
-        numbers = self.rule_.describe()
-        if numbers:
-            words.append(numbers)
-        if self.schema_.members is not None:
-            words.append(self.schema_.members.describe())
-        return f"{text}: {', '.join(words)}"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def with_sets(

@@ -22,7 +22,12 @@ from hokical._core.runtime import ConvergenceWarning, FitDataWarning, warn_user
 from hokical._core.schema import ColumnSchema
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.stored import MethodInfo, StoredEstimator, check_stored
+from hokical.calibrators.stored import (
+    MethodInfo,
+    StoredEstimator,
+    check_stored,
+    check_stored_or_none,
+)
 from hokical.guarantees import control, scores
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.fingerprints import (
@@ -98,7 +103,7 @@ class OutcomeCalibrator(StoredEstimator):
         rule = check_stored(document, "rule", self.method.rule)
         schema = check_stored(document, "schema", ColumnSchema)
         held_out = [
-            check_stored(document, name, self._held_out_kind | None)
+            check_stored_or_none(document, name, self._held_out_kind)
             for name in ("held_out", "held_out_without_groups")
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))

@@ -185,7 +185,7 @@ class Hoki(Calibrator):
         rows = self.read_pair(logits, labels, sample_weight, None, fitted_by=self)
         names = self.class_names
         with float64_scope(rows.scores):
-            examples, _ = self._read_examples(rows, names, self.schema_)
+            examples, _ = self._reader.read(rows, names, self.schema_)
             return self.partial_fit_partition(examples)
 
     def partial_fit_partition(self, examples: Partition) -> Self:

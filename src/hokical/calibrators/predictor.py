@@ -15,7 +15,15 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core import arrays, runtime
-from hokical._core.arrays import NUMPY, Array, BoolArray, backend_of, float64_scope
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    backend_of,
+    float64_scope,
+)
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
@@ -25,6 +33,7 @@ from hokical._core.schema import InputSchema
 from hokical._core.storage import fingerprint
 from hokical._fitting.examples import probability_scale
 from hokical.guarantees import scores
+from hokical.guarantees.class_scores import ClassScores
 from hokical.guarantees.control import percent
 from hokical.guarantees.evidence import (
     MAX_COUNTED_CLASSES,
@@ -49,21 +58,22 @@ from hokical.rules import base
 from hokical.rules.base import BalancedRule, Rule
 from hokical.rules.sets import SetRule
 
-#: What a predictor gives for each row, or for each class of it.
+#: What a predictor gives for each row, or for each class of a row.
 Prediction = Literal["labels", "confidence", "proba", "members", "support"]
-#: Fewer rows may sum to nearly 100 by coincidence: their sums must be 100 as exactly as
-#: float32 has them.
+#: Minimum rows whose sums are compared with 100 loosely; fewer may be near by
+#: coincidence.
 _MIN_ROWS_TO_SUM = 4
+#: Relative difference from 100 that is allowed for fewer rows: the rounding of float32.
 _SUM_SLACK_OF_FEW = 1e-5
-#: Percentages reach up to here.
+#: The largest percentage.
 _MAX_PERCENTAGE = 100.0
-#: Why the examples of a fit can prove nothing.
+#: The reason why the examples of a fit can prove nothing.
 _NO_TEST = (
     "are no test of it (unequal weights, an ensemble whose members were weighted on them, "
     "pixels or tokens of the same items, or folds "
     "of a cross-validation)"
 )
-#: What every error about missing examples ends with.
+#: The remedy in every error about missing examples.
 _CERTIFY = (
     "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
 )
@@ -79,9 +89,9 @@ class Predictor:
     rule : how they are predicted
     fit_record : statistics of the examples of the fit
     held_out : what the examples of `certify` prove, if there are any
-    held_out_without_groups : the same of the predictions that a group gets which the
-        fit does not know, where these differ
-    warned : what was warned of already, shared by the predictors made of this one
+    held_out_without_groups : the same for the predictions of groups that the fit does
+        not know, where these differ
+    warned : the warnings that were given, shared with the predictors made from this one
     """
 
     schema: InputSchema
@@ -97,11 +107,11 @@ class Predictor:
 
     @property
     def evidence(self) -> Evidence:
-        """That of the best examples there are."""
+        """What held-out examples prove; without them, those of the fit."""
         return self.fit_record.evidence if self.held_out is None else self.held_out
 
     def fingerprint(self) -> str:
-        """A hash of the rule: equal ones, equal predictions."""
+        """A hash of the rule; predictors with equal ones predict the same."""
         body: dict[str, Any] = {"n_classes": self.n_classes, "rule": self.rule}
         if self.schema.members is not None:
             body["members"] = self.schema.members
@@ -109,7 +119,9 @@ class Predictor:
 
     # Reading and predicting
 
-    def read(self, logits: Any, groups: Any = None, *, late: bool = False) -> Logits:
+    def read(
+        self, logits: object, groups: object = None, *, late: bool = False
+    ) -> Logits:
         """Checked logits for the rule, with the codes of their groups."""
         with self.warned.once():
             data = self.schema.read(logits, groups, late=late)
@@ -118,14 +130,20 @@ class Predictor:
         return data
 
     def predict(
-        self, what: Prediction, logits: Any, groups: Any = None, *, narrow: bool = False
+        self,
+        output: Prediction,
+        logits: object,
+        groups: object = None,
+        *,
+        narrow: bool = False,
     ) -> Array:
         """Labels (n,), confidence (n,), probabilities or set members (n, classes).
 
-        In the library of the logits. Probabilities of other libraries than NumPy are
-        float32 if the logits are floats but not float64; those of NumPy if `narrow`.
+        They are arrays of the library of the logits. Probabilities of other libraries
+        than NumPy are float32 if the logits are floats but not float64; those of NumPy
+        if `narrow`.
         """
-        if what == "members" and not isinstance(self.rule, SetRule):
+        if output == "members" and not isinstance(self.rule, SetRule):
             raise ValueError(
                 "sets need a coverage: use `predict_set`, or pass "
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` for the "
@@ -136,23 +154,25 @@ class Predictor:
         if backend is not None and backend.lazy is not None:
             if groups is not None and self.schema.groups is not None:
                 self.schema.read(logits, groups)  # which refuses lazy arrays
-            return backend.lazy.map_rows(partial(self.predict, what), logits)
+            return backend.lazy.map_rows(partial(self.predict, output), logits)
         with float64_scope(like):
             data = self.read(logits, groups, late=True)
             if backend not in (None, NUMPY):
-                wide = like.dtype == backend.namespace(like).float64
-                narrow = data.is_numpy and not wide and backend.kind(like) == "float"
-            values = self._predict_checked(what, data, narrow)
+                is_wide = like.dtype == backend.namespace(like).float64
+                is_float = backend.kind(like) == "float"
+                narrow = data.is_numpy and is_float and not is_wide
+            values = self._predict_checked(output, data, narrow)
             if not data.is_numpy and data.backend.queues_work(data.values):
                 check_rows(data)
             if type(like) is np.ndarray:
                 return values
             return arrays.to_input_library(values, like)
 
-    def _predict_checked(self, what: Prediction, data: Logits, narrow: bool) -> Array:
-        if what == "support":
+    def _predict_checked(self, output: Prediction, data: Logits, narrow: bool) -> Array:
+        """What is predicted of checked logits, in their library."""
+        if output == "support":
             return scores.is_within(data, self.support.edges)
-        return base.predict_blocks(self.rule, what, data, narrow=narrow)
+        return base.predict_blocks(self.rule, output, data, narrow=narrow)
 
     @property
     def support(self) -> Support:
@@ -161,7 +181,7 @@ class Predictor:
             raise ValueError(_not_kept("support"))
         return self.fit_record.support
 
-    def class_statistics(self) -> Any:
+    def class_statistics(self) -> ClassScores:
         """The features of the rows of the fit by true class."""
         if self.fit_record.class_scores is None:
             raise ValueError(_not_kept("class_scores"))
@@ -172,7 +192,7 @@ class Predictor:
     def certified_sets(
         self, options: SetOptions, *, label: int | None = None
     ) -> CertifiedSets:
-        """The thresholds that are proven for sets, or by the examples of one label."""
+        """The thresholds proven for sets, by all examples or those of one label."""
         evidence = self.evidence
         if evidence.conformity is None:
             raise ValueError(
@@ -182,7 +202,7 @@ class Predictor:
         return evidence.set_thresholds(options, self.n_classes, label=label)
 
     def predict_set(
-        self, logits: Any, options: SetOptions, groups: Any = None
+        self, logits: object, options: SetOptions, groups: object = None
     ) -> PredictionSets:
         """Sets of classes for each row; see `Calibrator.predict_set`."""
         predictor = self.for_new_groups() if options.by == "new group" else self
@@ -194,11 +214,6 @@ class Predictor:
         else:
             sets = replace(predictor, rule=certified.rule(predictor.rule))
             members = sets.predict("members", logits, groups)
-        like = input_of(logits)
-        with float64_scope(like):
-            xp = (backend_of(members) or NUMPY).namespace(members)
-            counted = members if xp is np else xp.astype(members, xp.int64)
-            sizes = xp.sum(counted, axis=1)
         hidden_member = None
         shown = None
         if isinstance(logits, TopK) and logits.hidden.any():
@@ -206,7 +221,7 @@ class Predictor:
             shown = logits.indices
         return PredictionSets(
             members,
-            sizes,
+            _set_sizes(members),
             options,
             certified.certified_on,
             certified.guarantee(),
@@ -217,24 +232,24 @@ class Predictor:
             n_unknown=n_unknown,
         )
 
-    def _check_set_groups(self, certified: CertifiedSets, groups: Any) -> None:
+    def _check_set_groups(self, certified: CertifiedSets, groups: object) -> None:
         """Raise unless groups are given where they are needed; warn of unknown ones."""
         by_group = certified.options.by == "group"
         names = certified.examples.group_names
-        usable = by_group or self.schema.saw_groups or names is not None
-        if (groups is None and by_group) or (groups is not None and not usable):
+        takes_groups = by_group or self.schema.saw_groups or names is not None
+        is_missing = groups is None and by_group
+        if is_missing or (groups is not None and not takes_groups):
             raise ValueError(
                 '`groups` must be given with `by="group"`, or to a calibrator that '
                 "learned from them or was certified with them, and with nothing else."
             )
-        if groups is None or names is None or certified.options.by == "new group":
-            return
-        if not by_group:
-            message = "may be covered less than the guarantee says"
-            names.match(groups, count_rows(groups), message)
+        is_guaranteed = certified.options.by in ("group", "new group")
+        if groups is not None and names is not None and not is_guaranteed:
+            consequence = "may be covered less than the guarantee says"
+            names.match(groups, count_rows(groups), consequence)
 
     def _members_by_group(
-        self, certified: CertifiedSets, logits: Any, groups: Any
+        self, certified: CertifiedSets, logits: object, groups: object
     ) -> tuple[Array, int]:
         """Members (n, classes), by a threshold for each group, and the number of rows of
         unknown groups.
@@ -248,11 +263,10 @@ class Predictor:
             rows = np.flatnonzero(cells == cell)
             rule = certified.rule(self.rule, int(cell))
             members[rows] = base.predict_on_host(rule, "members", data.take(rows))
-        like = input_of(logits)
-        return arrays.to_input_library(members, like), n_unknown
+        return arrays.to_input_library(members, input_of(logits)), n_unknown
 
     def detect(
-        self, logits: Any, label: int, options: SetOptions, groups: Any = None
+        self, logits: object, label: int, options: SetOptions, groups: object = None
     ) -> Detections:
         """Rows that may be of one class; see `Calibrator.detect`."""
         certified = self.certified_sets(options, label=label)
@@ -267,14 +281,14 @@ class Predictor:
 
     @property
     def predicts_tested_labels(self) -> bool:
-        """Whether the labels are those that the examples behind a guarantee test.
+        """Whether predicted labels are those that the evidence is about.
 
         Examples of a fit test the classifier's own labels, which do not depend on them.
         """
         return self.held_out is not None or self.rule.preserves_labels
 
     def abstention_thresholds(self, options: AbstentionOptions) -> AbstentionThresholds:
-        """The thresholds that are proven for abstention."""
+        """The thresholds proven for abstention."""
         predictor = self.for_new_groups() if options.by == "new group" else self
         predictor.check_counted("predict_or_abstain")
         return predictor.evidence.abstention_thresholds(
@@ -282,11 +296,11 @@ class Predictor:
         )
 
     def predict_or_abstain(
-        self, logits: Any, options: AbstentionOptions, groups: Any = None
+        self, logits: object, options: AbstentionOptions, groups: object = None
     ) -> SelectivePrediction:
         """Labels, and which to accept; see `Calibrator.predict_or_abstain`."""
         lazy = arrays.lazy_arrays(logits)
-        if options.by == "all" and groups is None and lazy is not None:
+        if lazy is not None and options.by == "all" and groups is None:
             return SelectivePrediction.of(
                 self.abstention_thresholds(options),
                 self.predict("labels", logits),
@@ -303,21 +317,24 @@ class Predictor:
         accepted = proven.accepts(labels.level, cells)
         if labels.untested is not None:
             accepted &= ~labels.untested
-        rows = (labels.labels, labels.confidence, accepted)
+        like = input_of(logits)
         return SelectivePrediction.of(
             proven,
-            *(arrays.to_input_library(array, input_of(logits)) for array in rows),
+            arrays.to_input_library(labels.labels, like),
+            arrays.to_input_library(labels.confidence, like),
+            arrays.to_input_library(accepted, like),
         )
 
-    def _accepted(self, options: AbstentionOptions, logits: Any) -> Array:
+    def _accepted(self, options: AbstentionOptions, logits: object) -> Array:
+        """Which rows (n,) are accepted, for blocks of lazy arrays."""
         return self.predict_or_abstain(logits, options).accepted
 
     def predict_interval(
         self,
-        logits: Any,
+        logits: object,
         delta: float,
         label: int | None = None,
-        groups: Any = None,
+        groups: object = None,
     ) -> Array:
         """Intervals (n, 2) of the accuracy; see `Calibrator.predict_interval`."""
         lazy = arrays.lazy_arrays(logits)
@@ -325,32 +342,48 @@ class Predictor:
             work = partial(self._interval_of, delta, label)
             return lazy.map_rows(work, logits)
         data = self.read(logits, groups)
+        low_high = self._intervals_of_rule(data, label)
+        if low_high is None and label is None:
+            low_high = self._accuracy_intervals(data, delta)
+        if low_high is None and label is not None:
+            low_high = self._class_intervals(data, delta, label)
+        return arrays.to_input_library(low_high, input_of(logits))
+
+    def _interval_of(self, delta: float, label: int | None, logits: object) -> Array:
+        """Intervals for blocks of lazy arrays."""
+        return self.predict_interval(logits, delta, label)
+
+    def _intervals_of_rule(self, data: Logits, label: int | None) -> FloatArray | None:
+        """Intervals (n, 2) of the rule itself, where no held-out examples replace
+        them.
+        """
         evidence = self.evidence
         table = evidence.label_scores if label is None else evidence.class_scores
-        by_rule = None
-        if evidence.source == "fit" or table is None:
-            by_rule = self.rule.on_device_of(data).interval(data, label)
-        if by_rule is not None:
-            low_high = np.stack([data.to_host(end) for end in by_rule], axis=1)
-        elif label is None:
-            low_high = self._accuracy_intervals(data, delta)
-        elif table is None:
+        if evidence.source != "fit" and table is not None:
+            return None
+        bounds = self.rule.on_device_of(data).interval(data, label)
+        if bounds is None:
+            return None
+        return np.stack([data.to_host(bound) for bound in bounds], axis=1)
+
+    def _class_intervals(self, data: Logits, delta: float, label: int) -> FloatArray:
+        """Intervals (n, 2) for the share of a class among rows of similar
+        probability.
+        """
+        table = self.evidence.class_scores
+        if table is None:
             raise ValueError(
                 "`predict_interval` with a `label` has no examples to go by: they must "
                 "count alike, and have all logits, of at most "
                 f"{MAX_COUNTED_CLASSES:,} classes. {_CERTIFY}"
             )
-        else:
-            proba = base.predict_on_host(self.rule, "proba", data)[:, label]
-            proba = proba.astype(np.float64)
-            levels = scores.class_levels(proba)
-            low_high = table.cells()[label].intervals(levels, proba, delta)
-        return arrays.to_input_library(low_high, input_of(logits))
+        proba = base.predict_on_host(self.rule, "proba", data)[:, label]
+        proba = proba.astype(np.float64)
+        levels = scores.class_levels(proba)
+        return table.cells()[label].intervals(levels, proba, delta)
 
-    def _interval_of(self, delta: float, label: int | None, logits: Any) -> Array:
-        return self.predict_interval(logits, delta, label)
-
-    def _accuracy_intervals(self, data: Logits, delta: float) -> Array:
+    def _accuracy_intervals(self, data: Logits, delta: float) -> FloatArray:
+        """Intervals (n, 2) for the accuracy of labels of a similar score."""
         labels = self.score_labels(data, "predict_interval")
         table = self.evidence.label_scores
         assert table is not None
@@ -399,7 +432,9 @@ class Predictor:
     # Other predictors
 
     def for_new_groups(self) -> Self:
-        """One that predicts for all groups alike, with what `certify` noted of that."""
+        """One that predicts for all groups alike, with the evidence of `certify` for
+        that.
+        """
         evidence = self.held_out_without_groups or self.held_out
         if self.schema.groups is None and evidence is self.held_out:
             return self
@@ -414,9 +449,9 @@ class Predictor:
     def without_groups(self) -> Self:
         """One that predicts for all groups alike; itself, if it learned from none.
 
-        Sets go by the classifier's own scores of the fit, which do not depend on
-        groups; for abstention and intervals it has no examples: those of the fit were
-        of other predictions.
+        Sets use the classifier's own scores of the fit, which do not depend on groups.
+        Abstention and intervals have no examples, as those of the fit tested other
+        predictions.
         """
         if self.schema.groups is None:
             return self
@@ -442,7 +477,7 @@ class Predictor:
         certified = predictor.certified_sets(options)
         return replace(predictor, rule=certified.rule(predictor.rule))
 
-    def reweighted(self, ratio: Any) -> Self:
+    def reweighted(self, ratio: FloatArray) -> Self:
         """One for rows among which each class is `ratio` (classes,) times as frequent.
 
         What `certify` counted is dropped.
@@ -452,13 +487,13 @@ class Predictor:
             raise ValueError(
                 "class frequencies must be set before sets: `with_sets` comes last."
             )
-        total = ratio
+        weights = ratio
         if isinstance(rule, BalancedRule):
-            total = rule.weights * ratio
+            weights = rule.weights * ratio
             rule = rule.rule
         return replace(
             self,
-            rule=BalancedRule(rule, total),
+            rule=BalancedRule(rule, weights),
             fit_record=self.fit_record.reweighted(ratio),
             held_out=None,
             held_out_without_groups=None,
@@ -469,19 +504,27 @@ class Predictor:
 class ScoredLabels:
     """Labels and confidences (n,), and the level (n,) of the score that examples test.
 
-    `untested` labels (n,) are others than those that the examples test, and are not
-    accepted.
+    `untested` (n,) marks labels that differ from those that the examples test; they are
+    not accepted.
     """
 
-    labels: Any
-    confidence: Any
-    level: Any
+    labels: IntArray
+    confidence: FloatArray
+    level: IntArray
     untested: BoolArray | None = None
 
 
-def input_of(logits: Array) -> Array:
+def input_of(logits: object) -> Array:
     """The array that results are like: of the same library, device and type."""
     return logits.like if isinstance(logits, (Logits, Ensemble)) else logits
+
+
+def _set_sizes(members: Array) -> Array:
+    """The number (n,) of classes in each set, in the library of the members."""
+    xp = (backend_of(members) or NUMPY).namespace(members)
+    with float64_scope(members):
+        counted = members if xp is np else xp.astype(members, xp.int64)
+        return xp.sum(counted, axis=1)
 
 
 def check_accepted(rule: Rule, logits: Logits) -> None:
@@ -522,9 +565,7 @@ def describe_kind(kind: type[Logits]) -> str:
 def warn_of_probabilities(
     data: Logits, schema: InputSchema, support: Support | None
 ) -> None:
-    """Warn if rows look like probabilities or percentages, and those of the fit did
-    not.
-    """
+    """Warn if rows look like probabilities or percentages, unlike those of the fit."""
     if support is None or type(data) is not Logits or not data.is_numpy:
         return
     highest = data.top.max()
@@ -547,11 +588,13 @@ def warn_of_probabilities(
 
 
 def _are_percentages(data: Logits) -> bool:
+    """Whether all rows sum to 100."""
     slack = SUM_SLACK if data.n_rows >= _MIN_ROWS_TO_SUM else _SUM_SLACK_OF_FEW
     return probability_scale(data, data.top, slack) == _MAX_PERCENTAGE
 
 
 def _not_kept(name: str) -> str:
+    """The message for statistics of a fit that an older file does not have."""
     return (
         f"the `{name}` of the calibration examples was not stored with this "
         "calibrator. Fit it again."

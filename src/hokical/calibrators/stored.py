@@ -10,24 +10,26 @@ import os
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import IntArray
-from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
 from hokical._core.schema import ColumnSchema, InputSchema
 from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.version import VERSION
-from hokical._fitting.examples import probability_scale
 from hokical.calibrators.predictor import describe_kind
 from hokical.guarantees.fingerprints import Reused, one_of_each, refuse_rows_of_fit
 from hokical.rules.base import Rule
-from hokical.rules.pooled import MemberLogits
+
+#: The class of what a file stores.
+Stored = TypeVar("Stored")
+#: The class of an estimator, or of a parameter.
+Cloned = TypeVar("Cloned")
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,20 @@ class MethodInfo:
     logits_kind: type[Logits] = Logits
 
     def __post_init__(self) -> None:
-        """Raise if the class of the rule says something else."""
+        """Raise if the class of the rule states a different fact."""
         facts = {
             "preserves_labels": not self.changes_labels,
             "binary_only": self.binary_only,
             "logits_kind": self.logits_kind,
         }
+        stated_by_rule = vars(self.rule)
         for name, value in facts.items():
-            of_rule = vars(self.rule).get(name, value)
-            if isinstance(of_rule, (bool, type)) and of_rule != value:
+            value_of_rule = stated_by_rule.get(name, value)
+            is_constant = isinstance(value_of_rule, (bool, type))  # not a property
+            if is_constant and value_of_rule != value:
                 raise ValueError(
                     f"the method {self.rule.name!r} must agree with its rule, whose "
-                    f"`{name}` is {of_rule!r}."
+                    f"`{name}` is {value_of_rule!r}."
                 )
 
     @property
@@ -123,44 +127,6 @@ def refuse_groups(schema: InputSchema) -> None:
         )
 
 
-#: Rows from which a column that counts them is reported.
-_MIN_ROWS_OF_INDEX = 10
-
-
-def warn_of_row_index(logits: Logits) -> None:
-    """Warn if a column counts the rows, as an id does."""
-    top_k = logits.tail is not None
-    if not logits.is_numpy or top_k or logits.n_rows < _MIN_ROWS_OF_INDEX:
-        return
-    values = logits.values
-    first_steps = (values[1:4] == values[:3] + 1.0) & np.isfinite(values[:3])
-    for column in np.flatnonzero(first_steps.all(axis=0)):
-        if (values[1:, column] == values[:-1, column] + 1.0).all():
-            runtime.warn_user(
-                f"`logits` have a column, {column}, that counts the rows from "
-                f"{values[0, column]:g}, as an id does. Drop it: each column is a "
-                "class.",
-                runtime.FitDataWarning,
-                cause="a column that counts the rows",
-            )
-
-
-def warn_of_probability_members(members: MemberLogits, ensemble: Ensemble) -> None:
-    """Warn if a member has probabilities for its logits."""
-    for v in range(members.n_members):
-        logits, evaluated = members.member(v)
-        rows = np.flatnonzero(members.to_host(evaluated))
-        some = logits.take(rows) if rows.size < logits.n_rows else logits
-        top = some.to_host(some.top)
-        if rows.size and probability_scale(some, top) == 1.0:
-            runtime.warn_user(
-                f"`{ensemble.label(v)}` look like probabilities: all rows lie in [0, 1] "
-                "and sum to 1. Convert them with `hokical.from_probabilities`, or pass "
-                "the logits.",
-                runtime.FitDataWarning,
-            )
-
-
 class Estimator:
     """An estimator as scikit-learn knows it, without importing it.
 
@@ -173,28 +139,30 @@ class Estimator:
         """The parameters by name; `deep` is for scikit-learn, and changes nothing."""
         return {name: getattr(self, name) for name in _defaults(type(self))}
 
-    def set_params(self, **parameters: Any) -> Self:
+    def set_params(self, **parameters: object) -> Self:
         """Change parameters.
 
         >>> from hokical.calibrators import Hoki
         >>> Hoki().set_params(n_bins=10)
         Hoki(n_bins=10)
         """
-        known = list(_defaults(type(self)))
+        accepted = list(_defaults(type(self)))
         for name, value in parameters.items():
-            if name not in known:
+            if name not in accepted:
                 raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {known}."
+                    f"{type(self).__name__} has no parameter {name!r}; it has "
+                    f"{accepted}."
                 )
             setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
-        """The parameters that are not the default ones, as in scikit-learn."""
+        """The parameters that differ from their defaults, as in scikit-learn."""
         defaults = _defaults(type(self))
-        shown = ((name, repr(value)) for name, value in self.get_params().items())
         changed = [
-            f"{name}={text}" for name, text in shown if text != repr(defaults[name])
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if repr(value) != repr(defaults[name])
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
@@ -230,8 +198,8 @@ class StoredEstimator(Estimator, ABC):
     converged_: bool
     message_: str
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "method" in vars(cls):
             cls.name = cls.method.name
 
@@ -260,11 +228,10 @@ class StoredEstimator(Estimator, ABC):
         return self._library_version
 
     def _storable_parameters(self) -> dict[str, Any]:
-        """The parameters, without what is code: the state of a generator."""
+        """The parameters, with None for a generator, whose state is code."""
         parameters = self.get_params()
-        if not isinstance(
-            parameters.get("random_state"), (int, np.integer, type(None))
-        ):
+        seed = parameters.get("random_state")
+        if not isinstance(seed, (int, np.integer, type(None))):
             parameters["random_state"] = None
         return parameters
 
@@ -280,9 +247,9 @@ class StoredEstimator(Estimator, ABC):
         """
         for name in ("parameters", "report", "beside"):
             check_stored(document, name, dict)
-        names = inspect.signature(cls).parameters
-        stored = document["parameters"]
-        loaded = cls(**{name: stored[name] for name in stored if name in names})
+        accepted = inspect.signature(cls).parameters
+        stored = document["parameters"].items()
+        loaded = cls(**{name: value for name, value in stored if name in accepted})
         loaded._restore(document)
         loaded.metadata_ = document["beside"]
         loaded._library_version = str(document.get("library_version", "unknown"))
@@ -307,7 +274,7 @@ class StoredEstimator(Estimator, ABC):
     def needed_groups(self) -> GroupCoding | None:
         """The groups that the rule needs beside scores."""
 
-    def group_codes(self, groups: Any) -> IntArray:
+    def group_codes(self, groups: object) -> IntArray:
         """Integers (n, columns), which torch modules and ONNX graphs take in place of
         groups.
 
@@ -323,10 +290,14 @@ class StoredEstimator(Estimator, ABC):
         return coding.codes(groups, count_rows(groups))
 
     def read_pair(
-        self, scores: Any, labels: Any, sample_weight: Any, groups: Any, **options: Any
+        self,
+        scores: object,
+        labels: object,
+        sample_weight: object,
+        groups: object,
+        **options: Any,
     ) -> Rows:
-        """Rows as they are given, in one order; of a table, if `labels` is the name of
-        a column.
+        """Unchecked rows in one order; of a table, if `labels` is the name of a column.
 
         Every method that takes labelled rows reads them here. `options` are those of
         `hokical.io.examples.read_table`.
@@ -334,24 +305,37 @@ class StoredEstimator(Estimator, ABC):
         if isinstance(labels, str) and not isinstance(scores, str):
             from hokical.io.examples import read_table
 
-            kind: Any = "confidence" if self.name == "confidence" else None
             return read_table(
-                scores, labels, sample_weight, groups, kind=kind, **options
+                scores,
+                labels,
+                sample_weight,
+                groups,
+                kind="confidence" if self.name == "confidence" else None,
+                **options,
             )
         return reading.pair_rows(scores, labels, sample_weight, groups, self.row_names)
 
     @abstractmethod
     def read_labelled(
-        self, scores: Any, labels: Any, sample_weight: Any = None, groups: Any = None
+        self,
+        scores: object,
+        labels: object,
+        sample_weight: object = None,
+        groups: object = None,
     ) -> Rows:
-        """Checked rows: what is calibrated, its labels, and the rest."""
+        """Checked rows: scores, labels, weights and groups."""
 
     @abstractmethod
     def is_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are among those that it learned from."""
 
-    def read_held_out(self, reused: Reused, *rows: Any, cluster: Any = None) -> Rows:
-        """Checked rows that are not of the fit; with `cluster` (n,) one of each."""
+    def read_held_out(
+        self, reused: Reused, *rows: object, cluster: object = None
+    ) -> Rows:
+        """Checked rows that are not of the fit; with `cluster` (n,), one of each.
+
+        `rows` are the arguments of `read_labelled`.
+        """
         self.check_fitted()
         checked = self.read_labelled(*rows)
         if cluster is not None:
@@ -371,19 +355,25 @@ class StoredEstimator(Estimator, ABC):
             )
 
 
-def check_stored(document: dict[str, Any], name: str, kind: Any) -> Any:
+def check_stored(document: dict[str, Any], name: str, kind: type[Stored]) -> Stored:
     """The value of this name in a file's contents, if it is of this kind."""
     value = document.get(name)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        method = document.get("method")
-        got = type(value).__name__
+    if not isinstance(value, kind):
         raise CalibratorFileError(
-            f"the file of this {method} has no usable `{name}`; got {got}."
+            f"the file of this {document.get('method')} has no usable `{name}`; got "
+            f"{type(value).__name__}."
         )
     return value
 
 
-def clone(estimator: Any) -> Any:
+def check_stored_or_none(
+    document: dict[str, Any], name: str, kind: type[Stored]
+) -> Stored | None:
+    """The value of this name in a file's contents, if it is of this kind or None."""
+    return None if document.get(name) is None else check_stored(document, name, kind)
+
+
+def clone(estimator: Cloned) -> Cloned:
     """An unfitted estimator with the same parameters, as scikit-learn's `clone` gives.
 
     >>> from hokical.calibrators import Hoki
@@ -392,10 +382,11 @@ def clone(estimator: Any) -> Any:
     """
     if not isinstance(estimator, Estimator):
         return deepcopy(estimator)
-    return type(estimator)(**{k: clone(v) for k, v in estimator.get_params().items()})
+    parameters = estimator.get_params().items()
+    return type(estimator)(**{name: clone(value) for name, value in parameters})
 
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
-    """The parameters of `__init__`, sorted by name, with their defaults."""
+    """The defaults of the parameters of `__init__`, sorted by name."""
     parameters = inspect.signature(kind).parameters
     return {name: parameters[name].default for name in sorted(parameters)}

@@ -23,6 +23,8 @@ def export(
     opset: int | None = None,
     float32: bool = False,
     proba: bool | None = None,
+    risk: float | None = None,
+    delta: float | None = None,
     check: bool = True,
 ) -> ui.Result:
     """Write a calibrator as an ONNX model of plain operators.
@@ -31,7 +33,9 @@ def export(
     whose scores are logits or probabilities: --probabilities and --logits say
     which, where the classifier's graph does not show it. It gives
     `labels`, `confidence` and, where they cost little or with --proba,
-    `probabilities`. Calibrators of confidences give `probability`.
+    `probabilities`. Calibrators of confidences give `probability`. With --risk
+    it gives `accepted`, guaranteed by the examples of `certify`, or else of
+    the fit; --delta is 0.1 there.
 
     A model that cannot be run here is still written, and `check` says why it
     was not run.
@@ -40,7 +44,15 @@ def export(
     """
     check_output(output, suffix=".onnx")
     fitted = read_calibrator(calibrator, for_rows=False)
+    if risk is None:
+        ui.refuse("only goes with --risk.", delta=delta)
+    if float32:
+        ui.refuse(
+            "does not go with --float32, whose confidences are rounded.", risk=risk
+        )
     options: dict[str, Any] = {
+        "risk": risk,
+        "delta": delta,
         "precision": "float32" if float32 else "float64",
         "probabilities": proba,
     }
@@ -116,12 +128,14 @@ def _describe(
         "classes": n_classes and int(n_classes),
         "inputs": inputs,
         "outputs": outputs,
+        "guarantee": facts.get("guarantee"),
         **checked,
     }
     lines = {
         "method": f"{method}, {n_classes} classes" if n_classes else method,
         "inputs": ", ".join(inputs),
         "outputs": ", ".join(outputs),
+        "guarantee": facts.get("guarantee"),
         "opset": f"{facts['opset']}, computed in {facts['precision']}",
         "written to": f"{output} ({size:,} bytes)",
         "check": checked.get("check"),

@@ -304,11 +304,11 @@ class RowCorrection(Checked):
         design = standardise(
             row_features(logits, temperature), self.centre, self.spread, xp
         )
-        weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
-        sums = weights[0, :, :]
+        weights = special.stack_rows([self.log_scale, self.shift], xp)
+        sums = weights[:, :1]
         # Term by term, as matrix products and NumPy's sums round by the number of rows.
         for feature in range(1, N_COEFFICIENTS):
-            sums = sums + weights[feature, :, :] * design[feature, :]
+            sums = sums + weights[:, feature : feature + 1] * design[feature, :]
         log_scale = clip(sums[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         return xp.exp(log_scale), clip(sums[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
 
@@ -350,14 +350,13 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
             entropy = xp.log1p(rival_odds) + mean / (1.0 + rival_odds)
     stabilities = -xp.log(
-        clip(xp.stack(rival_odds_by_width, axis=0), LEAST_REST, LARGEST_REST, xp)
+        clip(special.stack_rows(rival_odds_by_width, xp), LEAST_REST, LARGEST_REST, xp)
     )
     mean, square = (total / logits.possible_counts for total in sums)
     variance = square - mean * mean
-    ones = xp.ones_like(mean)
-    positive = variance > 0.0  # a root with finite gradients
-    root = xp.where(positive, xp.sqrt(xp.where(positive, variance, ones)), 0.0 * ones)
-    margin_features = xp.stack([entropy, mean, root], axis=0)
+    margin_features = special.stack_rows(
+        [entropy, mean, special.safe_sqrt(variance, xp)], xp
+    )
     return xp.concat([stabilities, margin_features], axis=0)
 
 
