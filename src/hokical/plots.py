@@ -627,6 +627,10 @@ def draw_estimates(
     """Estimates (n, 3), each a value with the ends of its interval, one under the other.
 
     The name of the one that is `marked` is bold; ends may be NaN.
+
+    >>> ax = draw_estimates(["temps", "auto"], [(0.25, 0.23, 0.27), (0.24, 0.22, 0.26)])
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['temps', 'auto']
     """
     values, low, high = np.asarray(estimates, np.float64).T
     drawn = axes_or_new(ax)

@@ -115,3 +115,21 @@ def test_weights_and_labels_of_several() -> None:
 def test_the_brier_score_of_a_confidence_is_at_most_one() -> None:
     found = metrics.summary([0.9, 0.8, 0.99], [0, 0, 0])["brier"]
     assert found.value <= found.high <= 1.0
+
+
+def test_a_certain_mistake_moves_the_slope_alike_on_either_side() -> None:
+    """Through logits, where a 0 is 5e-324, and as probabilities."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, 300)
+    event = rng.random(300) < p
+    slopes = []
+    for certain in (0.0, 1.0):
+        proba = p.copy()
+        proba[0] = certain
+        outcomes = event.astype(int)
+        outcomes[0] = int(certain == 0.0)
+        logits = hokical.from_probabilities(np.stack([1.0 - proba, proba], axis=1))
+        binary = hokical.evaluate(None, logits, outcomes).binary
+        assert binary is not None
+        slopes.append(binary["slope"].value)
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-6)

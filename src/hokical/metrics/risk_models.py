@@ -22,6 +22,7 @@ from hokical.metrics.calibration import squared_errors
 from hokical.metrics.intervals import deviation_ends, mean_ends, share_ends
 from hokical.metrics.levels import Levels, read_levels
 from hokical.metrics.summaries import Estimate, Estimates, Metric
+from hokical.rules.base import LEAST
 
 #: With fewer true or false positives an interval of net benefit is that of both shares
 #: at once: the interval of the mean held in 73 to 91 % of simulations of five rows that
@@ -349,7 +350,7 @@ def summarize_event(
     levels: Levels, delta: float, event: str = "the event"
 ) -> BinarySummary:
     """The summary of levels of probability."""
-    certain = (levels.confidence <= 0.0) | (levels.confidence >= 1.0)
+    certain = (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
     gaps = levels.of(
         "ece"
     )  # what rows in clusters are worth for sums of outcome - probability
@@ -484,7 +485,7 @@ def calibration_slope(
     """
     bounds.check_chance("delta", delta)
     levels = read_levels(proba, labels, sample_weight, event=True)
-    certain = (levels.confidence <= 0.0) | (levels.confidence >= 1.0)
+    certain = (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
     if certain.any():
         number = f"{levels.weight[certain].sum():,.10g} predictions are exactly 0 or 1"
         rest = "which have no log-odds: slope and intercept are those of the others"
@@ -821,7 +822,7 @@ def _fit_models(
     `val.prob`; the smooth curve has the mean, quantiles and maximum of its distance
     from the predictions.
     """
-    uncertain = (levels.confidence > 0.0) & (levels.confidence < 1.0)
+    uncertain = (levels.confidence > LEAST) & (levels.confidence < 1.0)
     p = levels.confidence[uncertain]
     weight = levels.weight[uncertain]
     estimates: dict[str, Estimate] = {}

@@ -1184,7 +1184,8 @@ def _compare_models(
         seconds = None
         if name in unfitted:
             start = time.perf_counter()
-            model = clone(model).fit(*_as_pair("validation", train))
+            estimator: Any = clone(model)  # unfitted ones have a `fit` as well
+            model = estimator.fit(*_as_pair("validation", train))
             seconds = time.perf_counter() - start
         result = _evaluate_model(model, inputs, setting)
         results.append(replace(result, name=name, fit_seconds=seconds))

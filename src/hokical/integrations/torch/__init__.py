@@ -20,12 +20,12 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
+from hokical.integrations.torch.augmentation import views
 from hokical.integrations.torch.calibrating import calibrate
 from hokical.integrations.torch.ensembles import CalibratedEnsemble
 from hokical.integrations.torch.members import MemberNetwork
 from hokical.integrations.torch.model import CalibratedModel, collect_logits
 from hokical.integrations.torch.module import as_module
-from hokical.integrations.torch.views import views
 
 __all__ = [
     "CalibratedEnsemble",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hokical._core.checks import check_count
+from hokical.integrations.torch.augmentation import Transform, identity
 from hokical.integrations.torch.model import GetLogits, find_logits
-from hokical.integrations.torch.views import Transform, identity
 
 #: One network, or several by position or by name.
 Networks = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
