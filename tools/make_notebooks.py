@@ -27,8 +27,8 @@ _DOWNLOAD = re.compile(
 )
 _RELATIVE_LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)[^)]*\)")
 _NOTE = (
-    "*A page of hokical's documentation, as a notebook. It needs `pip install "
-    "hokical`.*\n"
+    "*A page of hokical's documentation, as a notebook. It needs hokical, installed "
+    "from a clone (`pip install .`).*\n"
 )
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
