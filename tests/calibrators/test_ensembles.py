@@ -56,6 +56,7 @@ def test_members_say_what_each_is_worth(fitted: Any) -> None:
 def test_few_members_are_all_that_must_be_evaluated() -> None:
     few = auto(*VALIDATION, most_members=2)
     assert len(few.needed_members_) == 2
+    assert "4 members: 2 give " in repr(few)
     expected = few.predict_proba(NEW)
     assert (few.predict_proba(NEW.select(few.needed_members_)) == expected).all()
     blank = {

@@ -187,6 +187,7 @@ class PooledMembers(Checked):
             return f"{n} {'exchangeable ' * self.exchangeable}members"
         shares = self.gain_shares
         k = int(np.argmax(shares >= _MOST_OF_THE_GAIN)) + 1
+        k = min(k, len(self.pool.needed))  # with `most_members`, no more are used
         names = ", ".join(self.names[v] for v in self.order[:k])
         if shares[-1] == shares[0]:
             return f"{n} members: {names} alone is as good as all"
