@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
-from hokical.calibrators import Examples
-from hokical.calibrators import hoki as noise_selection
+from hokical.calibrators import Examples, noise_selection
 from hokical.rules import as_logits
 from hokical.stability import Noise
 from tests.conftest import max_examples, synthetic_logits

@@ -41,7 +41,7 @@ def read_ensemble(
         Of files of the same rows. By default members are named like their files,
         without the words that all of them share; of a calibrator that was fitted on an
         ensemble, by the names of the fit that are among the words.
-    split, labels, fitted_by, **options
+    split, labels, fitted_by, options
         As of `read_examples`. Labels, weights, groups and columns to keep are those of
         the first file.
     exchangeable : bool
