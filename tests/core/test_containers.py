@@ -157,7 +157,6 @@ BAD_LABELS: dict[str, tuple[Make, str]] = {
     "empty": (lambda: LABELS[:0], r"got shape \(0,\)"),
     "short": (lambda: LABELS[:9], r"one entry per row \(80\); got shape \(9,\)"),
     "2-D": (lambda: LABELS[:, None], "1-D"),
-    "one-hot": (lambda: np.eye(3)[LABELS], "one-hot"),
     "generator": (lambda: (label for label in LABELS), "got generator"),
     "masked": (lambda: np.ma.masked_array(LABELS, LABELS > 1), "masked array"),
     "sparse": (lambda: scipy.sparse.csr_matrix(LABELS), "must be dense"),

@@ -115,7 +115,7 @@ def test_frames_of_other_libraries(cal: Any) -> None:
     )
     frame = pytest.importorskip("pandas").DataFrame(NEW, columns=Z)
     assert predict(frame).column("confidence").to_pylist() == expected
-    labelled = frame.assign(label=0)
+    labelled = frame.assign(label=np.arange(len(frame)) % 3)
     assert fit(AutoCalibrator(), labelled).n_classes_ == 3
     assert (
         certify(make("temps").fit(LOGITS, LABELS), labelled).predictor_.held_out

@@ -246,7 +246,7 @@ def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
         hokical.evaluate(None, *synthetic_logits(90, 3, seed=0), class_names="abc")
     with pytest.raises(
         TypeError,
-        match=r"a classifier with `predict_proba`, or None; got int.*`evaluate\(None, ",
+        match=r"with `predict_proba` and `classes_`, or None; got int.*`evaluate\(None, ",
     ):
         hokical.evaluate(3, *TEST)
     with pytest.raises(TypeError, match="`groups` cannot be given for a stream"):

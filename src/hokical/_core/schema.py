@@ -35,6 +35,8 @@ ScoreKind = Literal["logits", "log-probabilities", "probabilities"]
 _MAX_CLASSES = 1 << 31
 #: Rows that are looked at to tell log-probabilities from logits.
 _ROWS_TO_TELL = 256
+#: The same of logits on a device, which are moved to the host.
+_DEVICE_ROWS_TO_TELL = 64
 #: By how much the logarithm of a sum of probabilities may differ from 0: float16 keeps
 #: three digits.
 _LOG_SUM_SLACK = 1e-2
@@ -338,7 +340,8 @@ def tell_scores(logits: Logits) -> ScoreKind:
     """Whether rows are log-probabilities: their exponentials sum to 1."""
     if type(logits) is not Logits:
         return "logits"
-    rows = logits.take(slice(0, min(_ROWS_TO_TELL, logits.n_rows)))
+    n_rows = _ROWS_TO_TELL if logits.is_numpy else _DEVICE_ROWS_TO_TELL
+    rows = logits.take(slice(0, min(n_rows, logits.n_rows)))
     values = rows.to_host(rows.values).astype(np.float64)
     top = rows.to_host(rows.top)
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number

@@ -53,7 +53,7 @@ def test_several_labels(rounded: bool, tmp_path: Path) -> None:
         run(onnx.export(cal), scores=np.full((1, 12), np.nan, np.float32))
     ).all()
     with pytest.raises(
-        ValueError, match="`probabilities` and `support` are for calibrators of log"
+        ValueError, match="`support` and `risk` are for calibrators of log"
     ):
         onnx.export(cal, support=True)
 

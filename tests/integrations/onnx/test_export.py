@@ -229,14 +229,6 @@ def test_probabilities_by_default_where_they_are_cheap():
         assert ("probabilities" not in names) == costly, method
 
 
-def test_a_calibrator_of_an_ensemble_is_refused():
-    logits, labels = synthetic_logits(300, 3, seed=0)
-    members = hokical.Ensemble([logits, 2.0 * logits])
-    calibrator = hokical.make("temps").fit(members, labels)
-    with pytest.raises(ValueError, match="one of an ensemble, 2 members"):
-        export(calibrator)
-
-
 def test_metadata():
     model = export(fitted("temps", 2), opset=18, precision="float32")
     facts = {item.key: item.value for item in model.metadata_props}

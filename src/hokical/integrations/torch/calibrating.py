@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def calibrate(
         labels = None
     loader = data if labels is None else (data, torch.as_tensor(labels))
     reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
-    is_single = isinstance(model, nn.Module) and not isinstance(model, _CONTAINERS)
+    is_single = not isinstance(model, (Sequence, Mapping, *_CONTAINERS))
     if not is_single or transforms is not None or dropout is not None:
         members = MemberNetwork(
             model,
@@ -109,7 +110,11 @@ def calibrate(
             "`most_members` must be None where the network is evaluated once; got "
             f"{most_members!r}. Pass `transforms` or several networks."
         )
-    assert isinstance(model, nn.Module)
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be a network, an nn.Module; got {type(model).__name__}. "
+            "Logits that you have are for `hokical.auto(logits, labels)`."
+        )
     estimator: Calibrator | MultilabelCalibrator
     if isinstance(method, MultilabelCalibrator):
         refuse_options(options)

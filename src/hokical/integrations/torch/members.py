@@ -278,10 +278,10 @@ class _Call:
 def _named_networks(networks: Networks) -> dict[str, nn.Module]:
     if isinstance(networks, nn.ModuleDict | Mapping):
         named = {str(name): network for name, network in networks.items()}
-    elif isinstance(networks, nn.ModuleList) or not isinstance(networks, nn.Module):
+    elif isinstance(networks, nn.ModuleList | Sequence):
         named = {str(k): network for k, network in enumerate(networks)}
     else:
-        return {"0": networks}
+        named = {"0": networks}
     for name, network in named.items():
         if not isinstance(network, nn.Module):
             raise TypeError(
