@@ -279,7 +279,9 @@ def log_odds(confidence: np.ndarray) -> np.ndarray:
 
 def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     """The group of neighbouring scores that each row belongs to."""
-    table, scored = cal.predictor_.held_out.label_scores, cal
+    held_out = cal.predictor_.held_out
+    table = None if held_out is None else held_out.label_scores
+    scored = cal
     if table is None:
         table, scored = (
             label_scores(cal),
