@@ -5,6 +5,7 @@ every method.
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,6 @@ def test_error_rate_of_a_new_group(
 @pytest.mark.sample(0)
 @pytest.mark.parametrize("spread", SPREADS)
 def test_losses_of_a_new_group(spread: float) -> None:
-    from hokical.guarantees.control import control_risk
 
     rng, runs, broken, average = np.random.default_rng(3), 200, 0, []
     tried = np.linspace(9.0, -2.0, 111)
@@ -114,16 +114,11 @@ def test_losses_of_a_new_group(spread: float) -> None:
         group, score, shift = draw_groups(rng, 13, spread, (30, 300))
         losses = (score + shift)[:, None] > tried[None, :]  # grow along the thresholds
         old, new = group < 12, losses[group == 12]
-        given: dict[str, Any] = {
-            "thresholds": tried,
-            "by": "new group",
-            "groups": group[old],
-        }
-        held_out = losses[old].astype(float)
-        sure = control_risk(
-            None, group[old], loss=held_out, risk=0.3, delta=0.1, **given
-        )
-        mean = control_risk(None, group[old], loss=held_out, risk=0.3, **given)
+        groups = {"by": "new group", "groups": group[old]}
+        options = control.RiskOptions(losses[old].astype(float), 0.3, 0.1, tried)
+        sure = control.control_risk(None, group[old], options, **groups)
+        options = replace(options, delta=None)
+        mean = control.control_risk(None, group[old], options, **groups)
         broken += new[:, np.flatnonzero(tried == sure.threshold)].mean() > 0.3
         average.append(new[:, np.flatnonzero(tried == mean.threshold)].mean())
     assert broken / runs <= margin(runs)
