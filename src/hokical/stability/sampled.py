@@ -99,10 +99,10 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     for float64 logits, else in float32; of equals the first class wins.
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
-    n_comparisons = logits.n_rows * logits.n_columns * draws.n_draws
-    is_large = logits.is_numpy and n_comparisons >= _MANY_COMPARISONS
-    if is_large and has_compiler():
-        return compiled_survivals(logits, draws)
+    if logits.is_numpy:  # elsewhere the number of rows may not be known
+        n_comparisons = logits.n_rows * logits.n_columns * draws.n_draws
+        if n_comparisons >= _MANY_COMPARISONS and has_compiler():
+            return compiled_survivals(logits, draws)
     return portable_survivals(logits, draws)
 
 
