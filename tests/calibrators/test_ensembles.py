@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import hokical
 from hokical import Ensemble, FitDataWarning, Gumbel, auto, streams
@@ -350,3 +351,11 @@ def test_hoki_adds_examples_and_does_not_merge_other_pools() -> None:
 def test_maps_are_no_ensembles(fitted: Any) -> None:
     with pytest.raises(TypeError, match="`logits` must be maps"):
         hokical.Dense("temps").fit(NEW, NEW_LABELS)
+
+
+def test_weights_that_did_not_converge_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hokical._fitting.pooling.MAX_ITER", 1)
+    with pytest.warns(ConvergenceWarning, match="weights of the members did not conv"):
+        auto(*VALIDATION)

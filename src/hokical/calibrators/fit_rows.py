@@ -142,6 +142,11 @@ class FitReader:
             most_members=max_members,
             names=ensemble.names,
         )
+        if not fit.converged:
+            runtime.warn_user(
+                f"the weights of the members did not converge: {fit.message}",
+                runtime.ConvergenceWarning,
+            )
         pooled = fit.cross_fit(examples)
         members = PooledMembers.of(ensemble, fit)
         if keep_labels:
