@@ -171,10 +171,8 @@ class OutcomeCalibrator(StoredEstimator):
         Fingerprints of the rows are noted, of those that count.
         """
         self.rule_ = rule
-        self._report = report
+        self._keep_report(report)
         self.metadata_ = {}
-        for name, value in report.items():
-            setattr(self, f"{name}_", value)
         hashes = [] if rows is None else self._hashes(_counting(rows))
         self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.held_out_ = None

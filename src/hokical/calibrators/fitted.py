@@ -206,12 +206,12 @@ class FittedCalibrator(StoredEstimator):
         """
         schema = replace(schema, groups=fit.rule.needed_groups)
         self.predictor_ = Predictor(schema, fit.rule, record)
-        self._report = fit.report
+        self._keep_report(fit.report)
         vars(self).setdefault("metadata_", {})  # `partial_fit` keeps it
         self.classes_ = np.arange(schema.n_classes)
-        fitted_values = {**fit.rule.own_fields(), **fit.report}
-        for name, value in fitted_values.items():
-            setattr(self, f"{name}_", value)
+        for name, value in fit.rule.own_fields().items():
+            if name not in fit.report:
+                setattr(self, f"{name}_", value)
 
     # Files
 

@@ -235,6 +235,12 @@ class StoredEstimator(Estimator, ABC):
             parameters["random_state"] = None
         return parameters
 
+    def _keep_report(self, report: dict[str, Any]) -> None:
+        """Its entries become attributes with an underscore."""
+        self._report = report
+        for name, value in report.items():
+            setattr(self, f"{name}_", value)
+
     @abstractmethod
     def _stored_data(self) -> dict[str, Any]:
         """What a file holds besides parameters and report."""

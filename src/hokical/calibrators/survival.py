@@ -200,10 +200,8 @@ class SurvivalCalibrator(StoredEstimator):
     def _store(self, curve: Curve, report: dict[str, Any]) -> None:
         """Keep the result of a fit."""
         self.rule_ = SurvivalCurve(curve.first, curve.slope, curve.base)
-        self._report = report
+        self._keep_report(report)
         self.metadata_ = {}
-        for name, value in report.items():
-            setattr(self, f"{name}_", value)
 
     @property
     def is_fitted(self) -> bool:
