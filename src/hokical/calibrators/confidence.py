@@ -76,7 +76,7 @@ class OutcomeCalibrator(StoredEstimator):
     #: What `certify` noted, or None; and of predictions without groups, where these
     #: differ.
     held_out_: Any
-    held_out_without_groups_: Any
+    held_out_for_new_groups_: Any
     #: Fingerprints of the examples of the fit, which cannot certify it.
     fit_rows_: tuple[RowSketch, ...]
 
@@ -95,7 +95,7 @@ class OutcomeCalibrator(StoredEstimator):
             "rule": self.rule_,
             "schema": self.schema_,
             "held_out": self.held_out_,
-            "held_out_without_groups": self.held_out_without_groups_,
+            "held_out_for_new_groups": self.held_out_for_new_groups_,
             "fit_rows": list(self.fit_rows_),
         }
 
@@ -104,7 +104,7 @@ class OutcomeCalibrator(StoredEstimator):
         schema = check_stored(document, "schema", ColumnSchema)
         held_out = [
             check_stored_or_none(document, name, self._held_out_kind)
-            for name in ("held_out", "held_out_without_groups")
+            for name in ("held_out", "held_out_for_new_groups")
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
         unusable = {
@@ -120,7 +120,7 @@ class OutcomeCalibrator(StoredEstimator):
                 )
         self.columns_ = schema
         self._store_fit(rule, document["report"])
-        self.held_out_, self.held_out_without_groups_ = held_out
+        self.held_out_, self.held_out_for_new_groups_ = held_out
         self.fit_rows_ = sketches
 
     def _is_usable(
@@ -176,7 +176,7 @@ class OutcomeCalibrator(StoredEstimator):
         hashes = [] if rows is None else self._hashes(_counting(rows))
         self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.held_out_ = None
-        self.held_out_without_groups_ = None
+        self.held_out_for_new_groups_ = None
         if not report.get("converged", True):
             warn_user(
                 f"{type(self).__name__} did not converge: {self.reason_}",
@@ -447,7 +447,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         self.held_out_ = count(rows.groups)
         grouped = names is not None and self.rule_.coding is not None
-        self.held_out_without_groups_ = count(None) if grouped else None
+        self.held_out_for_new_groups_ = count(None) if grouped else None
         return self
 
     def _marks(self, rows: Rows) -> RowMarks:
@@ -478,7 +478,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         options = AbstentionOptions(risk, delta, by)
         table = self._noted("predict_or_abstain")
         if by == "new group":
-            table = self.held_out_without_groups_ or table
+            table = self.held_out_for_new_groups_ or table
         proba = self._predict(confidence, None if by == "new group" else groups)
         level = score_levels(scores.confidence_log_odds(proba))
         cells = match_groups(table, by, groups, proba.size)
