@@ -1111,7 +1111,7 @@ def _warn_of_copies(X: object, labels: AnyArray, used: BoolArray) -> None:
     warn_of_copied_inputs(copied_inputs(hashes, codes[used], continuous))
 
 
-def _is_continuous(X: object, n_distinct: int) -> bool:
+def _is_continuous(X: Any, n_distinct: int) -> bool:
     """Whether inputs are numbers of several columns, of which one nearly tells the
     rows apart that are different.
     """
@@ -1121,8 +1121,8 @@ def _is_continuous(X: object, n_distinct: int) -> bool:
     if table.dtype.kind not in "fiu":
         return False
     n_values = np.array([np.unique(column).size for column in table.T])
-    several = np.count_nonzero(n_values > 1) > 1
-    return several and bool(n_values.max() >= _CONTINUOUS_SHARE * n_distinct)
+    several = int((n_values > 1).sum()) > 1
+    return several and int(n_values.max()) >= _CONTINUOUS_SHARE * n_distinct
 
 
 def example_hashes(X: Any) -> FloatArray:

@@ -484,13 +484,21 @@ def _softmax(n_classes: int) -> Any:
     return make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
 
 
+def _logits_of(rows: Rows) -> Logits:
+    """Checked logits of rows; of an ensemble those of the mean of its members."""
+    if not isinstance(rows.scores, Ensemble):
+        logits: Logits = rows.scores
+        return logits
+    return _uncalibrated(rows).fitted.read(rows.scores)
+
+
 def _warn_of_dependent_rows(
     rows: Rows, *, name: str = "x", folds: int | None = None
 ) -> None:
     """Warn if checked rows of logits, or of an ensemble, are copies or several of each
     example.
     """
-    logits = _uncalibrated(rows).fitted.read(rows.scores)
+    logits = _logits_of(rows)
     copies = RowMarks.of(logits, rows.labels, rows.weights).copies()
     with WarningLog.current().once():
         warn_of_copies_in_test(copies, name=name, folds=folds)
@@ -1109,8 +1117,9 @@ def compare(
 def _warn_of_copied_pair(validation: Rows, test: Rows, setting: Setting) -> None:
     """Warn of copies among the rows of the fits, and of the test."""
     if np.ndim(validation.labels) == 1:
-        logits = _uncalibrated(validation).fitted.read(validation.scores)
-        marks = RowMarks.of(logits, validation.labels, validation.weights)
+        marks = RowMarks.of(
+            _logits_of(validation), validation.labels, validation.weights
+        )
         warn_of_copies_in_fit(marks.copies())
     if setting.cluster is None:
         _warn_of_dependent_rows(test, name="test")
