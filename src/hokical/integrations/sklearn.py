@@ -1,4 +1,5 @@
-"""A scikit-learn classifier with calibrated confidence. Needs `hokical[sklearn]`.
+"""A scikit-learn classifier with calibrated confidence. The extra `sklearn` installs
+what it needs.
 
 An ensemble keeps the models of the folds, each with a calibrator that was fitted on the
 held-out part of its fold, and averages their probabilities. Without it, the scores of
@@ -21,11 +22,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy.sparse import issparse
 
+from hokical._core.runtime import WarningLog, install_command, warn_user
+
 try:
     import sklearn as sklearn
 except ImportError as error:
     raise ImportError(
-        '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
+        f"`CalibratedClassifier` needs scikit-learn: {install_command('sklearn')}."
     ) from error
 
 from sklearn import get_config
@@ -55,7 +58,6 @@ from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns
 from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
-from hokical._core.runtime import WarningLog, warn_user
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
 from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers

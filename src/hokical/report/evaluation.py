@@ -232,11 +232,12 @@ def evaluate(
     coverage: float | None = None,
     folds: int | None = None,
     mask: Any = None,
-    class_names: Sequence[str] = (),
+    classes: Sequence[str] = (),
     positive: Any = None,
     data_name: str | None = None,
     n_bins: int = 15,
     delta: float = 0.05,
+    class_names: Sequence[str] | None = None,
 ) -> Evaluation:
     """Every metric of a calibrator on new rows, before and after calibration.
 
@@ -280,7 +281,7 @@ def evaluate(
         examples.
     mask : array, optional
         Of `Dense`: which positions count.
-    class_names : sequence of str
+    classes : sequence of str
         Names of the classes, or of the labels, by column.
     positive : str or int, optional
         Of two classes: the name or number of the event, whose probability comes first
@@ -293,6 +294,16 @@ def evaluate(
     delta : float
         Probability that an interval or a bound fails. Intervals of `Dense` are by item;
         several labels have none, as labels of one example are dependent.
+    class_names : sequence of str, optional
+        Deprecated, see `classes`.
+
+    Returns
+    -------
+    evaluation : Evaluation
+        `evaluation["ece"]` is a metric after calibration with its interval,
+        `evaluation.before["ece"]` the same without calibration. `headline` and
+        `verdict` say what changed, `to_html(path)` writes a report, `plot()` draws a
+        reliability diagram.
 
     Examples
     --------
@@ -304,6 +315,7 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
+    classes = audits.renamed_classes(classes, class_names)
     given = {
         "sample_weight": sample_weight,
         "groups": groups,
@@ -326,7 +338,7 @@ def evaluate(
             summaries.SummaryOptions(n_bins, delta),
             data_name,
             groups,
-            class_names,
+            classes,
             cluster=None if cluster is None else reading.as_clusters(cluster, len(y)),
         )
         with progress_bar("Evaluating", None):
@@ -337,8 +349,8 @@ def evaluate(
     if method is not None:
         cal = None
     names = getattr(cal, "class_names", ())
-    if class_names is not None and len(class_names):
-        names = class_names
+    if classes is not None and len(classes):
+        names = classes
     if not (
         cal is None
         or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))
@@ -930,12 +942,13 @@ def compare(
     delta: float = 0.05,
     subject: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
-    class_names: Sequence[str] = (),
+    classes: Sequence[str] = (),
     coverage: float | None = None,
     groups: tuple[Any, Any] = (None, None),
     cluster: Any = None,
     random_state: int = 0,
     progress: bool | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
@@ -967,7 +980,7 @@ def compare(
         guarantee needs that.
     data_names : (str, str)
         Names of the validation and the test data in the report.
-    class_names : sequence of str
+    classes : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
     coverage : float, optional
         Also measures prediction sets of this coverage: thresholds come from every other
@@ -983,6 +996,15 @@ def compare(
         Seed of methods given by name.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
+    class_names : sequence of str, optional
+        Deprecated, see `classes`.
+
+    Returns
+    -------
+    comparison : Comparison
+        `comparison["auto"]` is the `Evaluation` of a method, `best("log_loss")` the
+        best one by a metric, `differences()` the paired differences to the `subject`
+        with their intervals; `to_html(path)` writes a report.
 
     Examples
     --------
@@ -1004,6 +1026,7 @@ def compare(
     >>> [difference.verdict for difference in found.differences()]
     ['worse', 'no clear difference']
     """
+    classes = audits.renamed_classes(classes, class_names)
     if not (isinstance(groups, (tuple, list)) and len(groups) == 2):
         rule = (
             "`groups` must be a pair, the groups of the validation rows and of the "
@@ -1015,8 +1038,8 @@ def compare(
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
     if are_confidences(validation, methods):
-        if coverage is not None or len(class_names):
-            name = "class_names" if coverage is None else "coverage"
+        if coverage is not None or len(classes):
+            name = "classes" if coverage is None else "coverage"
             raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
         options = summaries.SummaryOptions(delta=delta)
         pairs = read_answer_pairs(validation, test, groups, data_names, folds)
@@ -1035,7 +1058,7 @@ def compare(
             summaries.SummaryOptions(delta=delta),
             data_names[1],
             groups[1],
-            class_names,
+            classes,
             cluster=cluster,
         )
         return _compare_models(
@@ -1071,7 +1094,7 @@ def compare(
     data = DataFacts(n_rows=new.n_rows, n_classes=new.n_classes, name=data_names[1])
     codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
     options = summaries.SummaryOptions(delta=delta)
-    setting = Setting(options, data_names[1], groups[1], class_names, cluster=codes)
+    setting = Setting(options, data_names[1], groups[1], classes, cluster=codes)
     setting = _name_classes(setting, new.n_classes)
     if (votes := read_votes(new.labels, new.n_rows, new.n_classes)) is not None:
         for name, value in (("groups", groups[1]), ("coverage", coverage)):
