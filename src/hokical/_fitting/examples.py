@@ -34,7 +34,11 @@ from hokical._core.schema import could_be_probabilities, tell_scores
 from hokical.guarantees.class_features import ClassFeatures, shift_features
 from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
 from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
-from hokical.guarantees.repeats import RowMarks, warn_of_copies_in_fit
+from hokical.guarantees.repeats import (
+    RowMarks,
+    warn_of_copies_in_fit,
+    warn_of_repeats_in_fit,
+)
 from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
 from hokical.rules.base import Rule, UncalibratedRule
@@ -523,11 +527,14 @@ def _sample_conformity(block: Examples) -> Conformity:
 
 
 def warn_of_copies(examples: Partition, record: FitRecord) -> None:
-    """Warn if many rows in memory copy others, where rows of the fit come again."""
-    come_again = record.sketch is not None and record.sketch.has_twins
-    if come_again and isinstance(examples, Examples) and examples.votes_of is None:
+    """Warn if many rows in memory copy others, or are several of each example."""
+    if not isinstance(examples, Examples) or examples.votes_of is not None:
+        return
+    if record.sketch is not None and record.sketch.has_twins:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
-        warn_of_copies_in_fit(marks)
+        warn_of_copies_in_fit(marks.copies())
+    if type(examples.logits) is Logits and examples.weights is None:
+        warn_of_repeats_in_fit(examples.logits, examples.labels)
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:

@@ -178,7 +178,7 @@ class FittedCalibrator(StoredEstimator):
                 ungrouped.append(observe(for_new_groups.rule, rows, counts=counts))
         if not observed:
             raise ValueError("there must be at least one part with examples; got none.")
-        refuse_copies(RowMarks.join(marks), reused)
+        refuse_copies(RowMarks.join(marks).copies(), reused)
         held_out = Evidence.collect(observed, clustered=cluster is not None)
         without_groups = None
         if ungrouped:
