@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hokical._core.logits import as_logits
+from hokical._core.special import row_argmax
 from hokical._fitting.searches import moment_sums, odds_sums
 from hokical._fitting.structured import leave_out_changes
 from hokical.rules.base import softmax
@@ -46,3 +47,23 @@ def test_margins_of_blocks_are_those_of_the_whole(n_classes: int) -> None:
         np.testing.assert_array_equal(
             softmax(-first.margins, first), softmax(-second.margins, second)
         )
+
+
+@pytest.mark.parametrize("n_columns", [2, 10, 32, 300])
+def test_first_maximum_of_many_short_rows_is_that_of_numpy(n_columns: int) -> None:
+    table = np.random.default_rng(3).integers(0, 4, (700, n_columns)).astype(float)
+    table[5, 1:] = np.nan
+    table[9] = -np.inf
+    expected = table.argmax(axis=1)
+    np.testing.assert_array_equal(row_argmax(np.asfortranarray(table), np), expected)
+    np.testing.assert_array_equal(row_argmax(table, np), expected)
+
+
+def test_labels_do_not_depend_on_known_margins() -> None:
+    values = np.random.default_rng(4).integers(0, 3, (500, 6)).astype(np.float32)
+    values[::7, 2] = -np.inf
+    for rows in (values, values[:, 3:]):
+        fresh = as_logits(rows)
+        known = as_logits(rows).with_margins()
+        np.testing.assert_array_equal(fresh.labels, rows.argmax(axis=1))
+        np.testing.assert_array_equal(known.labels, rows.argmax(axis=1))

@@ -495,7 +495,9 @@ def _objective(
 
     blocks = make_blocks(
         examples,
-        lambda block: shape_features(block.margins, block, base.temperature.x),
+        lambda block: shape_features(
+            block.margins * (-1.0 / base.temperature.x), block
+        ),
         crossed,
     )
     return SoftmaxObjective(

@@ -67,6 +67,7 @@ from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.decisions import Decisions, cost_table, decide
 from hokical.calibrators.methods import AutoCalibrator
 from hokical.guarantees import fingerprints
+from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
@@ -101,6 +102,8 @@ Split = tuple[IntArray | None, IntArray]
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
+#: The share of the different rows from which the values of a column are continuous.
+_CONTINUOUS_SHARE = 0.5
 
 
 class CalibratedClassifier(
@@ -292,6 +295,8 @@ class CalibratedClassifier(
         self._warned = WarningLog()
         with self._warned.once():
             fit_params, split_params = self._route(members, params, weights)
+            if not (self._prefit or split_params):
+                _warn_of_copies(X, labels, used)
             data = ClassifierExamples(X, labels, {}, calibration_weights, groups)
             if members is None:
                 data = replace(data, params=fit_params)
@@ -1130,6 +1135,30 @@ def check_examples(
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
+
+
+def _warn_of_copies(X: object, labels: AnyArray, used: BoolArray) -> None:
+    """Warn if many rows of inputs are copies, with the same labels (n,) or (n, k)."""
+    hashes = example_hashes(X)[used]
+    if not fingerprints.RowSketch.from_hashes(hashes).has_twins:
+        return
+    codes = fingerprints.number_hashes(labels) if labels.ndim == 2 else labels
+    continuous = _is_continuous(X, np.unique(hashes).size)
+    warn_of_copied_inputs(copied_inputs(hashes, codes[used], continuous))
+
+
+def _is_continuous(X: Any, n_distinct: int) -> bool:
+    """Whether inputs are numbers of several columns, of which one nearly tells the
+    rows apart that are different.
+    """
+    if issparse(X) or np.ndim(X) != 2:
+        return False
+    table = np.asarray(X)
+    if table.dtype.kind not in "fiu":
+        return False
+    n_values = np.array([np.unique(column).size for column in table.T])
+    several = int((n_values > 1).sum()) > 1
+    return several and int(n_values.max()) >= _CONTINUOUS_SHARE * n_distinct
 
 
 def example_hashes(X: Any) -> FloatArray:

@@ -29,8 +29,9 @@ averaged the probabilities of three candidates, or scaled each class.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import exp
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -42,7 +43,7 @@ from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.special import clip, exponential, plus, row_sums, times
 from hokical._core.storage import storable
 from hokical.rules import base
-from hokical.rules.base import Rule, SoftmaxRule, as_scores, floored_margins, softmax
+from hokical.rules.base import Rule, SoftmaxRule, as_scores, floored_scores, softmax
 from hokical.stability import gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the
@@ -170,17 +171,15 @@ class StructuredRule(Rule):
     def proba(self, logits: Logits) -> Array:
         return mix_evenly(softmax(self.scores(logits), logits), self.even, logits)
 
-    def scores(self, logits: Logits, proba: Array | None = None) -> Array:
-        """Scores (n, classes), whatever where masked; `proba` is the softmax, if it
-        is known.
-        """
+    def scores(self, logits: Logits) -> Array:
+        """Scores (n, classes), whatever where masked."""
         xp = logits.xp
-        below = floored_margins(logits, self.floor, proba)
+        factor = 1.0 / self.temperature
         if not self.shape.shape[0]:
-            scaled = below * (-self.scale / self.temperature)[None, :]
+            scaled = floored_scores(logits, self.floor, (self.scale * factor)[None, :])
             return plus(scaled, self.bias[None, :], xp)
         z, *shapes = shape_features(
-            below, logits, self.temperature, self.shape.shape[0]
+            floored_scores(logits, self.floor, factor), logits, self.shape.shape[0]
         )
         scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
         if self.cross.shape[0]:
@@ -210,19 +209,20 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
 
 
 def shape_features(
-    below: Array, logits: Logits, temperature: Array, n_shapes: int = N_SHAPES
+    scores: Array, logits: Logits, n_shapes: int = N_SHAPES
 ) -> tuple[Array, ...]:
-    """z and the shape terms (n, classes) from `floored_margins` (n, classes).
+    """z and the shape terms (n, classes) from tempered scores (n, classes), at most 0.
 
     A masked class counts as the least likely of the possible ones, so that cross terms
     stay finite; its own probability is 0 anyway. The second shape term is the softmax
-    at the temperature, 0 for a masked class.
+    of the scores, 0 for a masked class. NumPy's scores are overwritten.
     """
     xp = logits.xp
     if not logits.all_possible:
-        below = xp.where(logits.possible, below, xp.zeros_like(below))
-        below = xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
-    scores = clip(below * (-1.0 / temperature), -special.FAR, None, xp)
+        scores = xp.where(logits.possible, scores, xp.zeros_like(scores))
+        lowest = xp.min(scores, axis=1, keepdims=True)
+        scores = xp.where(logits.possible, scores, lowest)
+    scores = clip(scores, -special.FAR, None, xp)
     p, norm, miss = _softmax_parts(xp.exp(scores), logits)
     shapes = [miss, p]
     if n_shapes > N_SHAPES:
@@ -238,9 +238,8 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     is near 1.
     """
     xp = logits.xp
-    rivals = logits.put_at_label(odds, 0.0 * odds[:, :1])
-    rivals = logits.put_masked(rivals, 0.0)
-    rival_odds = xp.sum(rivals, axis=1, keepdims=True)
+    rivals = logits.put_masked(logits.clear_label(odds), 0.0)
+    rival_odds = row_sums(rivals, xp)[:, None]
     share = 1.0 / (1.0 + rival_odds)
     p = logits.put_at_label(times(rivals, share, xp), share)
     miss = logits.put_at_label(1.0 - p, rival_odds * share)
@@ -296,19 +295,23 @@ class RowCorrection(Checked):
         """Scores (n, columns)."""
         return corrected_scores(logits, *self.scale_and_shift(logits))
 
+    def proba(self, logits: Logits) -> Array:
+        """The softmax (n, columns) of the scores, which are at most `LARGEST_SHIFT`."""
+        scale, shift = self.scale_and_shift(logits)
+        xp = logits.xp
+        odds = exponential(logits.margins * -scale[:, None], xp)
+        odds = logits.put_at_label(odds, xp.exp(shift)[:, None])
+        return times(odds, 1.0 / row_sums(odds, xp)[:, None], xp)
+
     def scale_and_shift(
         self, logits: Logits, temperature: Array = 1.0
     ) -> tuple[Array, Array]:
         """a and b, (n,) each, of logits divided by a temperature."""
         xp = logits.xp
-        design = standardise(
-            row_features(logits, temperature), self.centre, self.spread, xp
-        )
+        features = row_features(logits, temperature)
+        unit = standardise(features, self.centre, self.spread, xp)
         weights = special.stack_rows([self.log_scale, self.shift], xp)
-        sums = weights[:, :1]
-        # Term by term, as matrix products and NumPy's sums round by the number of rows.
-        for feature in range(1, N_COEFFICIENTS):
-            sums = sums + weights[:, feature : feature + 1] * design[feature, :]
+        sums = weights[:, :1] + _weigh_features(weights[:, 1:], unit, xp)
         log_scale = clip(sums[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         return xp.exp(log_scale), clip(sums[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
 
@@ -327,8 +330,10 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     xp = logits.xp
     tail = logits.tail
     odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
-    odds = logits.put_at_label(odds, 0.0 * odds[:, :1])
-    inside = clip(logits.margins * (1.0 / temperature), None, LARGEST_MARGIN, xp)
+    odds = logits.clear_label(odds)
+    is_plain = isinstance(temperature, float) and temperature == 1.0
+    inside = logits.margins if is_plain else logits.margins * (1.0 / temperature)
+    inside = clip(inside, None, LARGEST_MARGIN, xp)
     inside = logits.put_masked(inside, 0.0)
     sums = [row_sums(inside, xp), special.row_dots(inside, inside, xp)]
     hidden = 0.0
@@ -361,10 +366,21 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
-    """1 and the standardised features, (1 + features, n)."""
+    """Standardised features (features, n)."""
     unit = (features - centre[:, None]) / spread[:, None]
-    unit = clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
-    return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)
+    return clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
+
+
+def _weigh_features(weights: Array, unit: Array, xp: Namespace) -> Array:
+    """weights (2, features) times features (features, n), term by term: matrix products
+    and NumPy's sums round by the number of rows.
+    """
+    if xp is not np:
+        return reduce(
+            add, (weights[:, i : i + 1] * unit[i, :] for i in range(N_FEATURES))
+        )
+    several = unit if unit.shape[1] > 1 else np.repeat(unit, 2, axis=1)
+    return np.einsum("cf,fn->cn", weights, several)[:, : unit.shape[1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,9 +402,10 @@ class AutoRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         scores = self.base.scores(logits)
-        if self.correction is not None:
-            scores = self.correction.scores(as_scores(scores, logits))
-        return mix_evenly(softmax(scores, logits), self.base.even, logits)
+        if self.correction is None:
+            return mix_evenly(softmax(scores, logits), self.base.even, logits)
+        proba = self.correction.proba(as_scores(scores, logits))
+        return mix_evenly(proba, self.base.even, logits)
 
 
 @dataclass(frozen=True, eq=False)
