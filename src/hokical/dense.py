@@ -508,7 +508,7 @@ class Dense(Estimator):
             predictor,
             fit_record=predictor.fit_record.without_evidence(),
             held_out=replace(by_item, conformity=conformity),
-            held_out_without_groups=by_item,
+            held_out_for_new_groups=by_item,
         )
         self.calibrator_ = calibrator.with_predictor(certified)
         return self

@@ -31,7 +31,7 @@ from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
 from hokical._core.schema import could_be_probabilities, tell_scores
-from hokical.guarantees.class_scores import ClassScores, shift_features
+from hokical.guarantees.class_features import ClassFeatures, shift_features
 from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
 from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
 from hokical.guarantees.repeats import (
@@ -501,7 +501,7 @@ def _record_of(block: Examples, top: FloatArray) -> FitRecord:
         if not top_k or block.n_classes <= _MOST_COUNTED_CLASSES:
             sample = _sample_conformity(block)
     hashes = row_hashes(block.logits)
-    classes = ClassScores.from_rows(
+    classes = ClassFeatures.from_rows(
         cells, block.labels, block.correct, block.counts, block.n_classes
     )
     return FitRecord(
@@ -509,7 +509,7 @@ def _record_of(block: Examples, top: FloatArray) -> FitRecord:
         conformity=sample,
         support=Support.from_rows(log_odds[counting], top[counting]),
         sketch=RowSketch.from_hashes(hashes[counting]),
-        class_scores=classes,
+        class_features=classes,
     )
 
 
