@@ -30,7 +30,7 @@ from hokical.stability import uniform as uniform
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 
 if find_spec("torch") is None:
-    print('bench_gpu.py: skipped, needs PyTorch: pip install "hokical[torch]"')
+    print("bench_gpu.py: skipped, needs PyTorch: make test-all installs it")
     sys.exit()
 
 import torch

@@ -34,6 +34,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from hokical._core.version import VERSION
 from hokical_paper.study.peers import softmax
 from peer_methods import LIBRARIES, METHODS, OURS, methods_for
 from peer_page import (
@@ -299,6 +300,8 @@ def _time_process(module: str, work: str, wall: bool) -> dict[str, Any]:
 
 
 def find_version(library: str) -> str | None:
+    if library == OURS:  # metadata of an editable installation can be older
+        return VERSION
     try:
         return version(LIBRARIES[library][0])
     except PackageNotFoundError:

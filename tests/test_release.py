@@ -114,6 +114,26 @@ def test_an_index_shows_a_readme_without_broken_links() -> None:
     assert "pip install ." not in text
 
 
+def test_pages_say_how_to_get_hokical(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the address of the project, once it has one; until then, from a clone."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    clone_command = import_module("addresses").clone_command()
+    by_hand = "hokical is not on a package index yet; install it from a clone"
+    for name in ("README.md", "docs/index.md"):
+        text = (ROOT / name).read_text("utf-8")
+        assert (clone_command or by_hand) in text, name
+
+
+def test_nothing_says_to_install_from_an_index() -> None:
+    """Where it cannot be found yet; the pages of an index are made by substitutions."""
+    folders = [ROOT / name for name in ("src", "docs", "examples", "paper/src")]
+    files = [path for folder in folders for path in folder.rglob("*.*")]
+    for path in [ROOT / "README.md", *files]:
+        if path.suffix in (".py", ".md"):
+            text = path.read_text("utf-8")
+            assert not re.search(r"pip install ['\"]?hokical", text), path
+
+
 def test_actions_of_others_are_pinned() -> None:
     """A tag can be moved, a hash cannot; the comment says which version it is."""
     for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
@@ -138,7 +158,7 @@ def test_words_that_are_not_those_of_the_field_stay_away() -> None:
     places += [
         path
         for path in (ROOT / "docs").rglob("*.md")
-        if path.name != "changelog.md" and path.parent.name != "api"
+        if path.name != "changelog.md" and path.parent.name not in ("api", "evidence")
     ]
     places += [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     places += (ROOT / ".github").glob("*.md")

@@ -109,7 +109,7 @@ def photograph_report(path: Path, theme: str) -> None:
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "report.html"
         title = "ResNet-110 on CIFAR-10, 10,000 test images"
-        compare(*demo_logits(), class_names=DEMO_CLASSES).to_html(page, title=title)
+        compare(*demo_logits(), classes=DEMO_CLASSES).to_html(page, title=title)
         dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
         command = [
             "chromium",

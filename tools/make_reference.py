@@ -83,13 +83,15 @@ Every public name, by package. Which are stable: [production](../production.md#c
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n(?!>>> )|\n```|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def main() -> None:
+def main() -> list[str]:
+    """Write the pages; return the names that have one."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     made = pages(public_names())
     for name, text in made.items():
         (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
     print(f"{FOLDER}: {len(made)} pages")
+    return [name for name in made if name != "index"]
 
 
 def public_names() -> list[str]:

@@ -17,10 +17,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from addresses import source_address
+from make_evidence import main as make_evidence
 from make_notebooks import main as make_notebooks
+from make_reference import PACKAGES
 from make_reference import main as make_reference
 
 ROOT = Path(__file__).resolve().parents[1]
+#: mkdocs.yml with the pages of the reference in its menu; written next to it, as paths
+#: are relative to the file.
+CONFIG = ROOT / "mkdocs.site.yml"
+#: The line of mkdocs.yml after which the pages of the reference are listed.
+OVERVIEW = "      - Overview: api/index.md\n"
 REDIRECT = """<!doctype html>
 <meta charset="utf-8">
 <title>hokical</title>
@@ -55,12 +63,17 @@ if (home) document.getElementById("home").href = home[0] + "index.html";
 
 def main() -> None:
     make_notebooks()
-    make_reference()
+    make_evidence()
+    names = make_reference()
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    CONFIG.write_text(site_config(text, names, source_address()), encoding="utf-8")
     site = ROOT / "site"
     folder = site / current_version()
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    command += ["--config-file", CONFIG.name]
     environment = {**os.environ, "SITE_DIR": str(folder.relative_to(ROOT))}
     done = subprocess.run(command, cwd=ROOT, env=environment)
+    CONFIG.unlink()
     if done.returncode:
         sys.exit(done.returncode)
     serve_search_locally(folder)
@@ -72,6 +85,34 @@ def main() -> None:
         "needs a server:"
     )
     print(f"python -m http.server --directory {site})")
+
+
+def site_config(text: str, names: list[str], address: str = "") -> str:
+    """mkdocs.yml with a place in the menu for each page of the reference, so that it
+    is marked there, and has a page before and after it; and with the `address` of the
+    project, where it has one.
+
+    >>> print(site_config(OVERVIEW, ["hokical.auto", "hokical.metrics.ece"]))
+          - Overview: api/index.md
+          - hokical:
+              - auto: api/hokical.auto.md
+          - hokical.metrics:
+              - ece: api/hokical.metrics.ece.md
+    <BLANKLINE>
+    """
+    if OVERVIEW not in text:
+        raise ValueError(f"mkdocs.yml must have the line {OVERVIEW!r}.")
+    menu = OVERVIEW
+    for package in PACKAGES:
+        pages = [name for name in names if name.rpartition(".")[0] == package]
+        pages.sort(key=str.lower)
+        menu += f"      - {package}:\n" if pages else ""
+        for name in pages:
+            menu += f"          - {name.rpartition('.')[2]}: api/{name}.md\n"
+    if address:
+        menu += f"      - Report a problem: {address}/issues\n"
+        text = f"repo_url: {address}\n{text}"
+    return text.replace(OVERVIEW, menu)
 
 
 def current_version() -> str:

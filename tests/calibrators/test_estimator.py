@@ -143,7 +143,10 @@ def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=300
     )
-    said = '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
+    said = (
+        "`CalibratedClassifier` needs scikit-learn: `pip install '.[sklearn]'` in a "
+        "clone of hokical."
+    )
     assert done.stdout.splitlines() == [said, "True", "False"]
 
 

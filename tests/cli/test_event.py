@@ -90,7 +90,7 @@ def test_shift_and_monitor_speak_of_the_event(files: dict[str, Path]) -> None:
     p = hokical.evaluate(
         hokical.load(files["cal"]),
         *_read(files["test"]),
-        class_names=("paid", "default"),
+        classes=("paid", "default"),
     ).binary
     assert found["predicted"] == pytest.approx(p["mean_probability"].value)
     assert found["observed"] == pytest.approx(p["prevalence"].value)

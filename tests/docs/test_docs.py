@@ -42,7 +42,7 @@ PAGES = [
     *(
         page
         for page in sorted((ROOT / "docs").rglob("*.md"))
-        if page.parent.name != "api"
+        if page.parent.name not in ("api", "evidence")
     ),
 ]
 #: Pages of many commands or large fits, whose parts have tests of their own.

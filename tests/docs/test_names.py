@@ -20,7 +20,7 @@ PAGES = [
     *(
         page
         for page in sorted((ROOT / "docs").rglob("*.md"))
-        if page.parent.name != "api"
+        if page.parent.name not in ("api", "evidence")
     ),
 ]
 #: What other libraries have, by the name before the dot, and functions of theirs.

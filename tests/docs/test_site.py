@@ -20,7 +20,11 @@ import hokical
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "api"]
+PAGES = [
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if page.parent.name not in ("api", "evidence")
+]
 #: Pages that are also notebooks.
 TUTORIALS = {
     "pytorch": "recipes/pytorch.md",
@@ -43,10 +47,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "build"
     )  # a copy, so that nothing is left in the repository
     for name in ("docs", "tools", "src"):
-        ignored = shutil.ignore_patterns("__pycache__", "notebooks")
+        ignored = shutil.ignore_patterns("__pycache__", "notebooks", "evidence")
         shutil.copytree(ROOT / name, place / name, ignore=ignored)
     (place / "tests").mkdir()
-    for name in ("mkdocs.yml", "CHANGELOG.md", "tests/public_names.txt"):
+    shutil.copytree(ROOT / "paper" / "docs", place / "paper" / "docs")
+    for name in (
+        "mkdocs.yml",
+        "pyproject.toml",
+        "CHANGELOG.md",
+        "tests/public_names.txt",
+    ):
         shutil.copy(ROOT / name, place / name)
     command = [sys.executable, "tools/make_site.py"]
     done = subprocess.run(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hokical.io
 from hokical import from_binary_scores, from_probabilities
 from hokical.io import DataFileError, read_examples
 from hokical.io.examples import encode_labels, options_from
@@ -365,12 +364,3 @@ def test_bad_tables_are_named(
 ) -> None:
     with pytest.raises(DataFileError, match=message):
         read_examples(put(tmp_path, text), **options)
-
-
-def test_the_old_name_of_the_record() -> None:
-    with pytest.warns(FutureWarning, match="called `hokical.io.Rows`") as told:
-        from hokical.io import Examples
-    assert Examples is hokical.io.Rows
-    assert {warning.filename for warning in told} == {__file__}
-    with pytest.raises(AttributeError, match="has no attribute 'Sample'"):
-        _ = hokical.io.Sample

@@ -122,16 +122,14 @@ def test_a_wrong_risk_is_found_where_labels_are_right_as_often_as_predicted() ->
     truth = np.where(site == "b", risk + 0.08, risk)
     labels = (rng.uniform(size=4000) < truth).astype(int)
     table = group_table(
-        np.column_stack([1 - risk, risk]), labels, site, class_names=("no", "yes")
+        np.column_stack([1 - risk, risk]), labels, site, classes=("no", "yes")
     )
     assert [row.full_name for row in table.flagged] == ["b (yes)"]
     assert table["b (yes)"].gap < -0.05
     with pytest.raises(
-        ValueError, match="`class_names` must have a name for each of the 2"
+        ValueError, match="`classes` must have a name for each of the 2"
     ):
-        group_table(
-            np.column_stack([1 - risk, risk]), labels, site, class_names=("yes",)
-        )
+        group_table(np.column_stack([1 - risk, risk]), labels, site, classes=("yes",))
 
 
 def test_a_wrong_certainty_is_infinite() -> None:
@@ -331,3 +329,11 @@ def test_whole_numbers_alone_are_names() -> None:
     assert learn({"age": ids}, 600).cut == (True,)
     coding = learn(ids, 600)
     np.testing.assert_array_equal(coding.codes(ids.astype(float), 600), ids[:, None])
+
+
+def test_the_former_name_of_classes_is_accepted_until_the_next_version() -> None:
+    proba = np.array([[0.8, 0.2], [0.3, 0.7]] * 20)
+    rows = (proba, [0, 1] * 20, ["a"] * 40)
+    with pytest.warns(FutureWarning, match=r"`class_names` is `classes` now.*0\.7"):
+        former = group_table(*rows, class_names=("no", "yes"))
+    assert former == group_table(*rows, classes=("no", "yes"))

@@ -22,7 +22,7 @@ def test_computing_does_not_import_matplotlib() -> None:
 
 def test_drawing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"pip install 'hokical\[plot\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[plot\]'` in a clone"):
         draw_reliability([0.9], [True])
 
 

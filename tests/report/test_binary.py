@@ -35,7 +35,7 @@ def cal() -> Any:
 
 @pytest.fixture(scope="module")
 def evaluation(cal: Any) -> Any:
-    return hokical.evaluate(cal, *loans(1500, 1), class_names=("paid", "default"))
+    return hokical.evaluate(cal, *loans(1500, 1), classes=("paid", "default"))
 
 
 def test_the_event_is_that_of_the_probabilities(evaluation: Any, cal: Any) -> None:
@@ -113,7 +113,7 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
     assert "the event (class 1) happened in" in plain.headline
     by_number = hokical.evaluate(cal, scores, truth, positive=0)
     names = ("paid", "default")
-    named = hokical.evaluate(cal, scores, truth, class_names=names, positive="paid")
+    named = hokical.evaluate(cal, scores, truth, classes=names, positive="paid")
     for evaluation in (by_number, named):
         assert evaluation.binary["prevalence"].value == pytest.approx(
             1.0 - truth.mean()
@@ -123,7 +123,7 @@ def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
     with pytest.raises(
         ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"
     ):
-        hokical.evaluate(cal, scores, truth, class_names=names, positive="late")
+        hokical.evaluate(cal, scores, truth, classes=names, positive="late")
 
 
 def test_more_classes_have_no_event() -> None:

@@ -68,14 +68,14 @@ def test_many_classes_leave_the_worst_and_a_count(report_data: Data) -> None:
 def test_classes_have_their_names_or_their_numbers(report_data: Data) -> None:
     examples = synthetic_logits(300, 3, seed=0)
     for given, shown in ((("a", "<b>", "c"), ["a", "<b>", "c"]), ((), ["0", "1", "2"])):
-        found = compare(examples, examples, ["temps"], class_names=given)
+        found = compare(examples, examples, ["temps"], classes=given)
         rows = report_data(found)["methods"][0]["classes"]["rows"]
         assert [row["name"] for row in rows] == shown
     for wrong in (("a", "b"), "abc"):
         with pytest.raises(
-            ValueError, match=r"`class_names` must have a name for each of the 3"
+            ValueError, match=r"`classes` must have a name for each of the 3"
         ):
-            compare(examples, examples, ["temps"], class_names=wrong)
+            compare(examples, examples, ["temps"], classes=wrong)
 
 
 def test_bins_add_up_to_the_ece_at_every_choice(

@@ -105,7 +105,7 @@ def test_classes_that_the_average_hides_are_named() -> None:
         None,
         hokical.from_binary_scores(2 * score),
         positive.astype(int),
-        class_names=("calm", "storm"),
+        classes=("calm", "storm"),
         groups=np.where(score > 0, "high", "low"),
     )
     assert found["ece"].value < 0.01
@@ -235,15 +235,13 @@ def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
         hokical.evaluate(hokical.Hoki(), *TEST)
     scores, labels = tags(50)
     with pytest.raises(
-        ValueError, match="`class_names` must have a name for each of the 12"
+        ValueError, match="`classes` must have a name for each of the 12"
     ):
         hokical.evaluate(
-            hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"]
+            hokical.MultilabelCalibrator(), scores, labels, classes=["a", "b"]
         )
-    with pytest.raises(
-        ValueError, match=r"`class_names` must have a name .* got 'abc'"
-    ):
-        hokical.evaluate(None, *synthetic_logits(90, 3, seed=0), class_names="abc")
+    with pytest.raises(ValueError, match=r"`classes` must have a name .* got 'abc'"):
+        hokical.evaluate(None, *synthetic_logits(90, 3, seed=0), classes="abc")
     with pytest.raises(
         TypeError,
         match=r"with `predict_proba` and `classes_`, or None; got int.*`evaluate\(None, ",

@@ -67,6 +67,7 @@ def _limit() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise Hung(f"no end after {LIMIT} seconds")
 
+    workers = active_children()  # of others, as those that joblib keeps
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(LIMIT)
     try:
@@ -74,5 +75,6 @@ def _limit() -> Iterator[None]:
     finally:
         signal.alarm(0)
         for child in active_children():  # of a round that failed
-            child.kill()
+            if child not in workers:
+                child.kill()
         signal.signal(signal.SIGALRM, before)

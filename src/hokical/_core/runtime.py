@@ -198,6 +198,18 @@ def track(
             advance()
 
 
+def install_command(extra: str) -> str:
+    """How to install what an extra of hokical needs.
+
+    hokical is not on a package index yet; tests/test_release.py compares this with the
+    pages.
+
+    >>> install_command("plot")
+    "`pip install '.[plot]'` in a clone of hokical"
+    """
+    return f"`pip install '.[{extra}]'` in a clone of hokical"
+
+
 def import_optional(name: str, extra: str) -> Any:
     """Import a module of an extra, or raise an error with the command that installs it.
 
@@ -207,7 +219,7 @@ def import_optional(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        remedy = f"Install it: pip install 'hokical[{extra}]'."
+        remedy = f"Install it: {install_command(extra)}."
         raise ImportError(f"{name} is required but not installed. {remedy}") from error
 
 

@@ -250,22 +250,47 @@ class Calibrator(FittedCalibrator):
         """Count how often predictions are right on examples that were used for nothing
         else.
 
-        `logits` (n, classes) and `labels` (n,) are of examples that neither the
-        classifier nor this calibrator was fitted on. `predict_or_abstain`,
-        `predict_interval` and `predict_set` then use these examples, until the next
-        fit. `sample_weight` (n,) are importance weights, on any scale: how much more
-        likely each example is in the future; only guarantees on average can use them.
-        With `counts=True` they are whole numbers: how often each example was seen.
-        `groups`, one column or several, are for `by="group"` and `by="new group"`, and
-        for calibrators that learned from groups. Rows of the fit are refused;
-        `reused="ignore"` accepts them where they only have the same values. So are
-        rows of which a fifth or more are exact copies with equal labels. A table is
-        taken as by `fit`: `certify(table, "label")`.
+        `predict_or_abstain`, `predict_interval`, `predict_set` and `detect` then use
+        these examples, until the next fit.
 
-        Guarantees assume independent examples. Where they belong together (images of a
-        patient, answers to a question), `cluster` (n,) says which: one of each, chosen
-        at random once, counts. What is guaranteed is then about a row of a new cluster,
-        and counts clusters.
+        Parameters
+        ----------
+        logits : array of shape (n, classes), TopK, Ensemble or table
+            Of examples that neither the classifier nor this calibrator was fitted on.
+            A table is taken as by `fit`: `certify(table, "label")`.
+        labels : array-like of shape (n,)
+        sample_weight : array-like of shape (n,), optional
+            Importance weights, on any scale: how much more likely each example is in
+            the future. Only guarantees on average can use them.
+        groups : array-like of shape (n,), or several columns, optional
+            For `by="group"` and `by="new group"`, and for calibrators that learned from
+            groups.
+        cluster : array-like of shape (n,), optional
+            Guarantees assume independent examples. Where they belong together (images
+            of a patient, answers to a question), it says which: one of each, chosen at
+            random once, counts. What is guaranteed is then about a row of a new
+            cluster.
+        counts : bool
+            `sample_weight` are whole numbers: how often each example was seen.
+        reused : {"refuse", "ignore"}
+            Rows of the fit are refused, and rows of which a fifth or more are exact
+            copies with equal labels; "ignore" accepts them where they only have the
+            same values.
+
+        Returns
+        -------
+        self : Calibrator
+            The same calibrator, with these examples.
+
+        Examples
+        --------
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> _ = cal.certify(logits[:5000], labels[:5000])
+        >>> cal.predict_or_abstain(logits[5000:], risk=0.02).certified_on
+        'held-out'
         """
         block = (logits, labels, sample_weight, groups)
         return self.certify_parts(
@@ -284,19 +309,37 @@ class Calibrator(FittedCalibrator):
         """Labels, and which of them to accept so that at most a fraction `risk` is
         wrong.
 
-        With probability 1 - delta over the examples it was tested on, the error rate
-        among accepted examples of the same distribution is at most `risk`. After
-        `certify` the threshold is on the calibrated confidence, after `fit` alone on
-        the classifier's own softmax score. The examples of the fit test the
+        After `certify` the threshold is on the calibrated confidence, after `fit` alone
+        on the classifier's own softmax score. The examples of the fit test the
         classifier's labels and no others: a label that calibration has changed is then
         not accepted, and the error rate counts among all rows that reach the threshold.
-        If nothing can be accepted, `accepted` is False everywhere and `guarantee`
-        states why, which risk can be proven, and how many examples the requested risk
-        needs. With `by="group"` it is guaranteed for each of the `groups` that
-        `certify` knows, with a threshold for each; rows of other groups are not
-        accepted. With `by="new group"` it is guaranteed for a group that was never
-        seen, drawn like those of `certify`, with probability 1 - delta over groups.
 
+        Parameters
+        ----------
+        logits : array of shape (n, classes), TopK or Ensemble
+        risk : float
+            The error rate among accepted examples of the same distribution, at most.
+        delta : float
+            It holds with probability 1 - delta over the examples it was tested on.
+        by : {"all", "group", "new group"}
+            For whom: all together; each of the `groups` that `certify` knows, with a
+            threshold for each, and rows of other groups not accepted; or a group that
+            was never seen, drawn like those of `certify`, with probability 1 - delta
+            over groups.
+        groups : array-like of shape (n,), or several columns, optional
+            Those of the rows, for `by="group"` and for calibrators that learned from
+            groups.
+
+        Returns
+        -------
+        found : SelectivePrediction
+            `labels`, `confidence` and `accepted`, each (n,), and the `guarantee` in
+            words. If nothing can be accepted, `accepted` is False everywhere, and
+            `guarantee` says why, which risk can be proven, and how many examples the
+            requested risk needs.
+
+        Examples
+        --------
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
         >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
@@ -609,8 +652,10 @@ class Calibrator(FittedCalibrator):
 
         Parameters
         ----------
-        logits, labels
+        logits, labels : array of shape (n, classes), array-like of shape (n,)
             Examples that nothing was fitted on, as for `certify`.
+        sample_weight : array-like of shape (n,), optional
+            Importance weights, as for `certify`; only without `delta`.
         loss : callable, array of shape (n, thresholds), or a mapping of names to such
             `loss(proba, labels, threshold)` gives a number in [0, 1] for each example
             (n,), NaN for those that do not count: the mean is over the others, such as
@@ -627,6 +672,17 @@ class Calibrator(FittedCalibrator):
         by : {"all", "class", "group", "new group"}
             For whom: all together, or also each true class, or each of the `groups`;
             or, in their place, a new group that is drawn like the `groups`.
+        groups : array-like of shape (n,), or several columns, optional
+            Those of the examples, for `by` and for calibrators that learned from
+            groups.
+        reused : {"refuse", "ignore"}
+            What to do about rows of the fit, as for `certify`.
+
+        Returns
+        -------
+        found : RiskControl
+            The `threshold`, NaN if none is proven; the mean `losses` at all
+            `thresholds`; the `guarantee` in words; `by_group` for each group or class.
 
         Examples
         --------
@@ -648,7 +704,7 @@ class Calibrator(FittedCalibrator):
         rows = reader.read_held_out(reused, logits, labels, sample_weight, groups)
         warn_of_repeats(rows, reused, remedy=ONE_ROW)
         marks = RowMarks.of(rows.scores, rows.labels, rows.weights)
-        refuse_copies(marks, reused, remedy=ONE_ROW)
+        refuse_copies(marks.copies(), reused, remedy=ONE_ROW)
         return control_risk(
             base.predict_on_host(predictor.rule, "proba", rows.scores),
             rows.labels,

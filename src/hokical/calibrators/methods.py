@@ -406,6 +406,7 @@ class AdaptiveTemperatureScaling(Calibrator):
         "noise",
         "temperature scaling, then some fifteen passes of the same cost",
         accepts_top_k=True,
+        simpler_rule=scaling.TemperatureRule,
     )
 
     temperature_: float
@@ -813,6 +814,7 @@ class AutoCalibrator(Calibrator):
         learns_groups=True,
         changes_labels=True,
         accepts_top_k=True,
+        simpler_rule=Rule,  # files of earlier versions hold that of one candidate
     )
 
     chosen_: str
@@ -889,19 +891,28 @@ def auto(
     classes: Sequence[str] = (),
     score_columns: Sequence[str] = (),
     most_members: int | None = None,
-    **options: Any,
+    keep_labels: bool = False,
 ) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
 
+    It averages structured scaling and temperature scaling by held-out log loss; see
+    `AutoCalibrator` for how, and `cal.reason_` for what it chose.
+
     Parameters
     ----------
-    logits : array of shape (n, classes), TopK, Ensemble, or a table of any Arrow
-        engine, see `Calibrator.fit`
-    labels : array-like of shape (n,)
-        Column indices; or names of the `classes`; or the name of a column of the table.
+    logits : array of shape (n, classes), TopK, Ensemble or table
+        The classifier's scores, before the softmax, on examples that it was not
+        trained on; -inf marks a masked class. `from_probabilities` and
+        `from_binary_scores` make them of probabilities or of one score per example. A
+        table is one of any Arrow engine, see `Calibrator.fit`.
+    labels : array-like of shape (n,), or (n, classes)
+        Column indices; or names of the `classes`; or the name of a column of the table;
+        or votes for each class.
     sample_weight : array-like of shape (n,), optional
+        How much each example counts; 2 is an example that was seen twice.
     groups : array-like of shape (n,), or several columns, optional
-        Sites, subjects, sexes, ages: see `AutoCalibrator.fit`.
+        Sites, subjects, sexes, ages, which the classifier may not know. Those that
+        clearly help on held-out examples are used, and predictions then need them.
     classes : sequence of str, optional
         Names of the classes, in the order of the columns; `certify`, `score` and
         `detect` then take names as well, and prediction sets have them.
@@ -910,8 +921,16 @@ def auto(
         not tell.
     most_members : int, optional
         How many members of an Ensemble get a weight at most.
-    options
-        Of `AutoCalibrator`: `keep_labels`.
+    keep_labels : bool
+        True: `predict` gives the classifier's own labels, and the confidence is that of
+        these. False: it gives the likeliest class after calibration, which can be
+        another one.
+
+    Returns
+    -------
+    cal : AutoCalibrator
+        Fitted: `predict_proba`, `predict_confidence` and `predict` take new logits,
+        `certify` counts errors on other examples for guarantees, `save` writes a file.
 
     Examples
     --------
@@ -919,8 +938,10 @@ def auto(
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = hokical.auto(val_logits, val_labels)
-    >>> cal.chosen_
-    'temps'
+    >>> print(cal.reason_.partition(" (held-out")[0])
+    an average of the scores of temperature scaling (60%) and structured scaling (40%)
+    >>> cal.predict_confidence(logits[:3]).round(2)
+    array([0.99, 1.  , 0.57])
     """
     rows: dict[str, Any] = {
         "groups": groups,
@@ -928,7 +949,8 @@ def auto(
         "score_columns": score_columns,
         "most_members": most_members,
     }
-    return AutoCalibrator(**options).fit(logits, labels, sample_weight, **rows)
+    cal = AutoCalibrator(keep_labels=keep_labels)
+    return cal.fit(logits, labels, sample_weight, **rows)
 
 
 def _choose_rule(

@@ -83,7 +83,7 @@ def evaluate(
     data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
     options: dict[str, Any] = {
-        "class_names": data.classes,
+        "classes": data.classes,
         "data_name": source.name,
         "folds": folds,
         "coverage": coverage,
@@ -309,7 +309,7 @@ def compare(
             coverage=coverage,
             cluster=test_source.clusters(test_rows),
             data_names=(val.name, path.name),
-            class_names=test_rows.classes,
+            classes=test_rows.classes,
             groups=(validation.groups, test_rows.groups),
             random_state=seed,
         )
@@ -341,7 +341,7 @@ def demo(report: Path = Path("report.html")) -> ui.Result:
     Example: hokical demo --report demo.html
     """
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
-    comparison = hokical.compare(*demo_logits(), class_names=DEMO_CLASSES)
+    comparison = hokical.compare(*demo_logits(), classes=DEMO_CLASSES)
     return _show_comparison(comparison, title, report)
 
 

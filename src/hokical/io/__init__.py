@@ -11,10 +11,7 @@ The format is found by a file's first bytes; nothing in a file is ever run.
 2
 """
 
-from typing import Any
-
 from hokical._core.reading import Rows
-from hokical._core.runtime import warn_user
 from hokical.io.answers import (
     read_lm_eval,
     read_logprobs,
@@ -41,14 +38,3 @@ __all__ = [
     "read_stated",
     "write_table",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Examples":
-        deprecated = (
-            "`hokical.io.Examples` is called `hokical.io.Rows`; the old name goes in "
-            "0.6."
-        )
-        warn_user(deprecated, FutureWarning)
-        return Rows
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

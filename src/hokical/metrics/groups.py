@@ -24,6 +24,7 @@ import numpy as np
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupCoding, GroupNames, count_rows
 from hokical._core.reading import as_labels, as_weights, refuse, shape_of, to_floats
+from hokical._core.runtime import warn_user
 from hokical.guarantees.bounds import check_chance
 from hokical.metrics.intervals import share_ends
 from hokical.metrics.levels import Outcomes, as_examples, as_predictions
@@ -119,9 +120,8 @@ def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) ->
     turned = sign * weight
     half = 0.5 * variance / float(weight @ unsure) if variance > 0.0 else 0.0
     size = float(turned @ (correct - p)) - half
-    if size <= 0.1 * math.sqrt(
-        variance
-    ):  # where the formula has no digits, and nothing is found
+    # Where the formula has no digits, and nothing is found.
+    if size <= 0.1 * math.sqrt(variance):
         return 1.0
     with np.errstate(divide="ignore"):  # of a certainty
         log_p = np.log(p)
@@ -304,7 +304,8 @@ def group_table(
     *,
     sample_weight: object = None,
     delta: float = 0.05,
-    class_names: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    class_names: Sequence[str] | None = None,
 ) -> GroupTable:
     """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
 
@@ -332,8 +333,10 @@ def group_table(
         on exact p-values, which holds however groups overlap): four fifths of it for
         groups and pairs, one fifth for parts of them by confidence. Intervals of the
         observed share (Clopper and Pearson's) are at 1 - delta each.
-    class_names : sequence of str
+    classes : sequence of str
         Names of the classes, by column.
+    class_names : sequence of str, optional
+        Deprecated, see `classes`.
 
     Examples
     --------
@@ -345,6 +348,7 @@ def group_table(
     >>> [row.name for row in table.flagged], table.segments[0].name
     (['west'], 'west, confidence 0.90 to 1.00')
     """
+    classes = renamed_classes(classes, class_names)
     weights = (
         None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
     )
@@ -356,9 +360,19 @@ def group_table(
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:
-        names = check_names(class_names, 2)
+        names = check_names(classes, 2)
         questions[names[1] if names else "class 1"] = data.event()
     return audit(questions, groups, weights, delta)
+
+
+def renamed_classes(
+    classes: Sequence[str], class_names: Sequence[str] | None
+) -> Sequence[str]:
+    """The `classes`, under the name that they had up to 0.5 as well."""
+    if class_names is None:
+        return classes
+    warn_user("`class_names` is `classes` now; it goes with 0.7.", FutureWarning)
+    return class_names
 
 
 def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
@@ -367,7 +381,7 @@ def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
         return ()
     if isinstance(names, str) or len(names) not in (0, n_classes):
         rule = (
-            f"`class_names` must have a name for each of the {n_classes} columns, in "
+            f"`classes` must have a name for each of the {n_classes} columns, in "
             "their order"
         )
         raise ValueError(f"{rule}; got {names!r}.")

@@ -47,19 +47,16 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
 
 
-def scores_as_classifier(n_classes: int) -> Any:
+def scores_as_classifier(n_classes: int, only_probabilities: bool = False) -> Any:
     """A fitted classifier whose scores, or probabilities, are its input (n,
     classes).
     """
     from sklearn.base import BaseEstimator, ClassifierMixin
 
-    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    class GivenProbabilities(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def fit(self, X: Any = None, y: Any = None) -> Any:
             self.classes_ = np.arange(n_classes)
             return self
-
-        def decision_function(self, X: Any) -> Any:
-            return X[:, 1] - X[:, 0] if n_classes == 2 else X
 
         def predict_proba(self, X: Any) -> Any:
             return X
@@ -67,17 +64,24 @@ def scores_as_classifier(n_classes: int) -> Any:
         def predict(self, X: Any) -> Any:
             return X.argmax(axis=1)
 
-    return GivenScores().fit()
+    class GivenScores(GivenProbabilities):
+        def decision_function(self, X: Any) -> Any:
+            return X[:, 1] - X[:, 0] if n_classes == 2 else X
+
+    return GivenProbabilities().fit() if only_probabilities else GivenScores().fit()
 
 
-def sklearn(method: str) -> Contender:
-    """`CalibratedClassifierCV` of a fitted classifier whose scores are its inputs."""
+def sklearn(method: str, only_probabilities: bool = False) -> Contender:
+    """`CalibratedClassifierCV` of a fitted classifier whose scores, or probabilities
+    alone, are its inputs.
+    """
 
     def fit(scores: Any, labels: Any) -> Any:
         from sklearn.calibration import CalibratedClassifierCV
         from sklearn.frozen import FrozenEstimator
 
-        model = FrozenEstimator(scores_as_classifier(scores.shape[1]))
+        classifier = scores_as_classifier(scores.shape[1], only_probabilities)
+        model = FrozenEstimator(classifier)
         return CalibratedClassifierCV(model, method=method).fit(scores, labels)
 
     def answer(model: Any, scores: Any) -> Any:
@@ -158,11 +162,25 @@ def _log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.log(softmax(logits)))
 
 
+def _class_log_odds(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """The log-odds (n, classes) of each class against all others.
+
+    Of two classes the difference of the columns is taken, so half of each is given.
+    """
+    proba = np.clip(softmax(logits), LEAST, 1.0 - LEAST)
+    log_odds = np.log(proba) - np.log1p(-proba)
+    return np.asarray(log_odds / 2.0 if logits.shape[1] == 2 else log_odds)
+
+
 #: What the study compares with, each with its library's defaults.
 PEERS = {
+    # Sigmoids of probabilities are what scikit-learn 1.9 fits to a classifier that has
+    # `predict_proba` alone; its pull request 34313 takes log-odds of each class.
+    "sklearn:sigmoid": replace(sklearn("sigmoid", True), to_input=softmax),
+    "sklearn:sigmoid_logits": replace(sklearn("sigmoid"), to_input=_class_log_odds),
     **{
         f"sklearn:{method}": replace(sklearn(method), to_input=_log_probabilities)
-        for method in ("sigmoid", "isotonic", "temperature")
+        for method in ("isotonic", "temperature")
     },
     "probmetrics:sms": probmetrics("SMSCalibrator", print_init_info=False),
     "probmetrics:svs": probmetrics("SVSCalibrator", print_init_info=False),

@@ -1,4 +1,4 @@
-"""Calibrated networks in PyTorch. Needs `pip install "hokical[torch]"`.
+"""Calibrated networks in PyTorch; the extra `torch` installs it.
 
 - `calibrate(model, val_loader)`: a calibrated model in one line
 - `CalibratedModel(model, calibrator)`: logits, labels and confidence in one forward
@@ -13,18 +13,21 @@ Calibrators themselves take tensors as well, in `fit` and in `predict`, and leav
 where they are.
 """
 
+from hokical._core.runtime import install_command
+
 try:
     import torch as torch
 except ImportError as error:
     raise ImportError(
-        'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
+        f"hokical.integrations.torch needs PyTorch: {install_command('torch')}."
     ) from error
 
 from hokical.integrations.torch.augmentation import views
 from hokical.integrations.torch.calibrating import calibrate
+from hokical.integrations.torch.collecting import collect_logits
 from hokical.integrations.torch.ensembles import CalibratedEnsemble
 from hokical.integrations.torch.members import MemberNetwork
-from hokical.integrations.torch.model import CalibratedModel, collect_logits
+from hokical.integrations.torch.model import CalibratedModel
 from hokical.integrations.torch.module import as_module
 
 __all__ = [
