@@ -811,3 +811,14 @@ def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
     )
     search.fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    """The models of an ensemble are not used by a later fit of one model."""
+    X, y = make_classification(600, random_state=0)
+    estimator = LogisticRegression()
+    model = CalibratedClassifier(estimator, method="temps", ensemble=True).fit(X, y)
+    model.set_params(ensemble=False).fit(X, y)
+    expected = CalibratedClassifier(estimator, method="temps", ensemble=False).fit(X, y)
+    assert (model.predict_proba(X) == expected.predict_proba(X)).all()
+    assert (model.predict_scores(X) == expected.predict_scores(X)).all()

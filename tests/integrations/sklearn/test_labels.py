@@ -104,3 +104,12 @@ def test_several_labels_are_certified_by_cluster() -> None:
     assert model.calibrator_.held_out_.worst.size == 200
     with pytest.raises(TypeError, match="counts"):
         model.certify(X_new, y_new, counts=True)
+
+
+def test_keep_labels_is_for_one_label() -> None:
+    """Of several labels at once, those with a probability of one half are predicted."""
+    X, y = findings(300, 0)
+    model = CalibratedClassifier(MODELS["forest"], keep_labels=True).fit(X, y)
+    proba = model.predict_proba(X)
+    assert (model.predict(X) == (proba >= 0.5)).all()
+    assert (model.predict_confidence(X) == np.maximum(proba, 1.0 - proba)).all()
