@@ -83,7 +83,7 @@ class OutcomeCalibrator(StoredEstimator):
     #: What `certify` noted, or None; and of predictions without groups, where these
     #: differ.
     held_out_: Any
-    held_out_without_groups_: Any
+    held_out_for_new_groups_: Any
     #: Fingerprints of the examples of the fit, which cannot certify it.
     fit_rows_: tuple[RowSketch, ...]
 
@@ -102,7 +102,7 @@ class OutcomeCalibrator(StoredEstimator):
             "rule": self.rule_,
             "schema": self.schema_,
             "held_out": self.held_out_,
-            "held_out_without_groups": self.held_out_without_groups_,
+            "held_out_for_new_groups": self.held_out_for_new_groups_,
             "fit_rows": list(self.fit_rows_),
         }
 
@@ -111,7 +111,7 @@ class OutcomeCalibrator(StoredEstimator):
         schema = check_stored(document, "schema", ColumnSchema)
         held_out = [
             check_stored_or_none(document, name, self._held_out_kind)
-            for name in ("held_out", "held_out_without_groups")
+            for name in ("held_out", "held_out_for_new_groups")
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
         unusable = {
@@ -127,7 +127,7 @@ class OutcomeCalibrator(StoredEstimator):
                 )
         self.columns_ = schema
         self._store_fit(rule, document["report"])
-        self.held_out_, self.held_out_without_groups_ = held_out
+        self.held_out_, self.held_out_for_new_groups_ = held_out
         self.fit_rows_ = sketches
 
     def _is_usable(
@@ -187,7 +187,7 @@ class OutcomeCalibrator(StoredEstimator):
         hashes = [] if rows is None else self._hashes(_counting(rows))
         self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.held_out_ = None
-        self.held_out_without_groups_ = None
+        self.held_out_for_new_groups_ = None
         if rows is not None and any(sketch.has_twins for sketch in self.fit_rows_):
             warn_of_copies_in_fit(self.copies(rows), name=self.row_names[0])
         if not report.get("converged", True):
@@ -460,7 +460,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         self.held_out_ = count(rows.groups)
         grouped = names is not None and self.rule_.coding is not None
-        self.held_out_without_groups_ = count(None) if grouped else None
+        self.held_out_for_new_groups_ = count(None) if grouped else None
         return self
 
     def copies(self, rows: Rows) -> Copies:
@@ -491,7 +491,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         options = AbstentionOptions(risk, delta, by)
         table = self._noted("predict_or_abstain")
         if by == "new group":
-            table = self.held_out_without_groups_ or table
+            table = self.held_out_for_new_groups_ or table
         proba = self._predict(confidence, None if by == "new group" else groups)
         level = score_levels(scores.confidence_log_odds(proba))
         cells = match_groups(table, by, groups, proba.size)

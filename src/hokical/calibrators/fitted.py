@@ -184,7 +184,7 @@ class FittedCalibrator(StoredEstimator):
         if ungrouped:
             without_groups = Evidence.collect(ungrouped, clustered=cluster is not None)
         self.predictor_ = replace(
-            predictor, held_out=held_out, held_out_without_groups=without_groups
+            predictor, held_out=held_out, held_out_for_new_groups=without_groups
         )
         return self
 
@@ -223,7 +223,7 @@ class FittedCalibrator(StoredEstimator):
             "schema": predictor.schema,
             "fit": predictor.fit_record,
             "held_out": predictor.held_out,
-            "held_out_without_groups": predictor.held_out_without_groups,
+            "held_out_for_new_groups": predictor.held_out_for_new_groups,
         }
 
     def _restore(self, document: dict[str, Any]) -> None:
@@ -241,7 +241,7 @@ class FittedCalibrator(StoredEstimator):
         self._store_fit(Fit(rule, document["report"]), schema, record)
         held_out = check_stored_or_none(document, "held_out", Evidence)
         without_groups = check_stored_or_none(
-            document, "held_out_without_groups", Evidence
+            document, "held_out_for_new_groups", Evidence
         )
         for evidence in (record, held_out, without_groups):
             name = None if evidence is None else evidence.unsuitable(n_classes)
@@ -250,7 +250,7 @@ class FittedCalibrator(StoredEstimator):
                     f"the file has no usable `{name}` for {n_classes} classes."
                 )
         self.predictor_ = replace(
-            self.predictor_, held_out=held_out, held_out_without_groups=without_groups
+            self.predictor_, held_out=held_out, held_out_for_new_groups=without_groups
         )
 
     def _check_rule(self, rule: Rule) -> None:

@@ -338,7 +338,7 @@ class CalibratedClassifier(
         """Fit and calibrate the model, or those of the folds."""
         data = plan.data
         calibrator = self._new_calibrator(data)
-        if not data.is_multilabel and self._is_ensemble(plan):
+        if self._is_ensemble(plan):
             self._fit_folds(plan, calibrator)
         else:
             self._fit_one_model(plan, calibrator)
@@ -816,22 +816,33 @@ class CalibratedClassifier(
             method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
         calibrator = new_calibrator(method)
         if data.groups is not None and not calibrator.method.learns_groups:
-            raise self._method_error()
+            raise ValueError(
+                "`method` must be one that learns from groups where "
+                f"`calibration_groups` are given; got {self.method!r}. Use the default, "
+                '"auto", or leave the groups out.'
+            )
         if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         return calibrator
 
     def _check_multilabel(self, data: ClassifierExamples) -> None:
-        """Raise unless several labels are calibrated by the default, without groups."""
-        is_default = isinstance(new_calibrator(self.method), AutoCalibrator)
-        if data.groups is not None or not is_default:
-            raise self._method_error()
-
-    def _method_error(self) -> ValueError:
-        return ValueError(
-            '`method` must be "auto" with `calibration_groups`, or several labels, not '
-            f"both; got {self.method!r}. Use the default, or leave the groups out."
-        )
+        """Raise if a parameter is for one label per row."""
+        if data.groups is not None:
+            raise ValueError(
+                "`calibration_groups` must be None where `y` has several labels in a "
+                "row: their calibrators do not learn from groups. Leave them out."
+            )
+        if not isinstance(new_calibrator(self.method), AutoCalibrator):
+            raise ValueError(
+                '`method` must be "auto" where `y` has several labels in a row: each '
+                f"is fitted by one method of its own; got {self.method!r}. Leave it out."
+            )
+        if self.keep_labels:
+            raise ValueError(
+                "`keep_labels` must be False where `y` has several labels in a row: "
+                "those with a probability of at least one half are predicted; got "
+                f"{self.keep_labels!r}. Leave it out."
+            )
 
     def get_metadata_routing(self) -> MetadataRouter:
         """The routing of scikit-learn's metadata to the estimator's `fit` and the
@@ -935,13 +946,16 @@ class CalibratedClassifier(
 
     def _is_ensemble(self, plan: FitPlan) -> bool:
         """Whether the models of the folds predict, rather than one of all the data."""
-        one_model = plan.prefit or self.keep_labels
-        is_valid = self.ensemble in (True, False, "auto")
-        if not is_valid or (self.ensemble is True and one_model):
+        if self.ensemble not in (True, False, "auto"):
             raise ValueError(
-                '`ensemble` must be True, False or "auto", and not True where there is '
-                f"one model; got {self.ensemble!r}. Leave it out for a fitted estimator "
-                "and with `keep_labels`."
+                f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
+            )
+        one_model = plan.prefit or self.keep_labels or plan.data.is_multilabel
+        if one_model and self.ensemble not in (False, "auto"):
+            raise ValueError(
+                "`ensemble` must not be True where there is one model; got "
+                f"{self.ensemble!r}. Leave it out for a fitted estimator, with "
+                "`keep_labels` and for several labels in a row."
             )
         if self.ensemble == "auto":
             return not one_model and len(plan.data.y) >= _MIN_ENSEMBLE
@@ -1215,7 +1229,9 @@ def check_examples(
     sample_weight: object = None,
     groups: object = None,
 ) -> tuple[Any, AnyArray]:
-    """X in a form that can be indexed by rows, and the labels as an array (n,)."""
+    """X in a form that can be indexed by rows, and labels (n,), or (n, labels) of
+    several.
+    """
     if y is None:
         name = type(owner).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
