@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -113,3 +115,50 @@ def test_tables_of_a_sample_lead_to_the_same_weights(
     pooled = [p.pool(MemberLogits.from_array(new)).values for p in (whole, sampled)]
     losses = [log_loss(softmax(values / 1.5), new_labels) for values in pooled]
     assert losses[1] == pytest.approx(losses[0], abs=0.004)
+
+
+def test_the_last_step_sees_more_rows_than_the_fit_or_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from hokical._fitting import pooling
+
+    members, labels = noisy_members(3000, seed=7, n_classes=3)
+    numbers_per_row = 4 * 3
+    monkeypatch.setattr(pooling, "MAX_TABLE", numbers_per_row * 1000)
+    n_rows: list[int] = []
+    last_step = pooling._last_step
+
+    def recording(
+        examples: Examples, pool: Any, x: np.ndarray, penalty: Penalty
+    ) -> np.ndarray:
+        n_rows.append(examples.n_rows)
+        return last_step(examples, pool, x, penalty)
+
+    monkeypatch.setattr(pooling, "_last_step", recording)
+    monkeypatch.setattr(pooling, "MAX_LAST_STEP", numbers_per_row * 10)
+    without = fit_pool(examples_of(members, labels)).pool
+    assert n_rows == []
+    assert without.weights.min() > 0.0
+    monkeypatch.setattr(pooling, "MAX_LAST_STEP", numbers_per_row * 1500)
+    fit_pool(examples_of(members, labels))
+    assert n_rows == [1500]
+
+
+def test_the_last_step_has_the_ridge_of_all_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from hokical._fitting import pooling
+
+    members, labels = noisy_members(3000, seed=7, n_classes=3)
+    monkeypatch.setattr(pooling, "MAX_TABLE", 4 * 3 * 500)
+    monkeypatch.setattr(pooling, "MAX_LAST_STEP", 4 * 3 * 1000)
+    sizes: list[float] = []
+    penalty_of = Penalty.of
+
+    def recording(n_members: int, ridge: float, n_examples: float) -> Penalty:
+        sizes.append(n_examples)
+        return penalty_of(n_members, ridge, n_examples)
+
+    monkeypatch.setattr(Penalty, "of", recording)
+    fit_pool(examples_of(members, labels))
+    assert {round(size) for size in sizes if size != 1.0} == {3000}

@@ -15,7 +15,15 @@ from functools import reduce
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, FloatArray, Namespace, backend_of
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Namespace,
+    backend_of,
+)
 
 #: Exponent: exp(-700) is 1e-304, as good as 0.
 FAR = 700.0
@@ -132,6 +140,40 @@ def row_sums(table: Array, xp: Namespace) -> Array:
     if table.flags.f_contiguous and table.shape[0] > 1:
         return np.add.reduce(table, axis=1)
     return np.einsum("ni->n", table)
+
+
+#: Rows up to which NumPy's own `argmax` is the quickest in any memory order.
+FEW_ROWS = 100
+#: The most columns that a byte can number.
+_MOST_IN_BYTE = 255
+
+
+def row_argmax(table: Array, xp: Namespace) -> Array:
+    """The first maximum of each row of a table, (n,).
+
+    NumPy's own takes ten times as long as this for short rows in Fortran order.
+
+    >>> row_argmax(np.array([[1.0, 3.0, 3.0]]), np)
+    array([1])
+    """
+    if xp is not np or table.flags.c_contiguous or table.shape[0] <= FEW_ROWS:
+        return xp.argmax(table, axis=1)
+    top = np.maximum.reduce(table, axis=1)
+    if table.shape[1] > _MOST_IN_BYTE or np.isnan(top).any():
+        return table.argmax(axis=1)
+    return first_marks(table == top[:, None])
+
+
+def first_marks(marks: BoolArray) -> IntArray:
+    """The first true column of each row, (n,), of a table of at most 255 columns.
+
+    >>> first_marks(np.array([[False, True, True], [True, False, False]]))
+    array([1, 0])
+    """
+    n_columns = marks.shape[1]
+    from_end = np.arange(n_columns, 0, -1).astype(np.uint8)
+    largest = np.maximum.reduce(marks.view(np.uint8) * from_end, axis=1)
+    return np.asarray(n_columns - largest.astype(np.int64))
 
 
 def row_dots(left: Array, right: Array, xp: Namespace) -> Array:

@@ -478,13 +478,13 @@ def _fit(examples: Examples, exchangeable: bool) -> PoolFit:
         x = ridged.coefficients
         if not exchangeable:
             weights = x[:-1] / x[:-1].sum()
-    if sample is not examples:
-        last = _spaced(examples, MAX_LAST_STEP // n_numbers)
-        x = _last_step(last, replace(start, weights=weights), x, ridged.ridge)
+    penalty = Penalty.of(x.size - 1, ridged.ridge, examples.effective_size)
+    last = _spaced(examples, max(sample.n_rows, MAX_LAST_STEP // n_numbers))
+    if last.n_rows > sample.n_rows:
+        x = _last_step(last, replace(start, weights=weights), x, penalty)
     x[:-1][x[:-1] < _LEAST_WEIGHT * x[:-1].sum()] = 0.0
     total = float(x[:-1].sum())
     weights = x[:-1] / total
-    penalty = Penalty.of(x.size - 1, ridged.ridge, examples.effective_size)
     hessian = _moments(table, x).hessian + penalty.matrix
     pool = replace(start, weights=weights, linear_share=float(x[-1]) / (total + x[-1]))
     order, remaining = ((), np.zeros(0)) if exchangeable else _order(table, ridged)
@@ -602,9 +602,12 @@ def _average_ridges(table: MemberTable, n_examples: float) -> _Averaged:
 
 
 def _last_step(
-    examples: Examples, pool: Pool, x: FloatArray, ridge: float
+    examples: Examples, pool: Pool, x: FloatArray, penalty: Penalty
 ) -> FloatArray:
-    """The coefficients after one Newton step on all of these rows."""
+    """The coefficients after one Newton step on all of these rows.
+
+    The penalty is that of the fit, also where these are only some of its rows.
+    """
     gradient = np.zeros(x.size)
     hessian = np.zeros((x.size, x.size))
     for rows in _example_blocks(examples):
@@ -613,8 +616,6 @@ def _last_step(
         moments = _moments(table, x)
         gradient += moments.gradient
         hessian += moments.hessian
-    n_members = x.size - 1
-    penalty = Penalty.of(n_members, ridge, examples.effective_size)
     return _newton_target(WeightedMoments(0.0, gradient, hessian), penalty, x)
 
 

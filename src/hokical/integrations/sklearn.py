@@ -67,6 +67,7 @@ from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.decisions import Decisions, cost_table, decide
 from hokical.calibrators.methods import AutoCalibrator
 from hokical.guarantees import fingerprints
+from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
@@ -101,6 +102,8 @@ Split = tuple[IntArray | None, IntArray]
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
+#: The share of the different rows from which the values of a column are continuous.
+_CONTINUOUS_SHARE = 0.5
 
 
 class CalibratedClassifier(
@@ -267,6 +270,8 @@ class CalibratedClassifier(
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
+        #: Of an ensemble, a calibrator of the probabilities of single models.
+        self._single_calibrator: Calibrator | None = None
         members = self._read_members()
         if members is None:
             self._check_one_estimator()
@@ -290,6 +295,8 @@ class CalibratedClassifier(
         self._warned = WarningLog()
         with self._warned.once():
             fit_params, split_params = self._route(members, params, weights)
+            if not (self._prefit or split_params):
+                _warn_of_copies(X, labels, used)
             data = ClassifierExamples(X, labels, {}, calibration_weights, groups)
             if members is None:
                 data = replace(data, params=fit_params)
@@ -308,7 +315,7 @@ class CalibratedClassifier(
     ) -> None:
         """Fit and calibrate the model, or those of the folds."""
         calibrator = self._new_calibrator(data)
-        averages = not data.several and self._is_ensemble(len(data.y))
+        averages = self._is_ensemble(len(data.y), data.several)
         final = None
         if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
@@ -347,7 +354,7 @@ class CalibratedClassifier(
         """Pool and calibrate several classifiers."""
         calibrator = self._new_calibrator(data)
         self._check_members(data, calibrator)
-        averages = self._is_ensemble(len(data.y))
+        averages = self._is_ensemble(len(data.y), data.several)
         self.classes_ = members.read_classes(data.y)
         splits = self._split(data, split_params, calibrates)
         keep_models = averages or members.prefit
@@ -633,7 +640,9 @@ class CalibratedClassifier(
         self._check_has("estimate_shift")
         learned = self.calibrator_.schema_.saw_groups
         logits = self._logits_of_one(X, groups if learned else None)
-        calibrator: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
+        calibrator = self.calibrator_
+        if self._single_calibrator is not None:
+            calibrator = self._single_calibrator
         estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
@@ -668,7 +677,7 @@ class CalibratedClassifier(
         """A copy with other calibrators of what is predicted."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
-        if hasattr(self, "_single_calibrator"):
+        if self._single_calibrator is not None:
             changed._single_calibrator = change(self._single_calibrator)
         else:
             changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
@@ -685,7 +694,7 @@ class CalibratedClassifier(
         """Whether what is predicted is the mean of the models of the folds."""
         if (pooled := self._pooled) is not None:
             return pooled.n_folds > 1
-        return hasattr(self, "_single_calibrator")
+        return self._single_calibrator is not None
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes: logits (n, classes), of several labels
@@ -695,7 +704,7 @@ class CalibratedClassifier(
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
-            if not hasattr(self, "_single_calibrator"):
+            if self._single_calibrator is None:
                 scores: FloatArray | Ensemble = self.models_[0].logits(X)
                 return scores
             return Ensemble(
@@ -731,16 +740,39 @@ class CalibratedClassifier(
             sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
             method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
         calibrator = new_calibrator(method)
-        is_default = isinstance(calibrator, AutoCalibrator)
-        grouped = data.groups is not None
-        learns_none = grouped and not calibrator.method.learns_groups
-        if learns_none or (data.several and (grouped or not is_default)):
-            rule = '`method` must be "auto" with `calibration_groups`, or several labels, not both'
-            remedy = "Use the default, or leave the groups out."
-            raise ValueError(f"{rule}; got {self.method!r}. {remedy}")
-        if is_default:
+        if data.several:
+            self._check_several_labels(data, calibrator)
+            return MultilabelCalibrator()
+        if data.groups is not None and not calibrator.method.learns_groups:
+            raise ValueError(
+                "`method` must be one that learns from groups where "
+                f"`calibration_groups` are given; got {self.method!r}. Use the default, "
+                '"auto", or leave the groups out.'
+            )
+        if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
-        return MultilabelCalibrator() if data.several else calibrator
+        return calibrator
+
+    def _check_several_labels(
+        self, data: ClassifierExamples, calibrator: Calibrator
+    ) -> None:
+        """Raise if a parameter is for one label per row."""
+        if data.groups is not None:
+            raise ValueError(
+                "`calibration_groups` must be None where `y` has several labels in a "
+                "row: their calibrators do not learn from groups. Leave them out."
+            )
+        if not isinstance(calibrator, AutoCalibrator):
+            raise ValueError(
+                '`method` must be "auto" where `y` has several labels in a row: each '
+                f"is fitted by one method of its own; got {self.method!r}. Leave it out."
+            )
+        if self.keep_labels:
+            raise ValueError(
+                "`keep_labels` must be False where `y` has several labels in a row: "
+                "those with a probability of at least one half are predicted; got "
+                f"{self.keep_labels!r}. Leave it out."
+            )
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the
@@ -828,14 +860,19 @@ class CalibratedClassifier(
         members = self._read_members()
         return members is not None and members.prefit
 
-    def _is_ensemble(self, n_examples: int) -> bool:
-        one_model = self._prefit or self.keep_labels
-        if self.ensemble not in (True, False, "auto") or (
-            self.ensemble is True and one_model
-        ):
-            rule = '`ensemble` must be True, False or "auto", and not True where there is one model'
-            remedy = "Leave it out for a fitted estimator and with `keep_labels`."
-            raise ValueError(f"{rule}; got {self.ensemble!r}. {remedy}")
+    def _is_ensemble(self, n_examples: int, several: bool) -> bool:
+        """Whether the models of the folds are kept; `several` labels have one model."""
+        if self.ensemble not in (True, False, "auto"):
+            raise ValueError(
+                f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
+            )
+        one_model = self._prefit or self.keep_labels or several
+        if one_model and self.ensemble not in (False, "auto"):
+            raise ValueError(
+                "`ensemble` must not be True where there is one model; got "
+                f"{self.ensemble!r}. Leave it out for a fitted estimator, with "
+                "`keep_labels` and for several labels in a row."
+            )
         enough = not one_model and n_examples >= _ENSEMBLE_FROM
         return enough if self.ensemble == "auto" else bool(self.ensemble)
 
@@ -1081,7 +1118,9 @@ def check_examples(
     sample_weight: object = None,
     groups: object = None,
 ) -> tuple[Any, AnyArray]:
-    """X in a form that can be indexed by rows, and the labels as an array (n,)."""
+    """X in a form that can be indexed by rows, and the labels as an array (n,), or
+    (n, labels) for several.
+    """
     if y is None:
         name = type(owner).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
@@ -1096,6 +1135,30 @@ def check_examples(
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
+
+
+def _warn_of_copies(X: object, labels: AnyArray, used: BoolArray) -> None:
+    """Warn if many rows of inputs are copies, with the same labels (n,) or (n, k)."""
+    hashes = example_hashes(X)[used]
+    if not fingerprints.RowSketch.from_hashes(hashes).has_twins:
+        return
+    codes = fingerprints.number_hashes(labels) if labels.ndim == 2 else labels
+    continuous = _is_continuous(X, np.unique(hashes).size)
+    warn_of_copied_inputs(copied_inputs(hashes, codes[used], continuous))
+
+
+def _is_continuous(X: Any, n_distinct: int) -> bool:
+    """Whether inputs are numbers of several columns, of which one nearly tells the
+    rows apart that are different.
+    """
+    if issparse(X) or np.ndim(X) != 2:
+        return False
+    table = np.asarray(X)
+    if table.dtype.kind not in "fiu":
+        return False
+    n_values = np.array([np.unique(column).size for column in table.T])
+    several = int((n_values > 1).sum()) > 1
+    return several and int(n_values.max()) >= _CONTINUOUS_SHARE * n_distinct
 
 
 def example_hashes(X: Any) -> FloatArray:
