@@ -117,8 +117,16 @@ def stack(figure: Any, panels: list[plt.Axes]) -> None:
     for place, axes in enumerate(panels):
         axes.set_subplotspec(grid[place, 0])
         axes.tick_params(labelleft=True, labelbottom=True)
-    for legend in figure.legends:
-        legend.set_ncols(2)
+    for legend in list(figure.legends):
+        names = [text.get_text() for text in legend.get_texts()]
+        legend.remove()
+        figure.legend(
+            legend.legend_handles,
+            names,
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
     figure.set_size_inches(NARROW_WIDTH, panel_height * len(panels))
 
 

@@ -156,7 +156,9 @@ def page(name: str, found: dict[str, griffe.Object]) -> str:
     """
     lines = [f"::: {name}", "    options:", "      heading_level: 1"]
     inherited = inherited_names(found[name])
-    if inherited:
+    if inherited:  # after its own members
+        own = [key for key in found[name].members if not key.startswith("_")]
+        lines.append(f"      members: [{', '.join([*own, *inherited])}]")
         lines.append(f"      inherited_members: [{', '.join(inherited)}]")
     parts = ["\n".join(lines) + "\n"]
     if not own_example(found[name]):
