@@ -111,7 +111,8 @@ def outputs(
         given = [x.numpy() for x in numbers]
     coding = spec.needed_groups
     if groups is not None and coding is not None:
-        data.codes = groups.reshape(-1, len(coding.columns)).long()
+        inputs = groups.reshape(-1, len(coding.columns))
+        data.codes = inputs.double() if coding.has_numbers else inputs.long()
         data.codes = BACKEND.to_host(data.codes) if on_host else data.codes
     *own, edges = given
     for i in np.flatnonzero(spec.are_scalars).tolist():
@@ -313,10 +314,10 @@ class CalibratorModule(_FittedModule):
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
         Confidence is float32, and float64 where the logits are. `groups` (..., columns)
-        are the integers of `calibrator.group_codes(groups)`, where it learned from
-        groups. Of an ensemble, logits are (members, ..., classes): all members of the
-        fit, or those in `fitted.needed_members_`, in that order. A row of NaN says that
-        a member was not evaluated. Results have the shape without the members.
+        are those of `calibrator.group_codes(groups)`, where it learned from groups. Of
+        an ensemble, logits are (members, ..., classes): all members of the fit, or
+        those in `fitted.needed_members_`, in that order. A row of NaN says that a
+        member was not evaluated. Results have the shape without the members.
         """
         return Prediction(*self._evaluate(("labels", "confidence"), logits, groups))
 
@@ -391,8 +392,9 @@ class CalibratorModule(_FittedModule):
             found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
             if found != needed:
                 names = ", ".join(coding.columns)
+                kind = "numbers" if coding.has_numbers else "integers"
                 rule = (
-                    f"`groups` must be integers of shape {needed}, for {names}; got "
+                    f"`groups` must be {kind} of shape {needed}, for {names}; got "
                     f"{found!r}"
                 )
                 remedy = (
