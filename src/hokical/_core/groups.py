@@ -164,14 +164,14 @@ class GroupCoding:
                 codes = xp.where(values == level, float(code), codes)
         return xp.astype(codes, xp.int64)
 
-    def codes_of_inputs(self, inputs: Any) -> IntArray:
+    def codes_of_inputs(self, inputs: AnyArray) -> IntArray:
         """The codes (n, columns) from the `inputs` (n, columns) of a rule."""
         if not self.has_numbers:
             return np.asarray(inputs)
         columns = range(len(self.columns))
         return np.stack([self.column_codes(inputs, k, np) for k in columns], axis=1)
 
-    def count_unknown(self, inputs: Any) -> list[int]:
+    def count_unknown(self, inputs: AnyArray) -> list[int]:
         """How many rows of each column are of no known group, or have no number."""
         counts = []
         for column, size in enumerate(self.sizes):
@@ -469,7 +469,7 @@ def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, A
     return coding, inputs
 
 
-def tell_unknown(inputs: Any, coding: GroupCoding) -> None:
+def tell_unknown(inputs: AnyArray, coding: GroupCoding) -> None:
     """Warn of rows whose group is not known, with their number."""
     unknown = coding.count_unknown(inputs)
     if any(unknown):

@@ -46,7 +46,7 @@ class NumberEffects(Checked):
         are_columns = isinstance(self.columns, tuple) and all(
             type(column) is int and column >= 0 for column in self.columns
         )
-        if not are_columns or len(set(self.columns)) != size:
+        if not are_columns or not len(set(self.columns)) == len(self.columns) == size:
             raise ValueError(
                 f"`columns` must be {size} different columns; got {self.columns!r}."
             )
