@@ -138,9 +138,8 @@ class Examples(Partition):
             coding=self.coding,
             votes_of=None if self.votes_of is None else self.votes_of[rows],
         )
-        if (
-            "correct" in self.__dict__
-        ):  # on a device it takes a pass and a wait to find it
+        # On a device it takes a pass and a wait to find it.
+        if "correct" in self.__dict__:
             taken.__dict__["correct"] = self.correct[rows]
         return taken
 
@@ -216,9 +215,8 @@ def has_zeros(logits: Logits) -> bool:
     xp = logits.xp
     lowest = float(xp.min(logits.values))
     highest = float(xp.max(logits.top))
-    if (
-        lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]
-    ):  # one quick pass tells, as a rule
+    # One quick pass tells, as a rule.
+    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:
         return False
 
     def farthest(block: Logits) -> Array:
@@ -250,10 +248,11 @@ def probability_scale(
         near = xp.abs(xp.sum(values, axis=1) - scale) <= slack * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
+    # A few rule most logits out.
     for rows in (
         logits.take(slice(0, _FIRST_ROWS)),
         logits,
-    ):  # a few rule most logits out
+    ):
         if not per_row(work, rows).all():
             return 0.0
     return scale

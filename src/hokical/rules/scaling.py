@@ -634,5 +634,5 @@ def _exp(numbers: list[float]) -> list[float]:
 
 
 def _sum(numbers: Iterable[float]) -> float:
-    """One after the other, which Python's own `sum` does not promise."""
+    """One after the other, which Python's own `sum` does not guarantee."""
     return reduce(add, numbers)
