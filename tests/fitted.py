@@ -40,6 +40,6 @@ def label_scores(calibrator: Calibrator) -> ScoreTable | None:
     return calibrator.fitted.fit_record.label_scores
 
 
-def class_scores(calibrator: Calibrator) -> Any:
+def class_features(calibrator: Calibrator) -> Any:
     """Features of the rows of the fit, by true class."""
-    return calibrator.fitted.fit_record.class_scores
+    return calibrator.fitted.fit_record.class_features

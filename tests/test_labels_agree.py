@@ -263,7 +263,7 @@ def test_pipelines_of_transformers(cal: Any) -> None:
 
 def test_logarithms_keep_the_first_maximum() -> None:
     torch = pytest.importorskip("torch")
-    from hokical.integrations.torch.model import log_below_label
+    from hokical.integrations.torch.outputs import log_below_label
 
     own = np.float32(1.0 / 3000.0)
     proba = torch.full((1, 3000), float(np.nextafter(own, np.float32(0.0))))

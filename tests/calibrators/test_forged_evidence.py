@@ -78,10 +78,14 @@ def test_arrays_say_what_they_are(
     load_refused(document, tmp_path)
 
 
-def load_refused(document: dict[str, Any], folder: Path) -> None:
+def write_signed(document: dict[str, Any], folder: Path) -> None:
     document.pop("checksum")
     document["checksum"] = checksum(document)
     (folder / "cal.json").write_text(json.dumps(document), "utf-8")
+
+
+def load_refused(document: dict[str, Any], folder: Path) -> None:
+    write_signed(document, folder)
     with pytest.raises(hokical.CalibratorFileError):
         hokical.load(folder / "cal.json")
 
@@ -89,3 +93,27 @@ def load_refused(document: dict[str, Any], folder: Path) -> None:
 def test_the_document_itself_is_read(stored: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "cal.json").write_text(json.dumps(stored), "utf-8")
     assert hokical.load(tmp_path / "cal.json").name == "multilabel"
+
+
+@pytest.mark.parametrize("method", ["vecs", "ets", "platt", "hoki", "adaptive"])
+def test_the_rule_is_that_of_the_method(method: str, tmp_path: Path) -> None:
+    rule = hokical.make("uncalibrated").fit(np.eye(3)[[0, 1, 2] * 9], [0, 1, 2] * 9)
+    rule.save(tmp_path / "cal.json")
+    document = json.loads((tmp_path / "cal.json").read_text("utf-8"))
+    document["method"] = method
+    load_refused(document, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["predictor", "rule", "fitted", "schema", "classes"])
+def test_a_report_replaces_nothing(name: str, tmp_path: Path) -> None:
+    calibrator = hokical.make("temps").fit(np.eye(3)[[0, 1, 2] * 9], [0, 1] * 13 + [2])
+    calibrator.save(tmp_path / "cal.json")
+    document = json.loads((tmp_path / "cal.json").read_text("utf-8"))
+    document["report"][name] = {"$record": "rule:temps", "temperature": 50.0}
+    write_signed(document, tmp_path)
+    try:
+        loaded = hokical.load(tmp_path / "cal.json")
+    except hokical.CalibratorFileError:
+        return
+    assert loaded.fitted.fingerprint() == calibrator.fitted.fingerprint()
+    assert loaded.classes_.tolist() == [0, 1, 2]

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import make
 from hokical.calibrators import StructuredScaling
 from hokical.rules import as_logits
-from hokical.rules.base import floored_margins
+from hokical.rules.base import floored_scores
 from hokical.rules.scaling import shape_features
 from tests.conftest import max_examples, quiet_fit, synthetic_logits
 
@@ -53,7 +53,7 @@ def test_the_coefficients_are_those_of_a_general_solver(
     )  # they count by their effective number
     rule, rows = found.rule_, as_logits(logits)
     z, *shapes = shape_features(
-        floored_margins(rows, rule.floor), rows, rule.temperature
+        floored_scores(rows, rule.floor, 1.0 / rule.temperature), rows
     )
     sizes = [2, n_classes, n_classes, n_classes**2 if cross else 0]
     penalty = 0.7 * np.repeat(

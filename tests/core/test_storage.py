@@ -296,7 +296,7 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
             ),
             [],
         ),
-        (("fit", "class_scores", "count", "$array", "values", 1), 0.0),
+        (("fit", "class_features", "count", "$array", "values", 1), 0.0),
         (("held_out", "class_scores", "shape"), [12, 192]),
         (("fit", "label_scores", "shape"), [16, 192]),
     ],

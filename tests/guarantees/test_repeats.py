@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import FitDataWarning, MultilabelCalibrator, make
+from hokical import (
+    ConfidenceCalibrator,
+    FitDataWarning,
+    MultilabelCalibrator,
+    calibrate_confidence,
+    compare,
+    evaluate,
+    make,
+)
 from hokical._core.logits import as_logits
 from hokical.guarantees.repeats import RowMarks, refuse_copies
 from hokical.streams import certify
@@ -197,7 +205,7 @@ def test_many_rows_of_two_classes_are_no_copies() -> None:
     logits = np.stack([np.zeros_like(odds), odds], axis=1)
     marks = RowMarks.of(as_logits(logits), labels, None)
     assert marks.copies().n_distinct < 0.9 * odds.size
-    refuse_copies(marks, "refuse")
+    refuse_copies(marks.copies(), "refuse")
 
 
 def test_rows_without_a_weight_do_not_count(calibrator: Any) -> None:
@@ -207,3 +215,172 @@ def test_rows_without_a_weight_do_not_count(calibrator: Any) -> None:
         warnings.simplefilter("ignore")  # labels repeat, whatever counts
         calibrator.certify(logits, labels, weights)
     assert calibrator.predictor_.held_out.conformity.n == 300
+
+
+def answers(n: int = 300, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(n)
+    return confidence, rng.random(n) < confidence
+
+
+def some_copies(how: str, n: int = 300) -> Any:
+    """Row numbers of which a fifth or more come again."""
+    rng = np.random.default_rng(5)
+    return {
+        "in a row": np.repeat(np.arange(n), 4),
+        "in turn": np.tile(np.arange(n), 2),
+        "shuffled": rng.permutation(np.repeat(np.arange(n), 3)),
+        "bootstrap": rng.integers(n, size=n),
+        "half of them": np.append(np.arange(n), rng.permutation(n)[: n // 2]),
+    }[how]
+
+
+HOW = ["in a row", "in turn", "shuffled", "bootstrap", "half of them"]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_copies_of_answers_are_reported(how: str) -> None:
+    confidence, right = answers()
+    rows = some_copies(how)
+    words = r"`confidence` hold copies: .* with the same label.*`sample_weight`"
+    with pytest.warns(FitDataWarning, match=words):
+        calibrate_confidence(confidence[rows], right[rows])
+    signals = np.stack([confidence, RNG.random(300)], axis=1)
+    signals[::3, 1] = np.nan
+    with pytest.warns(FitDataWarning, match=words):
+        calibrate_confidence(signals[rows], right[rows])
+    fresh, outcomes = answers(seed=1)
+    calibrator = calibrate_confidence(fresh, outcomes)
+    with pytest.raises(ValueError, match="`confidence` must be of independent"):
+        calibrator.certify(confidence[rows], right[rows])
+
+
+def test_copies_of_tied_answers_are_reported() -> None:
+    """Percentages that come again by themselves, all of them four times."""
+    confidence, right = answers()
+    rows = some_copies("in a row")
+    with pytest.warns(FitDataWarning, match="300 are different"):
+        calibrate_confidence(confidence[rows].round(2), right[rows])
+
+
+#: Answers that come again by themselves: confidences and whether they are right.
+TIES: dict[str, Any] = {
+    "percentages": lambda c, u: (c.round(2), u < c),
+    "ten samples": lambda c, u: (c.round(1), u < c),
+    "words": lambda c, u: (np.array([0.5, 0.8, 0.95])[(3.0 * c).astype(int)], u < c),
+    "hardly any is right": lambda c, u: (c.round(2), u < 0.02),
+    "nearly all are right": lambda c, u: (c.round(2), u < 0.98),
+    "told apart": lambda c, u: (c.round(2), c.round(2) > 0.5),
+    "nearly told apart": lambda c, u: (c.round(3), u < c**9),
+    "sure or not": lambda c, u: (np.where(c > 0.5, 1.0, c), (c > 0.5) | (u < c)),
+}
+
+
+@pytest.mark.parametrize("kind", TIES)
+@pytest.mark.parametrize("n", [60, 600, 3000])
+def test_ties_of_answers_are_no_copies(kind: str, n: int) -> None:
+    calibrator = calibrate_confidence(*answers(600, seed=99))
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        confidence, right = TIES[kind](rng.random(n), rng.random(n))
+        rows = calibrator.read_labelled(confidence, right)
+        assert calibrator.copies(rows).share == 0.0, seed
+
+
+def test_weights_are_the_remedy() -> None:
+    confidence, right = answers()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrate_confidence(confidence, right, np.full(300, 4.0))
+        make("temps").fit(ROWS, LABELS, sample_weight=np.full(300, 4.0))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_copies_of_several_labels_are_reported(how: str) -> None:
+    odds = RNG.normal(size=(300, 4))
+    labels = (RNG.logistic(size=odds.shape) < odds).astype(float)
+    labels[RNG.random(labels.shape) < 0.1] = np.nan
+    rows = some_copies(how)
+    with pytest.warns(FitDataWarning, match="`scores` hold copies"):
+        calibrator = MultilabelCalibrator().fit(odds[rows], labels[rows])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MultilabelCalibrator().fit(odds, labels)
+    with pytest.raises(ValueError, match="one row of each example"):
+        calibrator.control_risk(
+            odds[rows] + 1.0, labels[rows], loss=lambda p, y, t: p[:, 0] > t, risk=0.9
+        )
+
+
+def count_copies(caught: Any) -> int:
+    return sum("copies" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("method", ["auto", "temps"])
+def test_copies_across_folds_are_reported(method: str) -> None:
+    logits, labels = copied("twice, shuffled")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate(method, logits, labels, folds=5)
+    assert count_copies(caught) == 1
+    assert "folds hold copies of what their fits have seen" in str(caught[0].message)
+    assert "`cluster=`" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cluster = np.unique(logits[:, 0], return_inverse=True)[1]
+        evaluate(method, logits, labels, folds=5, cluster=cluster)
+        evaluate(method, ROWS, LABELS, folds=5)
+
+
+def test_copies_of_answers_across_folds_are_reported() -> None:
+    confidence, right = answers()
+    rows = some_copies("shuffled")
+    calls: list[Any] = [
+        lambda c, r, **of: evaluate(ConfidenceCalibrator(), c, r, folds=5, **of),
+        lambda c, r, **of: compare(({"a": c, "b": c**2}, r), folds=5, **of),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call(confidence[rows], right[rows])
+        assert count_copies(caught) == 1
+        assert "folds hold copies" in str(caught[0].message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(confidence[rows], right[rows], cluster=rows)
+            call(confidence, right)
+
+
+def test_copies_in_a_test_are_reported() -> None:
+    logits, labels = copied("twice, shuffled")
+    fresh = softmax_examples(400, 5, seed=2)
+    message = "hold copies: .*Intervals and tests take each"
+    with pytest.warns(FitDataWarning, match=f"`x` {message}"):
+        evaluate(None, logits, labels)
+    with pytest.warns(FitDataWarning, match=f"`test` {message}"):
+        compare(fresh, (logits, labels), ["temps", "auto"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compare((logits, labels), fresh, ["temps", "auto", "ets"])
+    assert count_copies(caught) == 1
+    confidence, right = answers()
+    rows = some_copies("shuffled")
+    with pytest.warns(FitDataWarning, match=f"`x` {message}"):
+        evaluate(None, confidence[rows], right[rows])
+
+
+def test_reshaped_rows_are_reported_by_fits_and_evaluations() -> None:
+    logits = noisy(np.repeat(ROWS, 3, axis=0))
+    labels = np.repeat(LABELS, 3)
+    words = "look like 3 rows of each of 300 examples.*Ensemble"
+    with pytest.warns(FitDataWarning, match=words):
+        make("temps").fit(logits, labels)
+    with pytest.warns(FitDataWarning, match=words):
+        evaluate(None, logits, labels)
+    with pytest.warns(FitDataWarning, match=words):
+        evaluate("temps", logits, labels, folds=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (sorted_rows, blocks_of_classes, classes_in_turn, leaves):
+            make("temps").fit(*rows(600, 10))
+            evaluate(None, *rows(600, 10))

@@ -16,7 +16,7 @@ from hokical import make
 from hokical.calibrators import with_sets
 from hokical.streams import fit, open_source
 from tests.conftest import hold_often, max_examples, repetitions
-from tests.fitted import class_scores, with_fit_record
+from tests.fitted import class_features, with_fit_record
 
 CLASSES = 5
 OLD = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -46,28 +46,28 @@ def cal() -> Any:
 def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     logits, labels = class_gaussians(4000, seed=0)
     np.testing.assert_allclose(
-        class_scores(cal).frequencies,
+        class_features(cal).frequencies,
         np.bincount(labels) / labels.size,
     )
     cal.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
-    for name, array in vars(class_scores(cal)).items():
-        np.testing.assert_array_equal(getattr(class_scores(loaded), name), array)
+    for name, array in vars(class_features(cal)).items():
+        np.testing.assert_array_equal(getattr(class_features(loaded), name), array)
     parts = fit(make("temps"), open_source(logits, labels, chunk_rows=700))
     np.testing.assert_array_equal(
-        class_scores(parts).cells,
-        class_scores(cal).cells,
+        class_features(parts).cells,
+        class_features(cal).cells,
     )
     weights = np.random.default_rng(0).random(4000)
     weighted = make("temps").fit(logits, labels, weights)
     np.testing.assert_allclose(
-        class_scores(weighted).frequencies,
+        class_features(weighted).frequencies,
         np.bincount(labels, weights) / weights.sum(),
     )
 
 
-def test_without_class_scores_the_error_asks_for_a_new_fit(cal) -> None:
-    bare = with_fit_record(cal, class_scores=None)
+def test_without_class_features_the_error_asks_for_a_new_fit(cal) -> None:
+    bare = with_fit_record(cal, class_features=None)
     for ask in (
         lambda: bare.reweight_classes(NEW),
         lambda: bare.estimate_shift(np.zeros((3, cal.n_classes_))),
@@ -78,16 +78,16 @@ def test_without_class_scores_the_error_asks_for_a_new_fit(cal) -> None:
 
 def test_a_known_balance_is_bayes_rule(cal) -> None:
     logits, _ = class_gaussians(50, seed=1)
-    old, weights = cal.predict_proba(logits), NEW / class_scores(cal).frequencies
+    old, weights = cal.predict_proba(logits), NEW / class_features(cal).frequencies
     twin = cal.reweight_classes(NEW)
     expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(logits), expected)
     np.testing.assert_array_equal(twin.predict(logits), expected.argmax(axis=1))
-    np.testing.assert_allclose(class_scores(twin).frequencies, NEW)
-    back = twin.reweight_classes(class_scores(cal).frequencies)
+    np.testing.assert_allclose(class_features(twin).frequencies, NEW)
+    back = twin.reweight_classes(class_features(cal).frequencies)
     np.testing.assert_allclose(back.predict_proba(logits), old)
     np.testing.assert_allclose(
-        cal.reweight_classes(class_scores(cal).frequencies).predict_proba(logits),
+        cal.reweight_classes(class_features(cal).frequencies).predict_proba(logits),
         old,
     )
 
@@ -114,7 +114,7 @@ def test_a_balance_by_name() -> None:
     expected = cal.reweight_classes(NEW).predict_proba(logits)
     np.testing.assert_array_equal(twin.predict_proba(logits), expected)
     by_number = make("temps").fit(logits, labels).reweight_classes(dict(enumerate(NEW)))
-    np.testing.assert_allclose(class_scores(by_number).frequencies, NEW)
+    np.testing.assert_allclose(class_features(by_number).frequencies, NEW)
     with pytest.raises(ValueError, match=r"none for \['elk'\], not classes: \['fly'\]"):
         cal.reweight_classes(dict(zip((*names[:4], "fly"), NEW, strict=True)))
     found = cal.estimate_shift(logits)
@@ -204,7 +204,7 @@ def test_frequencies_are_where_em_ends(seed: int, classes: int, n: int) -> None:
     labels = np.append(np.arange(classes), rng.integers(0, classes, 200 - classes))
     cal = make("uncalibrated").fit(logits[n:], labels)
     found = cal.estimate_shift(logits[:n])
-    old = class_scores(cal).assumed_frequencies
+    old = class_features(cal).assumed_frequencies
     expected = plain_em(cal.predict_proba(logits[:n]), old, 0.1 * classes * old)
     np.testing.assert_allclose(found.class_frequencies, expected, atol=2e-5)
 
@@ -383,7 +383,9 @@ def test_top_k_is_refused(cal) -> None:
     with pytest.raises(ValueError, match="every class"):
         cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
     few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
-    np.testing.assert_allclose(class_scores(few).frequencies, np.bincount(labels) / 300)
+    np.testing.assert_allclose(
+        class_features(few).frequencies, np.bincount(labels) / 300
+    )
     with pytest.raises(ValueError, match="all classes"):
         few.estimate_shift(logits)
 
@@ -468,7 +470,9 @@ def test_a_class_without_a_share_does_not_come_back(cal) -> None:
     with pytest.raises(ValueError, match=r"had the frequency 0 before: \[0\]"):
         without.reweight_classes(NEW)
     np.testing.assert_allclose(
-        class_scores(without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2])).frequencies[1],
+        class_features(without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2])).frequencies[
+            1
+        ],
         0.4,
     )
 
@@ -548,7 +552,7 @@ def test_calibrators_with_groups() -> None:
     old = (
         fitted.predict_proba(logits, groups=site)
         * [0.1, 0.2, 0.3, 0.4]
-        / class_scores(fitted).frequencies
+        / class_features(fitted).frequencies
     )
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
@@ -575,7 +579,7 @@ def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
     other = rng.integers(0, 3, 4000).astype(str)  # which does not help, and comes first
     cal = hokical.auto(logits, labels, groups={"other": other, "site": site})
     assert cal.groups_ == ["site"]
-    kept = cal.predictor_.fit_record.group_scores
+    kept = cal.predictor_.fit_record.group_features
     assert kept is not None
     assert [int(each.count.sum()) for each in kept.scores] == [
         int((site == name).sum()) for name in "012"
@@ -874,7 +878,7 @@ def test_assumed_frequencies_do_not_depend_on_the_labels() -> None:
     logits, labels = unchanged(rng, 60_000, 3, 1.2)
     kept = rng.random(60_000) < np.array([0.1, 1.0, 0.4])[labels]
     cal = make("uncalibrated").fit(logits[kept][:5000], labels[kept][:5000])
-    scores = class_scores(cal)
+    scores = class_features(cal)
     np.testing.assert_allclose(scores.assumed_frequencies, 1 / 3, atol=0.03)
     assert scores.frequencies[0] < 0.1
     with pytest.warns(UserWarning, match="calibrated for each class"):
@@ -892,7 +896,7 @@ def test_probabilities_that_are_wrong_for_classes_are_named(method) -> None:
     scores = 1.6 * rng.normal(size=4000) + 2.56 * labels - 1.28
     logits = np.stack([np.zeros(4000), scores], axis=1)
     cal = make(method).fit(logits[:2000], labels[:2000])
-    assert (class_scores(cal).farthest_off is None) == (method != "temps")
+    assert (class_features(cal).farthest_off is None) == (method != "temps")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found, other = (
@@ -1126,7 +1130,7 @@ def test_the_error_of_assumed_frequencies_is_that_of_repeated_fits() -> None:
         for seed in range(200):
             rng = np.random.default_rng(seed)
             rows = two_normals(400, 0.5, rng, apart=apart)
-            record = class_scores(make("uncalibrated").fit(*rows))
+            record = class_features(make("uncalibrated").fit(*rows))
             fitted.append([record.implied[1], record.implied_error[1]])
         spread, error = np.std(fitted, axis=0)[0], np.mean(fitted, axis=0)[1]
         assert 0.8 < error / spread < 1.25

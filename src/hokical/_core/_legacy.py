@@ -69,8 +69,8 @@ def _upgrade_logits(document: dict[str, Any]) -> dict[str, Any]:
         "conformity": document.get("fit_conformity"),
         "support": document.get("support"),
         "sketch": document.get("fit_rows"),
-        "class_scores": document.get("class_scores"),
-        "group_scores": document.get("group_scores"),
+        "class_features": document.get("class_scores"),
+        "group_features": document.get("group_scores"),
     }
     return {
         **_common(document),
@@ -79,7 +79,7 @@ def _upgrade_logits(document: dict[str, Any]) -> dict[str, Any]:
         "held_out": _evidence(
             conformity, label_scores, document.get("held_out_classes")
         ),
-        "held_out_without_groups": _evidence(
+        "held_out_for_new_groups": _evidence(
             _nested(conformity), _nested(label_scores)
         ),
     }
@@ -93,7 +93,7 @@ def _upgrade_outcomes(document: dict[str, Any]) -> dict[str, Any]:
         **_common(document),
         "schema": {"$record": "columns", "columns": columns},
         "held_out": held_out,
-        "held_out_without_groups": _nested(held_out),
+        "held_out_for_new_groups": _nested(held_out),
         "fit_rows": document["fit_rows"],
     }
 

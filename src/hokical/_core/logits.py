@@ -38,7 +38,7 @@ from hokical._core.reading import (
     to_numpy,
 )
 from hokical._core.runtime import cut_rows, map_slices
-from hokical._core.special import clip
+from hokical._core.special import FEW_ROWS, clip, first_marks, row_argmax
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and
 #: maxima over short rows are several times as fast that way.
@@ -107,6 +107,7 @@ class Logits:
         #: `by_blocks`.
         self._labels: Array = None
         self._margins: Array = None
+        self._entries: Any = None
         self._possible: Array = None
         self._all_possible: bool | None = None
         self._room: Array = None
@@ -132,8 +133,16 @@ class Logits:
     def labels(self) -> Array:
         """The classifier's own label per row, (n,): the first maximum."""
         if self._labels is None:
-            self._labels = self.xp.argmax(self.values, axis=1)
+            self._labels = self._first_at_top()
         return self._labels
+
+    def _first_at_top(self) -> Array:
+        """The first column at the top of each row, (n,)."""
+        if not self.is_numpy or self.order == "C" or self.n_rows <= FEW_ROWS:
+            return self.xp.argmax(self.values, axis=1)
+        if self._margins is not None and self._all_possible:  # none is NaN
+            return first_marks(self._margins == 0.0)
+        return row_argmax(np.asfortranarray(self.values), np)
 
     #: The column of each row's label, (n,).
     label_columns = labels
@@ -144,7 +153,11 @@ class Logits:
         MAX_MARGIN.
         """
         if self._margins is None and self.is_numpy:
-            self._margins = clip(self.new_margins(), None, MAX_MARGIN, np)
+            self._margins = self.new_margins()
+            if self._margins.max() <= MAX_MARGIN:
+                self._all_possible = True
+            else:
+                self._margins.clip(0.0, MAX_MARGIN, out=self._margins)
         elif self._margins is None:
             with arrays.ignore_overflow(
                 self.xp
@@ -159,18 +172,19 @@ class Logits:
         self._margins = self.margins
         return self
 
-    def new_margins(self, factor: Array = 1.0) -> Array:
+    def new_margins(self, factor: Array = 1.0, out: FloatArray | None = None) -> Array:
         """`margins` times a factor, in an array that may be overwritten; NumPy's up
-        to infinity.
+        to infinity, in `out` if there is one.
         """
         if not self.is_numpy:
             return self.margins * factor
-        below = self._room
+        below = self._room if out is None else out
         self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)
         values = self.values
-        if self.order == "F" or values.dtype != np.float64:  # quicker than mixed
+        in_order = values.flags.f_contiguous or self.order == "C"
+        if not in_order or values.dtype != np.float64:  # quicker than mixed
             np.copyto(below, values)
             values = below
         with np.errstate(over="ignore"):
@@ -288,7 +302,7 @@ class Logits:
     def at_label(self, table: Array) -> Array:
         """The entry (n,) of each row of a table (n, columns) at its label."""
         if self.is_numpy:
-            return table[np.arange(self.n_rows), self.label_columns]
+            return table[self._label_entries]
         xp = self.xp
         return xp.sum(xp.where(self.label_mask(), table, xp.zeros_like(table)), axis=1)
 
@@ -308,9 +322,24 @@ class Logits:
         overwritten.
         """
         if self.is_numpy:
-            table[np.arange(self.n_rows), self.label_columns] = own[:, 0]
+            table[self._label_entries] = own[:, 0]
             return table
         return self.xp.where(self.label_mask(), own, table)
+
+    def clear_label(self, table: Array) -> Array:
+        """A table (n, columns) with 0 at the labels; NumPy's is overwritten."""
+        if self.is_numpy:
+            table[self._label_entries] = 0.0
+            return table
+        return self.put_at_label(table, 0.0 * table[:, :1])
+
+    @property
+    def _label_entries(self) -> tuple[IntArray, IntArray]:
+        """Row and column of every label, as an index of NumPy's tables."""
+        if self._entries is None:
+            self._entries = np.arange(self.n_rows), self.label_columns
+        entries: tuple[IntArray, IntArray] = self._entries
+        return entries
 
 
 def as_logits(
@@ -499,6 +528,8 @@ def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
 #: Elements of NumPy's buffers: operations on tables and columns take twice as long with
 #: its 8192, into which it copies the columns.
 _BUFFER = 512
+#: Takes the only row twice.
+_TWICE = np.zeros(2, np.int64)
 
 
 def by_blocks(
@@ -537,8 +568,9 @@ def by_blocks(
     # NumPy adds up the columns of several rows one after the other, those of one row in
     # pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
-    block = logits.take(np.zeros(2, np.int64)) if alone else logits
-    default = None if out is None else np.setbufsize(_BUFFER)
+    block = logits.take(_TWICE) if alone else logits
+    is_few = block.n_rows * block.n_columns <= _BUFFER
+    default = None if out is None or is_few else np.setbufsize(_BUFFER)
     if (
         out is not None
         and block.order == "C"

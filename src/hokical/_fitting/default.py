@@ -124,7 +124,8 @@ class CorrectionProblem:
             )
         self.centre = share @ features
         self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
-        self.design = scaling.standardise(features.T, self.centre, self.spread, np).T
+        unit = scaling.standardise(features.T, self.centre, self.spread, np)
+        self.design = np.vstack([np.ones(unit.shape[1]), unit]).T
         self.counts = share * examples.effective_size
         self.uncorrected = self.at(np.zeros(2 * self.design.shape[1]))
 

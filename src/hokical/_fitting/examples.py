@@ -31,10 +31,14 @@ from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
 from hokical._core.schema import could_be_probabilities, tell_scores
-from hokical.guarantees.class_scores import ClassScores, shift_features
+from hokical.guarantees.class_features import ClassFeatures, shift_features
 from hokical.guarantees.evidence import SAMPLE_SIZE, FitRecord
 from hokical.guarantees.fingerprints import RowSketch, row_draws, row_hashes
-from hokical.guarantees.repeats import RowMarks, warn_of_copies_in_fit
+from hokical.guarantees.repeats import (
+    RowMarks,
+    warn_of_copies_in_fit,
+    warn_of_repeats_in_fit,
+)
 from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
 from hokical.rules.base import Rule, UncalibratedRule
@@ -134,9 +138,8 @@ class Examples(Partition):
             coding=self.coding,
             votes_of=None if self.votes_of is None else self.votes_of[rows],
         )
-        if (
-            "correct" in self.__dict__
-        ):  # on a device it takes a pass and a wait to find it
+        # On a device it takes a pass and a wait to find it.
+        if "correct" in self.__dict__:
             taken.__dict__["correct"] = self.correct[rows]
         return taken
 
@@ -212,9 +215,8 @@ def has_zeros(logits: Logits) -> bool:
     xp = logits.xp
     lowest = float(xp.min(logits.values))
     highest = float(xp.max(logits.top))
-    if (
-        lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]
-    ):  # one quick pass tells, as a rule
+    # One quick pass tells, as a rule.
+    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:
         return False
 
     def farthest(block: Logits) -> Array:
@@ -246,10 +248,11 @@ def probability_scale(
         near = xp.abs(xp.sum(values, axis=1) - scale) <= slack * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
+    # A few rule most logits out.
     for rows in (
         logits.take(slice(0, _FIRST_ROWS)),
         logits,
-    ):  # a few rule most logits out
+    ):
         if not per_row(work, rows).all():
             return 0.0
     return scale
@@ -497,7 +500,7 @@ def _record_of(block: Examples, top: FloatArray) -> FitRecord:
         if not top_k or block.n_classes <= _MOST_COUNTED_CLASSES:
             sample = _sample_conformity(block)
     hashes = row_hashes(block.logits)
-    classes = ClassScores.from_rows(
+    classes = ClassFeatures.from_rows(
         cells, block.labels, block.correct, block.counts, block.n_classes
     )
     return FitRecord(
@@ -505,7 +508,7 @@ def _record_of(block: Examples, top: FloatArray) -> FitRecord:
         conformity=sample,
         support=Support.from_rows(log_odds[counting], top[counting]),
         sketch=RowSketch.from_hashes(hashes[counting]),
-        class_scores=classes,
+        class_features=classes,
     )
 
 
@@ -523,11 +526,14 @@ def _sample_conformity(block: Examples) -> Conformity:
 
 
 def warn_of_copies(examples: Partition, record: FitRecord) -> None:
-    """Warn if many rows in memory copy others, where rows of the fit come again."""
-    come_again = record.sketch is not None and record.sketch.has_twins
-    if come_again and isinstance(examples, Examples) and examples.votes_of is None:
+    """Warn if many rows in memory copy others, or are several of each example."""
+    if not isinstance(examples, Examples) or examples.votes_of is not None:
+        return
+    if record.sketch is not None and record.sketch.has_twins:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
-        warn_of_copies_in_fit(marks)
+        warn_of_copies_in_fit(marks.copies())
+    if type(examples.logits) is Logits and examples.weights is None:
+        warn_of_repeats_in_fit(examples.logits, examples.labels)
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hokical._core.logits import TopK
 from hokical._fitting.examples import Examples
-from hokical.guarantees.class_scores import GroupScores
+from hokical.guarantees.class_features import GroupFeatures
 from hokical.guarantees.evidence import FitRecord, confidence_table
 from hokical.guarantees.fingerprints import row_draws
 from hokical.rules.base import (
@@ -39,7 +39,7 @@ def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRec
         counted = block.counting[rows].astype(np.float64)
         table = confidence_table(confidence.astype(np.float64), wrong, counted)
         record = replace(record, confidences=table)
-    classes = record.class_scores
+    classes = record.class_features
     size = max(_MAX_PROBABILITIES // data.n_classes, 1)
     weights = block.counts[rows][:size]
     if isinstance(data, TopK) or classes is None or not weights.any():
@@ -49,10 +49,10 @@ def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRec
         proba = predict_blocks(rule, "proba", sample)
         labels = block.labels[rows][:size]
         classes = classes.with_implied(proba, labels, weights, sample)
-    groups = record.group_scores
+    groups = record.group_features
     if rule.needed_groups is not None and classes.cells.size:
         groups = _count_groups(rule, block, size)
-    return replace(record, class_scores=classes, group_scores=groups)
+    return replace(record, class_features=classes, group_features=groups)
 
 
 def _with_needed_groups(block: Examples, rule: Rule) -> Examples:
@@ -70,11 +70,11 @@ def _with_needed_groups(block: Examples, rule: Rule) -> Examples:
     return replace(block, logits=replace(block.logits, codes=codes))
 
 
-def _count_groups(rule: Rule, block: Examples, size: int) -> GroupScores:
+def _count_groups(rule: Rule, block: Examples, size: int) -> GroupFeatures:
     """The class scores of each group, of a sample of about `size` rows."""
     rows = np.flatnonzero(row_draws(0, block.n_rows) * block.n_rows < size)
     data = block.logits.take(rows)
     proba = predict_on_host(rule, "proba", data).astype(np.float64)
     codes = rule.needed_groups.codes_of_inputs(data.codes)
     coded = replace(data, codes=codes)
-    return GroupScores.from_rows(coded, proba, block.labels[rows], block.counts[rows])
+    return GroupFeatures.from_rows(coded, proba, block.labels[rows], block.counts[rows])

@@ -704,7 +704,7 @@ class Calibrator(FittedCalibrator):
         rows = reader.read_held_out(reused, logits, labels, sample_weight, groups)
         warn_of_repeats(rows, reused, remedy=ONE_ROW)
         marks = RowMarks.of(rows.scores, rows.labels, rows.weights)
-        refuse_copies(marks, reused, remedy=ONE_ROW)
+        refuse_copies(marks.copies(), reused, remedy=ONE_ROW)
         return control_risk(
             base.predict_on_host(predictor.rule, "proba", rows.scores),
             rows.labels,

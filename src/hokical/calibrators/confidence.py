@@ -37,7 +37,14 @@ from hokical.guarantees.fingerprints import (
     number_words,
     scatter,
 )
-from hokical.guarantees.repeats import RowMarks, refuse_copies
+from hokical.guarantees.repeats import (
+    ONE_ROW,
+    AnswerMarks,
+    Copies,
+    RowMarks,
+    refuse_copies,
+    warn_of_copies_in_fit,
+)
 from hokical.guarantees.scores import (
     AbstentionOptions,
     ScoreTable,
@@ -76,7 +83,7 @@ class OutcomeCalibrator(StoredEstimator):
     #: What `certify` noted, or None; and of predictions without groups, where these
     #: differ.
     held_out_: Any
-    held_out_without_groups_: Any
+    held_out_for_new_groups_: Any
     #: Fingerprints of the examples of the fit, which cannot certify it.
     fit_rows_: tuple[RowSketch, ...]
 
@@ -95,7 +102,7 @@ class OutcomeCalibrator(StoredEstimator):
             "rule": self.rule_,
             "schema": self.schema_,
             "held_out": self.held_out_,
-            "held_out_without_groups": self.held_out_without_groups_,
+            "held_out_for_new_groups": self.held_out_for_new_groups_,
             "fit_rows": list(self.fit_rows_),
         }
 
@@ -104,7 +111,7 @@ class OutcomeCalibrator(StoredEstimator):
         schema = check_stored(document, "schema", ColumnSchema)
         held_out = [
             check_stored_or_none(document, name, self._held_out_kind)
-            for name in ("held_out", "held_out_without_groups")
+            for name in ("held_out", "held_out_for_new_groups")
         ]
         sketches = tuple(check_stored(document, "fit_rows", list))
         unusable = {
@@ -120,7 +127,7 @@ class OutcomeCalibrator(StoredEstimator):
                 )
         self.columns_ = schema
         self._store_fit(rule, document["report"])
-        self.held_out_, self.held_out_without_groups_ = held_out
+        self.held_out_, self.held_out_for_new_groups_ = held_out
         self.fit_rows_ = sketches
 
     def _is_usable(
@@ -155,6 +162,10 @@ class OutcomeCalibrator(StoredEstimator):
         """Numbers (n,) that tell checked rows apart, in one way or several."""
 
     @abstractmethod
+    def copies(self, rows: Rows) -> Copies:
+        """The exact copies among checked rows with labels."""
+
+    @abstractmethod
     def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         """Probabilities on the host of checked scores."""
 
@@ -176,7 +187,9 @@ class OutcomeCalibrator(StoredEstimator):
         hashes = [] if rows is None else self._hashes(_counting(rows))
         self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.held_out_ = None
-        self.held_out_without_groups_ = None
+        self.held_out_for_new_groups_ = None
+        if rows is not None and any(sketch.has_twins for sketch in self.fit_rows_):
+            warn_of_copies_in_fit(self.copies(rows), name=self.row_names[0])
         if not report.get("converged", True):
             warn_user(
                 f"{type(self).__name__} did not converge: {self.reason_}",
@@ -198,6 +211,8 @@ class OutcomeCalibrator(StoredEstimator):
         self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *examples: Any
     ) -> control.RiskControl:
         rows = self.read_held_out(reused, *examples)
+        name = self.row_names[0]
+        refuse_copies(self.copies(rows), reused, name=name, remedy=ONE_ROW)
         proba = self.predict_rows(
             rows.scores, None if by == "new group" else rows.groups
         )
@@ -420,9 +435,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         rows = self.read_held_out(
             reused, confidence, right, sample_weight, groups, cluster=cluster
         )
-        marks = self._marks(rows)
-        if marks.copies().equal_labels:  # else equal confidences are ties
-            refuse_copies(marks, reused, name="confidence")
+        refuse_copies(self.copies(rows), reused, name="confidence")
         weights = rows.weights
         wrong = ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
@@ -447,14 +460,14 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         self.held_out_ = count(rows.groups)
         grouped = names is not None and self.rule_.coding is not None
-        self.held_out_without_groups_ = count(None) if grouped else None
+        self.held_out_for_new_groups_ = count(None) if grouped else None
         return self
 
-    def _marks(self, rows: Rows) -> RowMarks:
-        """What tells copies of checked answers."""
+    def copies(self, rows: Rows) -> Copies:
+        rows = _counting(rows)
         table = np.nan_to_num(rows.scores.reshape(rows.labels.size, -1), nan=-1.0)
-        marks = RowMarks(number_hashes(table), rows.labels, ~rows.labels)
-        return marks if rows.weights is None else marks.take(rows.weights > 0.0)
+        confidence = self._combine(rows.scores) if self.is_fitted else table[:, 0]
+        return AnswerMarks(number_hashes(table), confidence, rows.labels).copies()
 
     def predict_or_abstain(
         self,
@@ -478,7 +491,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         options = AbstentionOptions(risk, delta, by)
         table = self._noted("predict_or_abstain")
         if by == "new group":
-            table = self.held_out_without_groups_ or table
+            table = self.held_out_for_new_groups_ or table
         proba = self._predict(confidence, None if by == "new group" else groups)
         level = score_levels(scores.confidence_log_odds(proba))
         cells = match_groups(table, by, groups, proba.size)
@@ -832,7 +845,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         rows = self.read_held_out(
             reused, scores, labels, sample_weight, groups, cluster=cluster
         )
-        refuse_copies(self._marks(rows), reused, name="scores")
+        refuse_copies(self.copies(rows), reused, name="scores")
         proba = self.predict_rows(rows.scores, None)
         held_out = HeldOutLabels.from_rows(
             proba, rows.labels, rows.weights, rows.groups
@@ -863,12 +876,11 @@ class MultilabelCalibrator(OutcomeCalibrator):
     def predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
         return arrays.to_host(self.predict_proba(scores))
 
-    def _marks(self, rows: Rows) -> RowMarks:
-        """What tells copies of checked rows: a label is the whole row of them."""
+    def copies(self, rows: Rows) -> Copies:
+        rows = _counting(rows)
         labels = number_hashes(np.nan_to_num(rows.labels, nan=-1.0))
         wrong = ((rows.scores > 0.0) != (rows.labels > 0.0)).any(axis=1)
-        marks = RowMarks(number_hashes(rows.scores), labels, wrong)
-        return marks if rows.weights is None else marks.take(rows.weights > 0.0)
+        return RowMarks(number_hashes(rows.scores), labels, wrong).copies()
 
     def _read_scores(self, scores: Any) -> FloatArray:
         values, backend = _as_scores(self.schema_.order(scores, "scores"))

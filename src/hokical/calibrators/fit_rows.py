@@ -152,7 +152,7 @@ class FitReader:
         if keep_labels:
             pooled = with_first_labels(pooled, logits)
             members = replace(members, keep_first=True)
-        hashes = row_hashes(members.read(ensemble))
+        hashes = row_hashes(members.pool_all(logits))
         sketch = RowSketch.from_hashes(hashes[examples.counting])
         return PooledRows(rows._replace(scores=pooled), members, sketch)
 

@@ -178,13 +178,13 @@ class FittedCalibrator(StoredEstimator):
                 ungrouped.append(observe(for_new_groups.rule, rows, counts=counts))
         if not observed:
             raise ValueError("there must be at least one part with examples; got none.")
-        refuse_copies(RowMarks.join(marks), reused)
+        refuse_copies(RowMarks.join(marks).copies(), reused)
         held_out = Evidence.collect(observed, clustered=cluster is not None)
         without_groups = None
         if ungrouped:
             without_groups = Evidence.collect(ungrouped, clustered=cluster is not None)
         self.predictor_ = replace(
-            predictor, held_out=held_out, held_out_without_groups=without_groups
+            predictor, held_out=held_out, held_out_for_new_groups=without_groups
         )
         return self
 
@@ -205,8 +205,8 @@ class FittedCalibrator(StoredEstimator):
         dropped.
         """
         schema = replace(schema, groups=fit.rule.needed_groups)
-        self.predictor_ = Predictor(schema, fit.rule, record)
         self._keep_report(fit.report)
+        self.predictor_ = Predictor(schema, fit.rule, record)
         vars(self).setdefault("metadata_", {})  # `partial_fit` keeps it
         self.classes_ = np.arange(schema.n_classes)
         for name, value in fit.rule.own_fields().items():
@@ -223,12 +223,13 @@ class FittedCalibrator(StoredEstimator):
             "schema": predictor.schema,
             "fit": predictor.fit_record,
             "held_out": predictor.held_out,
-            "held_out_without_groups": predictor.held_out_without_groups,
+            "held_out_for_new_groups": predictor.held_out_for_new_groups,
         }
 
     def _restore(self, document: dict[str, Any]) -> None:
         """Take up the predictor of a file, which may be forged."""
         rule = check_stored(document, "rule", Rule)
+        self._check_rule(rule)
         schema = self._restore_schema(document)
         n_classes = schema.n_classes
         if rule.n_classes not in (None, n_classes):
@@ -240,7 +241,7 @@ class FittedCalibrator(StoredEstimator):
         self._store_fit(Fit(rule, document["report"]), schema, record)
         held_out = check_stored_or_none(document, "held_out", Evidence)
         without_groups = check_stored_or_none(
-            document, "held_out_without_groups", Evidence
+            document, "held_out_for_new_groups", Evidence
         )
         for evidence in (record, held_out, without_groups):
             name = None if evidence is None else evidence.unsuitable(n_classes)
@@ -249,8 +250,17 @@ class FittedCalibrator(StoredEstimator):
                     f"the file has no usable `{name}` for {n_classes} classes."
                 )
         self.predictor_ = replace(
-            self.predictor_, held_out=held_out, held_out_without_groups=without_groups
+            self.predictor_, held_out=held_out, held_out_for_new_groups=without_groups
         )
+
+    def _check_rule(self, rule: Rule) -> None:
+        """Raise if the rule of a file is that of another method."""
+        usual = self.method.rule
+        if not isinstance(rule.core, (usual, self.method.simpler_rule or usual)):
+            raise CalibratorFileError(
+                f"the file of a {self.name} must hold its rule; got that of "
+                f"{rule.core.name}."
+            )
 
     def _restore_schema(self, document: dict[str, Any]) -> InputSchema:
         """The schema of a file, for this class."""

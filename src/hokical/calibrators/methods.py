@@ -407,6 +407,7 @@ class AdaptiveTemperatureScaling(Calibrator):
         "noise",
         "temperature scaling, then some fifteen passes of the same cost",
         accepts_top_k=True,
+        simpler_rule=scaling.TemperatureRule,
     )
 
     temperature_: float
@@ -824,6 +825,7 @@ class AutoCalibrator(Calibrator):
         learns_groups=True,
         changes_labels=True,
         accepts_top_k=True,
+        simpler_rule=Rule,  # files of earlier versions hold that of one candidate
     )
 
     chosen_: str

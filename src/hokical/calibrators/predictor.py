@@ -33,7 +33,7 @@ from hokical._core.schema import InputSchema
 from hokical._core.storage import fingerprint
 from hokical._fitting.examples import probability_scale
 from hokical.guarantees import scores
-from hokical.guarantees.class_scores import ClassScores
+from hokical.guarantees.class_features import ClassFeatures
 from hokical.guarantees.control import percent
 from hokical.guarantees.evidence import (
     MAX_COUNTED_CLASSES,
@@ -89,8 +89,9 @@ class Predictor:
     rule : how they are predicted
     fit_record : statistics of the examples of the fit
     held_out : what the examples of `certify` prove, if there are any
-    held_out_without_groups : the same for the predictions of groups that the fit does
-        not know, where these differ
+    held_out_for_new_groups : what they prove for groups that were never seen, where this
+        differs: the rule predicts these without groups, and in `Dense` one position of
+        each item counts
     warned : the warnings that were given, shared with the predictors made from this one
     """
 
@@ -98,7 +99,7 @@ class Predictor:
     rule: Rule
     fit_record: FitRecord = field(default_factory=FitRecord)
     held_out: Evidence | None = None
-    held_out_without_groups: Evidence | None = None
+    held_out_for_new_groups: Evidence | None = None
     warned: WarningLog = field(default_factory=WarningLog.current, repr=False)
 
     @property
@@ -181,11 +182,11 @@ class Predictor:
             raise ValueError(_not_kept("support"))
         return self.fit_record.support
 
-    def class_statistics(self) -> ClassScores:
+    def class_statistics(self) -> ClassFeatures:
         """The features of the rows of the fit by true class."""
-        if self.fit_record.class_scores is None:
-            raise ValueError(_not_kept("class_scores"))
-        return self.fit_record.class_scores
+        if self.fit_record.class_features is None:
+            raise ValueError(_not_kept("class_features"))
+        return self.fit_record.class_features
 
     # Guarantees
 
@@ -435,7 +436,7 @@ class Predictor:
         """One that predicts for all groups alike, with the evidence of `certify` for
         that.
         """
-        evidence = self.held_out_without_groups or self.held_out
+        evidence = self.held_out_for_new_groups or self.held_out
         if self.schema.groups is None and evidence is self.held_out:
             return self
         return replace(
@@ -443,7 +444,7 @@ class Predictor:
             schema=self.schema.without_groups(),
             rule=self.rule.without_groups(),
             held_out=evidence,
-            held_out_without_groups=None,
+            held_out_for_new_groups=None,
         )
 
     def without_groups(self) -> Self:
@@ -468,7 +469,7 @@ class Predictor:
             self,
             fit_record=FitRecord(),
             held_out=None,
-            held_out_without_groups=None,
+            held_out_for_new_groups=None,
         )
 
     def with_sets(self, options: SetOptions) -> Self:
@@ -496,7 +497,7 @@ class Predictor:
             rule=BalancedRule(rule, weights),
             fit_record=self.fit_record.reweighted(ratio),
             held_out=None,
-            held_out_without_groups=None,
+            held_out_for_new_groups=None,
         )
 
 
@@ -572,7 +573,9 @@ def warn_of_probabilities(
     if highest > _MAX_PERCENTAGE or data.top.min() <= 0.0:
         return
     highest_of_fit = support.top[1]  # of logarithms of probabilities at most 0
-    if schema.are_probabilities(data) and not 0.0 < highest_of_fit <= 1.0:
+    could_be = highest <= 1.0 + SUM_SLACK  # which a quick look rules out, as a rule
+    is_new = not 0.0 < highest_of_fit <= 1.0
+    if could_be and is_new and schema.are_probabilities(data):
         kind = "probabilities"
         total = 1
     elif highest_of_fit < highest and _are_percentages(data):

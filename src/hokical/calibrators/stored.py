@@ -41,6 +41,8 @@ class MethodInfo:
     ----------
     rule : type of Rule
         Its name is that of the method.
+    simpler_rule : type of Rule or None
+        The rule that a fit keeps where its own gains nothing.
     title, reference, cost : str
         The method's name in full words, where it was published, and what a fit costs.
     fits_floor : bool
@@ -71,6 +73,7 @@ class MethodInfo:
     accepts_top_k: bool = False
     binary_only: bool = False
     logits_kind: type[Logits] = Logits
+    simpler_rule: type[Any] | None = None
 
     def __post_init__(self) -> None:
         """Raise if the class of the rule states a different fact."""

@@ -25,7 +25,7 @@ from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.storage import storable
 from hokical.guarantees import scores
-from hokical.guarantees.class_scores import ClassScores, GroupScores
+from hokical.guarantees.class_features import ClassFeatures, GroupFeatures
 from hokical.guarantees.control import can_be_counts
 from hokical.guarantees.fingerprints import RowSketch
 from hokical.guarantees.scores import (
@@ -58,14 +58,14 @@ class ObservedRows:
     ----------
     conformity : where their true classes are placed
     levels, wrong : the level of each label's score (n,), and whether it is wrong
-    by_class : counts by the probability of each class; None of many classes
+    class_scores : counts by the probability of each class; None of many classes
     groups : the columns of their groups, by name
     """
 
     conformity: Conformity
     levels: IntArray
     wrong: BoolArray
-    by_class: ScoreTable | None
+    class_scores: ScoreTable | None
     groups: dict[str, AnyArray] | None
 
 
@@ -92,13 +92,15 @@ def observe(rule: Rule, rows: Rows, *, counts: bool = False) -> ObservedRows:
     forms = _forms_served(data)
     conformity = Conformity.from_rows(rule, forms, labels)
     levels, wrong = _score_labels(rule, forms, labels)
-    by_class = None
+    class_scores = None
     if not isinstance(data, TopK) and data.n_classes <= MAX_COUNTED_CLASSES:
         proba = predict_on_host(rule, "proba", data).astype(np.float64)
-        by_class = ScoreTable.by_class(proba, labels, rows.weights if counts else None)
+        class_scores = ScoreTable.by_class(
+            proba, labels, rows.weights if counts else None
+        )
     weights = rows.weights
     conformity = replace(conformity, weights=weights, unit=unit)
-    return ObservedRows(conformity, levels, wrong, by_class, groups)
+    return ObservedRows(conformity, levels, wrong, class_scores, groups)
 
 
 def _forms_served(data: Logits) -> list[Logits]:
@@ -172,7 +174,9 @@ class Evidence:
             conformity.counts,
             groups,
         )
-        tables = [rows.by_class for rows in observed if rows.by_class is not None]
+        tables = [
+            rows.class_scores for rows in observed if rows.class_scores is not None
+        ]
         complete = len(tables) == len(observed)
         return cls(
             "held-out",
@@ -209,8 +213,11 @@ class Evidence:
         table = self.label_scores
         if table is not None and table.count.shape[-1] != LEVELS:
             return "label_scores"
-        by_class = self.class_scores
-        if by_class is not None and by_class.count.shape != (n_classes, CLASS_LEVELS):
+        class_scores = self.class_scores
+        if class_scores is not None and class_scores.count.shape != (
+            n_classes,
+            CLASS_LEVELS,
+        ):
             return "class_scores"
         return None
 
@@ -251,8 +258,8 @@ class FitRecord:
     conformity : where the classifier's softmax places the true classes of a sample
     support : the range of the rows
     sketch : a fingerprint of the rows, which cannot certify the fit
-    class_scores : features of the rows by true class
-    group_scores : the same of groups, where the rule depends on them
+    class_features : features of the rows by true class
+    group_features : the same of groups, where the rule depends on them
     """
 
     label_scores: ScoreTable | None = None
@@ -260,8 +267,8 @@ class FitRecord:
     conformity: Conformity | None = None
     support: Support | None = None
     sketch: RowSketch | None = None
-    class_scores: ClassScores | None = None
-    group_scores: GroupScores | None = None
+    class_features: ClassFeatures | None = None
+    group_features: GroupFeatures | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -274,18 +281,18 @@ class FitRecord:
 
     def reweighted(self, ratio: FloatArray) -> Self:
         """For rows among which each class is `ratio` (classes,) times as frequent."""
-        classes = self.class_scores
+        classes = self.class_features
         assert classes is not None
         usable_ratio = ratio if (ratio * classes.count).any() else np.ones_like(ratio)
-        groups = self.group_scores
+        groups = self.group_features
         if groups is not None:
             by_group = tuple(group.reweighted(ratio) for group in groups.scores)
             groups = replace(groups, scores=by_group)
         return replace(
             self.without_evidence(),
             conformity=self._reweighted_sample(ratio),
-            class_scores=classes.reweighted(usable_ratio),
-            group_scores=groups,
+            class_features=classes.reweighted(usable_ratio),
+            group_features=groups,
         )
 
     def _reweighted_sample(self, ratio: FloatArray) -> Conformity | None:
@@ -307,17 +314,17 @@ class FitRecord:
             return name
         if self.confidences is not None and self.confidences.count.shape != (LEVELS,):
             return "confidences"
-        by_group = () if self.group_scores is None else self.group_scores.scores
+        by_group = () if self.group_features is None else self.group_features.scores
         features = (
             by_group
-            if self.class_scores is None
+            if self.class_features is None
             else (
-                self.class_scores,
+                self.class_features,
                 *by_group,
             )
         )
         if any(classes.count.size != n_classes for classes in features):
-            return "class_scores"
+            return "class_features"
         return None
 
     def __add__(self, second: Self) -> Self:
@@ -326,7 +333,7 @@ class FitRecord:
         """
         label_scores = None
         conformity = None
-        if _weigh_alike(self.class_scores, second.class_scores):
+        if _weigh_alike(self.class_features, second.class_features):
             label_scores = _add(self.label_scores, second.label_scores)
             conformity = _add(self.conformity, second.conformity)
         if conformity is not None and conformity.key is not None:
@@ -337,11 +344,11 @@ class FitRecord:
             conformity=conformity,
             support=_add(self.support, second.support),
             sketch=_add(self.sketch, second.sketch),
-            class_scores=_add(self.class_scores, second.class_scores),
+            class_features=_add(self.class_features, second.class_features),
         )
 
 
-Summed = TypeVar("Summed", ScoreTable, Conformity, Support, RowSketch, ClassScores)
+Summed = TypeVar("Summed", ScoreTable, Conformity, Support, RowSketch, ClassFeatures)
 
 
 def _add(first: Summed | None, second: Summed | None) -> Summed | None:
@@ -349,7 +356,7 @@ def _add(first: Summed | None, second: Summed | None) -> Summed | None:
     return None if first is None or second is None else first + second
 
 
-def _weigh_alike(first: ClassScores | None, second: ClassScores | None) -> bool:
+def _weigh_alike(first: ClassFeatures | None, second: ClassFeatures | None) -> bool:
     """Whether examples of two fits have the same weight."""
     if first is None or second is None:
         return False

@@ -9,8 +9,9 @@ copies of an example have its label, right or wrong, and ties have labels of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.checks import check_choice
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
-from hokical._core.runtime import FitDataWarning, warn_user
+from hokical._core.runtime import FitDataWarning, WarningLog, warn_user
 from hokical.guarantees.fingerprints import Reused, row_draws, row_hashes
 
 #: Copies are reported from this share of the rows on, and refused from this one on:
@@ -33,6 +34,10 @@ _MIN_DISTINCT_ROWS = 20
 #: a third of the cases, unless the classifier is wrong in most of them.
 _MIN_WRONG_ROWS = 8
 _MIN_EQUAL_SHARE = 0.95
+#: Changes of the outcome between neighbouring confidences that come several times. Ties
+#: of independent answers differ as often among each other: 12 times to none with
+#: probability 1e-4.
+_MIN_NEIGHBOR_CHANGES = 12
 #: Rows of one example up to which repeated labels are looked for.
 _MAX_PER_EXAMPLE = 64
 #: Examples, and changes of the label between neighbours, that a pattern of labels needs:
@@ -48,7 +53,16 @@ _MIN_ERRORS = 5.0
 _MAX_MARGIN = 100.0
 
 _ASSUMPTION = "Guarantees count rows as independent examples and would state too much"
+_IN_FIT = "A fit takes each for a further example and trusts them too much"
+_IN_TEST = "Intervals and tests take each for a further example"
+_IN_FOLDS = (
+    "and folds hold copies of what their fits have seen, so that results look better "
+    "than they are"
+)
 _CLUSTER = "Pass `cluster=`, the example that each row belongs to"
+#: Causes of warnings about copies, for `WarningLog`.
+_COPIES = "copies of rows"
+_TEST_COPIES = "copies of rows in a test"
 #: The remedy of methods that take no clusters.
 ONE_ROW = "Pass one row of each example"
 
@@ -85,28 +99,99 @@ class RowMarks:
 
     def copies(self) -> Copies:
         """The copies among the rows."""
-        hashes, index, counts = np.unique(
-            self.hashes, return_inverse=True, return_counts=True
-        )
-        first_labels = np.empty(hashes.size, self.labels.dtype)
-        first_labels[index] = self.labels
-        is_other = self.labels != first_labels[index]
-        repeated = counts > 1
-        same_label = np.bincount(index, is_other, hashes.size) == 0.0
-        some_wrong = np.bincount(index, self.wrong, hashes.size) > 0.0
-        equally_often = hashes.size >= _MIN_DISTINCT_ROWS and bool(repeated.all())
-        equally_often &= bool((counts == counts[:1]).all())
-        wrong = repeated & some_wrong
+        ties = _Ties.of(self.hashes, self.labels)
+        if (copies := ties.whole_copies()) is not None:
+            return copies
+        some_wrong = np.bincount(ties.index, self.wrong, ties.counts.size) > 0.0
+        wrong = ties.repeated & some_wrong
         enough_wrong = int(wrong.sum()) >= _MIN_WRONG_ROWS
         if enough_wrong:
-            enough_wrong = bool(same_label[wrong].mean() >= _MIN_EQUAL_SHARE)
-        equal = bool(repeated.any()) and same_label[repeated].mean() >= _MIN_EQUAL_SHARE
-        return Copies(
-            n_rows=self.hashes.size,
-            n_distinct=hashes.size,
-            certain=equally_often or enough_wrong,
-            equal_labels=bool(equal),
-        )
+            enough_wrong = bool(ties.same_label[wrong].mean() >= _MIN_EQUAL_SHARE)
+        return ties.copies(ties.equally_often or enough_wrong)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerMarks:
+    """What tells copies of answers: their `hashes`, `confidence`, and which are
+    `right`, (n,) each.
+
+    Many answers have the same confidence, and where it is good the same outcome too.
+    So outcomes of equal confidences are compared with those of neighbouring ones:
+    copies differ from their neighbours and not among each other.
+    """
+
+    hashes: FloatArray
+    confidence: FloatArray
+    right: BoolArray
+
+    def copies(self) -> Copies:
+        """The copies among the answers."""
+        ties = _Ties.of(self.hashes, self.right)
+        if (copies := ties.whole_copies()) is not None:
+            return copies
+        first = np.unique(ties.index, return_index=True)[1]
+        repeated = np.flatnonzero(ties.repeated)
+        repeated = repeated[np.argsort(self.confidence[first[repeated]], kind="stable")]
+        changes = int(np.count_nonzero(np.diff(self.right[first[repeated]])))
+        n_mixed = int(np.count_nonzero(~ties.same_label[repeated]))
+        enough = changes >= _MIN_NEIGHBOR_CHANGES
+        return ties.copies(enough and n_mixed <= (1.0 - _MIN_EQUAL_SHARE) * changes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ties:
+    """Rows that are equal.
+
+    `index` (n,) is the number of each row among those that differ, which come as often
+    as their `counts` say, all with the `same_label` or not. Rows with their labels come
+    a multiple of `n_times` times.
+    """
+
+    index: IntArray
+    counts: IntArray
+    same_label: BoolArray
+    n_times: int
+
+    @classmethod
+    def of(cls, hashes: FloatArray, labels: AnyArray) -> Self:
+        """Those of rows (n,) by their hashes."""
+        _, index, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        distinct, label = np.unique(labels, return_inverse=True)
+        pairs, times = np.unique(index * distinct.size + label, return_counts=True)
+        n_labels = np.bincount(pairs // max(distinct.size, 1), minlength=counts.size)
+        enough = pairs.size >= _MIN_DISTINCT_ROWS
+        n_times = int(np.gcd.reduce(times)) if enough else 1
+        return cls(index, counts, n_labels == 1, n_times)
+
+    @property
+    def repeated(self) -> BoolArray:
+        """Which of those that differ come several times, (distinct,)."""
+        return np.asarray(self.counts > 1)
+
+    @property
+    def equally_often(self) -> bool:
+        """Whether all come equally often, more than once."""
+        enough = self.counts.size >= _MIN_DISTINCT_ROWS and bool(self.repeated.all())
+        return enough and bool((self.counts == self.counts[:1]).all())
+
+    def copies(self, certain: bool) -> Copies:
+        """All equal rows, if it is `certain` that these are copies."""
+        repeated = self.repeated
+        equal = bool(repeated.any())
+        if equal:
+            equal = bool(self.same_label[repeated].mean() >= _MIN_EQUAL_SHARE)
+        return Copies(self.index.size, self.counts.size, certain, equal)
+
+    def whole_copies(self) -> Copies | None:
+        """Copies of all rows equally often, which may have ties; None if there are none.
+
+        Of independent rows, 20 pairs of row and label all come an even number of times
+        with probability 1e-6.
+        """
+        if self.n_times == 1:
+            return None
+        n_rows = self.index.size
+        return Copies(n_rows, n_rows // self.n_times, certain=True, equal_labels=True)
 
 
 @dataclass(frozen=True)
@@ -142,22 +227,106 @@ class Copies:
         )
 
 
-def warn_of_copies_in_fit(marks: RowMarks) -> None:
-    """Warn if many rows of a fit are copies."""
-    copies = marks.copies()
+def copied_inputs(hashes: FloatArray, labels: AnyArray, continuous: bool) -> Copies:
+    """The exact copies among inputs of a classifier, by their hashes (n,).
+
+    Rows of `continuous` inputs are not equal by chance.
+    """
+    ties = _Ties.of(hashes, labels)
+    if (copies := ties.whole_copies()) is not None:
+        return copies
+    enough = int(ties.repeated.sum()) >= _MIN_NEIGHBOR_CHANGES
+    copies = ties.copies(continuous and enough)
+    return replace(copies, certain=copies.certain and copies.equal_labels)
+
+
+def warn_of_copied_inputs(copies: Copies) -> None:
+    """Warn if a classifier is calibrated on copies of the rows that it learned from."""
     if copies.share >= _MIN_REPORTED_SHARE:
         warn_user(
-            f"`logits` hold copies: {copies.description}. A fit takes each for a "
-            "further example and trusts them too much. Give each example once, with "
-            "how often it counts as `sample_weight`; several evaluations of each "
-            "example are a `hokical.Ensemble`.",
+            f"`X` hold copies: {copies.description}. Models are calibrated on copies of "
+            "rows that they have learned from, and look better than they are. Give "
+            "each example once, with how often it counts as `sample_weight`, or keep "
+            "copies together: `cv=GroupKFold()` and `groups`.",
             FitDataWarning,
-            cause="copies of rows",
+            cause=_COPIES,
         )
 
 
+def warn_of_copies_in_fit(copies: Copies, *, name: str = "logits") -> None:
+    """Warn if many rows of a fit are copies; `name` is the argument."""
+    if copies.share < _MIN_REPORTED_SHARE:
+        return
+    remedy = "Give each example once, with how often it counts as `sample_weight`"
+    if name == "logits":
+        remedy += "; several evaluations of each example are a `hokical.Ensemble`"
+    warn_user(
+        f"`{name}` hold copies: {copies.description}. {_IN_FIT}. {remedy}.",
+        FitDataWarning,
+        cause=_COPIES,
+    )
+
+
+def warn_of_repeats_in_fit(logits: Logits, labels: IntArray) -> None:
+    """Warn if rows of a fit look like several of each example, reshaped."""
+    if description := _describe_repeats(logits, labels):
+        warn_user(
+            f"{description} {_IN_FIT}. Pass the rows of each example as one "
+            "`hokical.Ensemble`.",
+            FitDataWarning,
+            cause=_COPIES,
+        )
+
+
+def warn_of_copies_in_test(
+    copies: Copies,
+    *,
+    name: str = "x",
+    folds: int | None = None,
+    clusters: bool = True,
+) -> None:
+    """Warn if many rows that are to measure something are copies.
+
+    They may be held out in `folds`, or be given `clusters`.
+    """
+    if copies.share < _MIN_REPORTED_SHARE:
+        return
+    consequence = _IN_TEST if folds is None else f"{_IN_TEST}, {_IN_FOLDS}"
+    remedy = f"{_CLUSTER}, or give each example once"
+    if not clusters:
+        remedy = "Give each example once"
+    warn_user(
+        f"`{name}` hold copies: {copies.description}. {consequence}. {remedy}.",
+        FitDataWarning,
+        cause=_TEST_COPIES,
+    )
+
+
+def warn_of_repeats_in_test(
+    logits: Logits, labels: IntArray, *, folds: int | None = None
+) -> None:
+    """Warn if rows that are to measure something look like several of each example."""
+    if description := _describe_repeats(logits, labels):
+        consequence = _IN_TEST if folds is None else f"{_IN_TEST}, {_IN_FOLDS}"
+        warn_user(
+            f"{description} {consequence}. {_CLUSTER}, or the rows of each example as "
+            "one `hokical.Ensemble`.",
+            FitDataWarning,
+            cause=_TEST_COPIES,
+        )
+
+
+@contextmanager
+def copies_reported() -> Iterator[None]:
+    """A context in which fits do not report copies, which has been done."""
+    log = WarningLog.current()
+    log.add(_COPIES)
+    with log.once():
+        yield
+
+
 def refuse_copies(
-    marks: RowMarks, reused: Reused, *, name: str = "logits", remedy: str = _CLUSTER
+    copies: Copies, reused: Reused, *, name: str = "logits", remedy: str = _CLUSTER
 ) -> None:
     """Raise if many rows that are to prove something are copies; warn of fewer.
 
@@ -165,10 +334,7 @@ def refuse_copies(
     method that was called.
     """
     check_choice("reused", reused, Reused)
-    if reused == "ignore":
-        return
-    copies = marks.copies()
-    if copies.share < _MIN_REPORTED_SHARE:
+    if reused == "ignore" or copies.share < _MIN_REPORTED_SHARE:
         return
     message = (
         f"`{name}` must be of independent examples; {copies.description}. "
@@ -177,7 +343,7 @@ def refuse_copies(
     )
     if copies.equal_labels and copies.share >= _MIN_REFUSED_SHARE:
         raise ValueError(message)
-    warn_user(message, FitDataWarning, cause="copies of rows")
+    warn_user(message, FitDataWarning, cause=_COPIES)
 
 
 def warn_of_repeats(rows: Rows, reused: Reused, *, remedy: str = _CLUSTER) -> None:
@@ -189,17 +355,25 @@ def warn_of_repeats(rows: Rows, reused: Reused, *, remedy: str = _CLUSTER) -> No
     """
     if type(rows.scores) is not Logits or reused == "ignore":
         return
-    n_per_example = _rows_per_example(rows.scores, rows.labels)
-    if n_per_example > 1:
-        n_examples = rows.scores.n_rows // n_per_example
+    if description := _describe_repeats(rows.scores, rows.labels):
         warn_user(
-            f"`logits` look like {n_per_example} rows of each of {n_examples:,} "
-            "examples: their labels repeat, and rows behind one label are near to each "
-            f"other. {_ASSUMPTION}. {remedy}, or the rows of each example as one "
+            f"{description} {_ASSUMPTION}. {remedy}, or the rows of each example as one "
             "`hokical.Ensemble`.",
             FitDataWarning,
             cause="several rows of each example",
         )
+
+
+def _describe_repeats(logits: Logits, labels: IntArray) -> str:
+    """That there are several rows of each example, in words; "" if there are not."""
+    n_per_example = _rows_per_example(logits, labels)
+    if n_per_example == 1:
+        return ""
+    n_examples = logits.n_rows // n_per_example
+    return (
+        f"`logits` look like {n_per_example} rows of each of {n_examples:,} examples: "
+        "their labels repeat, and rows behind one label are near to each other."
+    )
 
 
 def _rows_per_example(logits: Logits, labels: IntArray) -> int:

@@ -2,7 +2,7 @@
 frequencies.
 
 Under label shift rows of one class are distributed as before, whatever their frequency.
-So new rows must be distributed like the calibration examples (`ClassScores`), weighted
+So new rows must be distributed like the calibration examples (`ClassFeatures`), weighted
 by how much more frequent each class has become; where they are not, something else has
 changed.
 
@@ -32,12 +32,12 @@ from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.runtime import warn_user
 from hokical.guarantees.bounds import chi_square_tail, merge_cells
-from hokical.guarantees.class_scores import (
+from hokical.guarantees.class_features import (
     FREQUENCY_TOLERANCE,
     MISFIT,
     N_LEVELS,
-    ClassScores,
-    GroupScores,
+    ClassFeatures,
+    GroupFeatures,
     shift_features,
 )
 from hokical.guarantees.evidence import FitRecord
@@ -519,6 +519,16 @@ class ShiftEstimate:
     _calibrator: Any = field(default=None, repr=False)
     _of: str = field(default="", repr=False)
 
+    def for_classifier(self, classifier: Any, class_names: tuple[str, ...]) -> Self:
+        """The same for a classifier, which `adapt` reweights, and its classes."""
+        by_group = {
+            name: estimate.for_classifier(classifier, class_names)
+            for name, estimate in self.by_group.items()
+        }
+        return replace(
+            self, by_group=by_group, class_names=class_names, _calibrator=classifier
+        )
+
     def of_single_models(self) -> Self:
         """The same, whose text says that the accuracy is that of single models."""
         text = " of single models of the ensemble, whose mean is usually better,"
@@ -653,10 +663,10 @@ class ShiftModel:
     class_names: tuple[str, ...] = ()
 
     @property
-    def class_scores(self) -> ClassScores:
+    def class_features(self) -> ClassFeatures:
         """The features of the examples of the fit, by class."""
-        assert self.fit_record.class_scores is not None
-        return self.fit_record.class_scores
+        assert self.fit_record.class_features is not None
+        return self.fit_record.class_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -671,7 +681,7 @@ class _Comparison:
     is_unknown : whether the fit has too few examples of the group of the rows
     """
 
-    scores: ClassScores
+    scores: ClassFeatures
     around: FloatArray | None = None
     n_tests: int = 1
     is_unknown: bool = False
@@ -689,10 +699,10 @@ def estimate_shift(
     _warn_of_assumed_frequencies(model)
     coding = model.rule.needed_groups
     codes = data.codes
-    group_scores = None if coding is None else model.fit_record.group_scores
+    group_features = None if coding is None else model.fit_record.group_features
     if coding is None and groups is not None:
         coding, codes = GroupCoding.read(groups, data.n_rows)
-    of_all = _estimate(model, data, counts, delta, _Comparison(model.class_scores))
+    of_all = _estimate(model, data, counts, delta, _Comparison(model.class_features))
     by_group = {}
     if coding is None:
         return of_all
@@ -704,10 +714,10 @@ def estimate_shift(
         if not counts[rows].any():
             continue
         comparison = _Comparison(
-            model.class_scores, of_all.class_frequencies, len(cells)
+            model.class_features, of_all.class_frequencies, len(cells)
         )
-        if group_scores is not None:
-            comparison = _compare_with_group(comparison, group_scores, cell)
+        if group_features is not None:
+            comparison = _compare_with_group(comparison, group_features, cell)
         title = ", ".join(
             column[code] for column, code in zip(names, cell, strict=True)
         )
@@ -719,7 +729,7 @@ def estimate_shift(
 
 def _warn_of_assumed_frequencies(model: ShiftModel) -> None:
     """Warn if probabilities are not calibrated for each class."""
-    scores = model.class_scores
+    scores = model.class_features
     label = scores.farthest_off
     if label is not None:
         warn_user(
@@ -732,13 +742,13 @@ def _warn_of_assumed_frequencies(model: ShiftModel) -> None:
 
 
 def _compare_with_group(
-    comparison: _Comparison, group_scores: GroupScores, cell: IntArray
+    comparison: _Comparison, group_features: GroupFeatures, cell: IntArray
 ) -> _Comparison:
     """With the examples of the group of these codes, if it had enough of them."""
-    matching = np.flatnonzero((group_scores.codes == cell).all(axis=1))
+    matching = np.flatnonzero((group_features.codes == cell).all(axis=1))
     if not matching.size:
         return replace(comparison, is_unknown=True)
-    return replace(comparison, scores=group_scores.scores[matching[0]], around=None)
+    return replace(comparison, scores=group_features.scores[matching[0]], around=None)
 
 
 def _merge_equal_rows(
@@ -855,7 +865,7 @@ def _judge(estimated: ClassFrequencies, fits: float, change: float, method: str)
 
 
 def class_weights(
-    rule: Rule, scores: ClassScores, frequencies: Any, names: Any
+    rule: Rule, scores: ClassFeatures, frequencies: Any, names: Any
 ) -> FloatArray:
     """New frequencies of the classes divided by those of the fit, (classes,)."""
     n_classes = scores.count.size

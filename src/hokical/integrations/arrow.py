@@ -134,7 +134,7 @@ class BatchPredictor:
                 own.predictor_ = own.predictor_.without_evidence()
             else:
                 own.held_out_ = None
-                own.held_out_without_groups_ = None
+                own.held_out_for_new_groups_ = None
         names = (logits,) if isinstance(logits, str) else tuple(logits)
         if len(names) > 1:
             if self._of_features:

@@ -14,6 +14,7 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.reading import Rows, to_numpy
 from hokical.calibrators.confidence import ConfidenceCalibrator
 from hokical.calibrators.stored import clone
+from hokical.guarantees.repeats import warn_of_copies_in_test
 
 #: Calibrators of confidences, by name or not.
 Methods = Iterable[Any] | Mapping[str, Any] | None
@@ -177,6 +178,23 @@ def _copy(calibrator: ConfidenceCalibrator | None) -> ConfidenceCalibrator | Non
         return calibrator
     copied: ConfidenceCalibrator = clone(calibrator)
     return copied
+
+
+def warn_of_copied_answers(
+    calibrator: ConfidenceCalibrator | None,
+    answers: Rows,
+    cluster: IntArray | None,
+    folds: int | None = None,
+) -> None:
+    """Warn if many answers that are to measure something are copies.
+
+    Those of one `cluster` may be.
+    """
+    if cluster is not None:
+        return
+    reader = ConfidenceCalibrator() if calibrator is None else calibrator
+    rows = reader.read_labelled(answers.scores, answers.labels, answers.weights)
+    warn_of_copies_in_test(reader.copies(rows), folds=folds)
 
 
 def assign_folds(

@@ -29,14 +29,21 @@ from hokical._core.ensembles import Ensemble
 from hokical._core.groups import check_rows_of, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
-from hokical._core.runtime import progress_bar, track
+from hokical._core.runtime import WarningLog, progress_bar, track
 from hokical._core.votes import Votes, join_votes, read_votes
 from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names, new_calibrator
 from hokical.calibrators.stored import check_plain_logits, clone
 from hokical.dense import Dense
-from hokical.guarantees.fingerprints import warn_of_rows_of_fit
+from hokical.guarantees.fingerprints import number_hashes, warn_of_rows_of_fit
+from hokical.guarantees.repeats import (
+    RowMarks,
+    copies_reported,
+    warn_of_copies_in_fit,
+    warn_of_copies_in_test,
+    warn_of_repeats_in_test,
+)
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
 from hokical.metrics.calibration import row_scores
@@ -51,6 +58,7 @@ from hokical.report.confidences import (
     choose_entrants,
     cross_fit,
     read_answer_pairs,
+    warn_of_copied_answers,
 )
 from hokical.report.models import (
     CalibratedProbabilityModel,
@@ -403,6 +411,8 @@ def evaluate(
             rows, setting = _weigh_votes(rows, votes, setting)
     test = _read_logits(fitted, rows, names)
     setting = _name_classes(setting, test.n_classes, positive)
+    if setting.cluster is None:
+        _warn_of_dependent_rows(test, folds=folds)
     with progress_bar("Evaluating", None):
         if folds is None:
             return _evaluate_logits(cal, test, setting, coverage)
@@ -486,6 +496,28 @@ def _softmax(n_classes: int) -> Any:
     return make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
 
 
+def _logits_of(rows: Rows) -> Logits:
+    """Checked logits of rows; of an ensemble those of the mean of its members."""
+    if not isinstance(rows.scores, Ensemble):
+        logits: Logits = rows.scores
+        return logits
+    return _uncalibrated(rows).fitted.read(rows.scores)
+
+
+def _warn_of_dependent_rows(
+    rows: Rows, *, name: str = "x", folds: int | None = None
+) -> None:
+    """Warn if checked rows of logits, or of an ensemble, are copies or several of each
+    example.
+    """
+    logits = _logits_of(rows)
+    copies = RowMarks.of(logits, rows.labels, rows.weights).copies()
+    with WarningLog.current().once():
+        warn_of_copies_in_test(copies, name=name, folds=folds)
+        if type(logits) is Logits and rows.weights is None:
+            warn_of_repeats_in_test(logits, rows.labels, folds=folds)
+
+
 def _evaluate_logits(
     cal: Any, test: Rows, setting: Setting, coverage: Any = None
 ) -> Evaluation:
@@ -566,7 +598,8 @@ def _evaluate_folds(
         own = {} if some.weights is None else {"sample_weight": some.weights}
         if groups and method.method.learns_groups:
             own["groups"] = take_rows(groups, rows)
-        return clone(method).fit(some.scores, some.labels, **own)
+        with copies_reported():
+            return clone(method).fit(some.scores, some.labels, **own)
 
     predictions = []
     for k in range(folds):
@@ -680,6 +713,10 @@ def _evaluate_model(
     if coverage is not None:
         sets = _measure_model_sets(model, inputs, labels, coverage)
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
+    if setting.cluster is None:
+        wrong = rows.labels != labels
+        marks = RowMarks(number_hashes(rows.proba), labels, wrong)
+        warn_of_copies_in_test(marks.copies(), name="X")
     after = judge_rows(type(model).__name__, rows, sets)
     uncalibrated = ModelPredictions.uncalibrated(model, inputs.X)
     if uncalibrated is None or not isinstance(model, CalibratedProbabilityModel):
@@ -798,6 +835,7 @@ def _evaluate_confidence(
 ) -> Evaluation:
     stated = reading.to_numpy(x, "confidence") if cal is None else cal.uncalibrated(x)
     outcomes = as_examples(stated, right)
+    warn_of_copied_answers(cal, Rows(x, right, weight), setting.cluster)
     data = _confidence_facts(outcomes.n_rows, setting)
     rows = Predicted(outcomes.confidence, outcomes.correct, weight)
     before = judge("uncalibrated", None, rows, setting, data)
@@ -821,15 +859,18 @@ def _evaluate_confidence_folds(
     folds: int,
 ) -> Evaluation:
     """Answers of each fold predicted by a fit on the others; and a fit on all."""
-    whole = clone(method).fit(
-        examples.scores, examples.labels, examples.weights, groups=setting.groups
-    )
+    warn_of_copied_answers(method, examples, setting.cluster, folds)
+    with copies_reported():
+        whole = clone(method).fit(
+            examples.scores, examples.labels, examples.weights, groups=setting.groups
+        )
     rows = whole.read_labelled(
         examples.scores, examples.labels, examples.weights, setting.groups
     )
     right = rows.labels.astype(np.int64)
     fold = assign_folds(right, folds, setting.cluster)
-    proba = cross_fit(method, rows, setting.groups, fold)
+    with copies_reported():
+        proba = cross_fit(method, rows, setting.groups, fold)
     stated = Predicted(whole.uncalibrated(examples.scores), rows.labels, rows.weights)
     data = _confidence_facts(right.size, setting)
     before = judge("uncalibrated", None, stated, setting, data)
@@ -847,6 +888,7 @@ def _evaluate_labels(
     proba = cal.uncalibrated(scores)
     n_rows, n_labels = proba.shape
     examples = cal.read_labelled(scores, labels)
+    warn_of_copies_in_test(cal.copies(examples), clusters=False)
     names = audits.check_names(setting.class_names, n_labels)
     if not names:
         names = cal.schema_.columns or tuple(f"label {k}" for k in range(n_labels))
@@ -1001,7 +1043,10 @@ def compare(
             raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
         options = summaries.SummaryOptions(delta=delta)
         pairs = read_answer_pairs(validation, test, groups, data_names, folds)
-        return _compare_confidences(pairs, methods, options, cluster, folds, subject)
+        with WarningLog().once():
+            return _compare_confidences(
+                pairs, methods, options, cluster, folds, subject
+            )
     if folds is not None or test is None:
         raise TypeError(
             "`test` must be a pair (logits, labels), without `folds`, which are for "
@@ -1056,6 +1101,7 @@ def compare(
             if value is not None:
                 raise TypeError(f"`{name}` cannot be given for {_VOTES} leave it out.")
         new, setting = _weigh_votes(new, votes, setting)
+    _warn_of_copied_pair(known, new, setting)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
@@ -1064,9 +1110,9 @@ def compare(
         if not method.is_fitted:
             learns = groups[0] is not None and method.method.learns_groups
             start = time.perf_counter()
-            method.fit(
-                known.scores, known.labels, **({"groups": groups[0]} if learns else {})
-            )
+            own = {"groups": groups[0]} if learns else {}
+            with copies_reported():
+                method.fit(known.scores, known.labels, **own)
             seconds = time.perf_counter() - start
         if coverage is not None:
             sets = measure_sets(method, new, coverage, groups[1], codes)
@@ -1089,6 +1135,17 @@ def compare(
         tested_on_validation=same,
         skipped=skipped,
     )
+
+
+def _warn_of_copied_pair(validation: Rows, test: Rows, setting: Setting) -> None:
+    """Warn of copies among the rows of the fits, and of the test."""
+    if np.ndim(validation.labels) == 1:
+        marks = RowMarks.of(
+            _logits_of(validation), validation.labels, validation.weights
+        )
+        warn_of_copies_in_fit(marks.copies())
+    if setting.cluster is None:
+        _warn_of_dependent_rows(test, name="test")
 
 
 def _compare_confidences(
@@ -1203,6 +1260,7 @@ def _compare_models(
             f"fitted; got None, and {', '.join(unfitted)} not fitted."
         )
     results = []
+    log = WarningLog()
     for name, model in models.items():
         seconds = None
         if name in unfitted:
@@ -1210,7 +1268,8 @@ def _compare_models(
             estimator: Any = clone(model)  # unfitted ones have a `fit` as well
             model = estimator.fit(*_as_pair("validation", train))
             seconds = time.perf_counter() - start
-        result = _evaluate_model(model, inputs, setting)
+        with log.once():
+            result = _evaluate_model(model, inputs, setting)
         results.append(replace(result, name=name, fit_seconds=seconds))
     subject = results[-1].name if subject is None else subject
     if subject not in models:

@@ -32,7 +32,13 @@ from hokical._core.arrays import AnyArray, Array, FloatArray
 from hokical._core.checks import ArrayOf, Checked, LogShare, Share, check_array
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits, TopK, by_blocks
-from hokical._core.special import clip, exponential, normalized_exponential, row_sums
+from hokical._core.special import (
+    clip,
+    exponential,
+    normalized_exponential,
+    row_sums,
+    times,
+)
 from hokical._core.storage import storable
 from hokical.rules.numbers import NumberEffects
 from hokical.stability import gumbel
@@ -358,29 +364,29 @@ def log_norms(margins: Array, logits: Logits) -> Array:
 
     Precise for probabilities near 1.
     """
-    odds = exponential(-margins, logits.xp)
-    odds = logits.put_at_label(odds, 0.0 * odds[:, :1])
+    odds = logits.clear_label(exponential(-margins, logits.xp))
     return logits.xp.log1p(row_sums(odds, logits.xp))[:, None]
 
 
-def floored_margins(logits: Logits, floor: Array, proba: Array | None = None) -> Array:
-    """The distance of log(p + floor) below the label's, (n, columns), with the
-    softmax p.
+def floored_scores(logits: Logits, floor: Array, factor: Array = 1.0) -> Array:
+    """`factor` times log(p + floor) less that of the label, (n, columns), with the
+    softmax p; a new array.
     """
     if logits.is_numpy and floor == 0.0:
-        return logits.margins
+        return logits.margins * -factor
     xp = logits.xp
-    proba = uncalibrated(logits) if proba is None else proba
-    top = xp.max(proba, axis=1, keepdims=True)
+    odds = exponential(-logits.margins, xp)
+    floor_odds = row_sums(odds, xp)[:, None] * floor
     if logits.is_numpy:
-        return np.log((top + floor) / (proba + floor))
-    share = xp.ones_like(top) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
-    floor_or_one = xp.where(share > 0.0, share, xp.ones_like(share))
-    return xp.where(
-        share > 0.0,
-        xp.log((top + floor_or_one) / (proba + floor_or_one)),
-        logits.margins,
+        np.divide(np.add(odds, floor_odds, out=odds), 1.0 + floor_odds, out=odds)
+        return times(np.log(odds, out=odds), factor, np)
+    odds_or_one = xp.where(floor_odds > 0.0, floor_odds, xp.ones_like(floor_odds))
+    logs = xp.where(
+        floor_odds > 0.0,
+        xp.log((odds + odds_or_one) / (1.0 + odds_or_one)),
+        -logits.margins,
     )
+    return logs * factor
 
 
 def uncalibrated(logits: Logits) -> Array:
@@ -394,7 +400,7 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
     """
 
     def work(block: Logits) -> Array:
-        return block.put_masked(-floored_margins(block, floor), -block.xp.inf)
+        return block.put_masked(floored_scores(block, floor), -block.xp.inf)
 
     values = by_blocks(work, logits)
     floored = Logits(values, logits.xp.max(values, axis=1), logits.backend)

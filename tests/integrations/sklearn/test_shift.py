@@ -20,7 +20,7 @@ import hokical
 from hokical import CalibratedClassifier
 from hokical.monitoring import CalibrationMonitor
 from tests.conftest import repetitions
-from tests.fitted import class_scores
+from tests.fitted import class_features
 from tests.integrations.sklearn.helpers import single
 
 NAMES = np.array(["cat", "dog", "owl"])
@@ -66,7 +66,7 @@ def test_a_known_balance_by_name(model) -> None:
     twin = model.reweight_classes(NEW)
     weights = (
         np.array([NEW[name] for name in model.classes_])
-        / class_scores(model.calibrator_).frequencies
+        / class_features(model.calibrator_).frequencies
     )
     expected = model.predict_proba(X) * weights
     expected /= expected.sum(axis=1, keepdims=True)

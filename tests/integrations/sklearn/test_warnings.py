@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.naive_bayes import GaussianNB
 
 from hokical import CalibratedClassifier, FitDataWarning
 
@@ -67,3 +68,44 @@ def test_a_search_repeats_one_text() -> None:
         cv=2,
     )
     assert len(set(messages_of(search.fit, X[:600], y[:600]))) == 1
+
+
+def test_copies_of_inputs_are_reported() -> None:
+    """Models are then calibrated on copies of what they have learned from."""
+    X, y = make_classification(300, 6, flip_y=0.2, random_state=0)
+    rng = np.random.default_rng(0)
+    forest = RandomForestClassifier(5, random_state=0)
+    minority = np.flatnonzero(y == 1)
+    chosen = {
+        "all": np.tile(np.arange(300), 3),
+        "bootstrap": rng.integers(300, size=300),
+        "one class": np.append(np.arange(300), rng.choice(minority, 200)),
+    }
+    for rows in chosen.values():
+        model = CalibratedClassifier(forest, method="temps", cv=3)
+        told = messages_of(model.fit, X[rows], y[rows])
+        assert sum("`X` hold copies" in message for message in told) == 1
+    grouped = CalibratedClassifier(forest, method="temps", cv=GroupKFold(3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        grouped.fit(X[rows], y[rows], groups=rows)
+    assert not any("`X` hold" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("kind", ["as they are", "categories", "one column", "tied"])
+def test_inputs_that_come_again_by_themselves_are_no_copies(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    y = (X.sum(axis=1) + rng.normal(size=600) > 0.0).astype(int)
+    if kind == "categories":
+        X = (X[:, :3] > 0.0).astype(float)
+        y = (X[:, 0] > 0.5).astype(int)
+    elif kind == "one column":
+        X = X[:, :1].round(1)
+        y = (X[:, 0] > 0.0).astype(int)
+    elif kind == "tied":
+        X = X[rng.integers(40, size=600)]
+        y = (X.sum(axis=1) + rng.normal(size=600) > 0.0).astype(int)
+    model = CalibratedClassifier(GaussianNB(), method="temps", cv=3)
+    told = messages_of(model.fit, X, y)
+    assert not any("hold copies" in message for message in told), told

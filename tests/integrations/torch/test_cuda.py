@@ -16,7 +16,7 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform
 from hokical.calibrators import make
-from hokical.guarantees.class_scores import label_distances
+from hokical.guarantees.class_features import label_distances
 from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
 from hokical.stability import Noise, gaussian, gumbel, uniform

@@ -24,9 +24,10 @@ except ImportError as error:
 
 from hokical.integrations.torch.augmentation import views
 from hokical.integrations.torch.calibrating import calibrate
+from hokical.integrations.torch.collecting import collect_logits
 from hokical.integrations.torch.ensembles import CalibratedEnsemble
 from hokical.integrations.torch.members import MemberNetwork
-from hokical.integrations.torch.model import CalibratedModel, collect_logits
+from hokical.integrations.torch.model import CalibratedModel
 from hokical.integrations.torch.module import as_module
 
 __all__ = [

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
+from hokical.integrations.torch.collecting import (
+    OutputReading,
+    collect_outputs,
+    with_labels,
+)
 from hokical.integrations.torch.ensembles import CalibratedEnsemble, collect_members
 from hokical.integrations.torch.members import (
     ROWS_AT_ONCE,
@@ -20,15 +24,11 @@ from hokical.integrations.torch.members import (
     Networks,
     Transforms,
 )
-from hokical.integrations.torch.model import (
-    CalibratedModel,
-    GetLogits,
-    MaybeOutputs,
-    OutputReading,
-    collect_outputs,
-)
+from hokical.integrations.torch.model import CalibratedModel
+from hokical.integrations.torch.networks import check_network
+from hokical.integrations.torch.outputs import GetLogits, MaybeOutputs
 
-#: Modules that hold networks, and are none.
+#: Modules that hold networks and are not networks themselves.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
 
@@ -85,13 +85,13 @@ def calibrate(
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
-    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
+    if isinstance(labels, (str, Calibrator, MultilabelCalibrator)):
         method = labels
         labels = None
-    loader = data if labels is None else (data, torch.as_tensor(labels))
+    loader = with_labels(data, labels)
     reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
-    is_single = not isinstance(model, (Sequence, Mapping, *_CONTAINERS))
-    if not is_single or transforms is not None or dropout is not None:
+    has_networks = isinstance(model, (Sequence, Mapping, *_CONTAINERS))
+    if has_networks or transforms is not None or dropout is not None:
         members = MemberNetwork(
             model,
             transforms,
@@ -110,32 +110,36 @@ def calibrate(
             "`most_members` must be None where the network is evaluated once; got "
             f"{most_members!r}. Pass `transforms` or several networks."
         )
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"`model` must be a network, an nn.Module; got {type(model).__name__}. "
-            "Logits that you have are for `hokical.auto(logits, labels)`."
-        )
-    estimator: Calibrator | MultilabelCalibrator
-    if isinstance(method, MultilabelCalibrator):
-        refuse_options(options)
-        estimator = copy.deepcopy(method)
-    else:
-        estimator = new_calibrator(method, **options)
-    logits, truth, form, rank = collect_outputs(
-        model, loader, reading, device, progress
-    )
-    estimator.fit(logits, truth)
-    if rank > 2 and isinstance(estimator, Calibrator):
+    check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
+    network = cast(nn.Module, model)
+    estimator = _estimator_of_network(method, options)
+    collected = collect_outputs(network, loader, reading, device, progress)
+    estimator.fit(collected.logits, collected.labels)
+    if collected.n_axes > 2 and isinstance(estimator, Calibrator):
         estimator.forget_examples()  # positions of one item are not independent
     return CalibratedModel(
-        model, estimator, get_logits=get_logits, class_axis=class_axis, outputs=form
+        network,
+        estimator,
+        get_logits=get_logits,
+        class_axis=class_axis,
+        outputs=collected.outputs,
     )
+
+
+def _estimator_of_network(
+    method: str | Calibrator | MultilabelCalibrator, options: dict[str, Any]
+) -> Calibrator | MultilabelCalibrator:
+    """A calibrator to be fitted on the outputs of a network."""
+    if isinstance(method, MultilabelCalibrator):
+        refuse_options(options)
+        return copy.deepcopy(method)
+    return new_calibrator(method, **options)
 
 
 def _estimator_of_members(
     method: str | Calibrator | MultilabelCalibrator, options: dict[str, Any]
 ) -> Calibrator:
-    """What is to be fitted on an ensemble."""
+    """A calibrator to be fitted on an ensemble."""
     if isinstance(method, MultilabelCalibrator):
         raise TypeError(
             "`method` must be for one label per example where examples are evaluated "

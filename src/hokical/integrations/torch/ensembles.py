@@ -12,19 +12,17 @@ from torch import Tensor, nn
 from hokical._core.ensembles import Ensemble
 from hokical._core.storage import StrPath
 from hokical.calibrators.calibrator import Calibrator
+from hokical.integrations.torch.collecting import OutputReading, collect_outputs
 from hokical.integrations.torch.members import MemberNetwork, Networks, Transforms
-from hokical.integrations.torch.model import (
-    MEMBERS,
-    CalibratedModel,
-    OutputReading,
-    Outputs,
-    StoredNetwork,
-    collect_outputs,
-    form_of,
-    outputs_as_logits,
-    takes_one_argument,
-)
+from hokical.integrations.torch.model import CalibratedModel
 from hokical.integrations.torch.module import CalibratorModule, as_module
+from hokical.integrations.torch.networks import takes_one_argument
+from hokical.integrations.torch.outputs import (
+    Outputs,
+    outputs_as_logits,
+    recognize_outputs,
+)
+from hokical.integrations.torch.stored import MEMBERS, StoredNetwork
 
 
 class Evaluations(NamedTuple):
@@ -94,10 +92,10 @@ class CalibratedEnsemble(CalibratedModel):
             model = model.select(members.needed)
         super().__init__(model, calibrator, outputs=outputs, as_tuple=as_tuple)
 
-    def _rows(self, found: Tensor) -> Tensor:
+    def _logits_of(self, scores: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self._check_members()
-        return super()._rows(found)
+        return super()._logits_of(scores)
 
     def _check_members(self) -> None:
         members = self._calibrator.members_
@@ -117,7 +115,7 @@ class CalibratedEnsemble(CalibratedModel):
     def _use(self) -> dict[str, object]:
         return {"outputs": self.outputs, MEMBERS: [*self.model.names]}
 
-    def _evaluate(
+    def _collect(
         self,
         loader: object,
         device: torch.device | str | None,
@@ -205,19 +203,20 @@ def collect_members(
         outputs="logits",
         takes_one=takes_one_argument(model.network(0)),
     )
-    rows, labels, *_ = collect_outputs(model, loader, side_by_side, device, progress)
-    stacked = rows.reshape(len(rows), len(model.names), -1).movedim(1, 0)
+    collected = collect_outputs(model, loader, side_by_side, device, progress)
+    rows = collected.logits
+    scores = rows.reshape(len(rows), len(model.names), -1).movedim(1, 0)
     outputs = reading.outputs
     if outputs == "auto":
-        outputs = _common_form(stacked, model.names)
-    logits = outputs_as_logits(stacked, outputs, False)
+        outputs = _common_outputs(scores, model.names)
+    logits = outputs_as_logits(scores, outputs, multilabel=False)
     if model.has_dropout and bool((logits == logits[:1]).all()):
         raise ValueError(
             "`dropout` must make passes that differ; all are equal. Its probability is "
             "0, or the network drops by functions: use layers, such as nn.Dropout."
         )
     ensemble = Ensemble(logits, model.names, exchangeable=model.has_dropout)
-    return Evaluations(ensemble, labels, outputs)
+    return Evaluations(ensemble, collected.labels, outputs)
 
 
 def _side_by_side(members: object) -> Tensor:
@@ -226,14 +225,15 @@ def _side_by_side(members: object) -> Tensor:
     return members.movedim(0, 1).flatten(1)
 
 
-def _common_form(stacked: Tensor, names: tuple[str, ...]) -> Outputs:
+def _common_outputs(scores: Tensor, names: tuple[str, ...]) -> Outputs:
     """What all members return: logits, or probabilities."""
-    forms = [form_of(rows, several=False) for rows in stacked]
-    for name, form in zip(names, forms, strict=True):
-        if form != forms[0]:
+    outputs = [recognize_outputs(rows, multilabel=False) for rows in scores]
+    first = outputs[0]
+    for name, member_outputs in zip(names, outputs, strict=True):
+        if member_outputs != first:
             raise ValueError(
                 f"`outputs` must be the same for all networks; {names[0]!r} returns "
-                f"{forms[0]}, and {name!r} {form}. Say how to read them, "
+                f"{first}, and {name!r} {member_outputs}. Say how to read them, "
                 "`get_logits=lambda output: ...`."
             )
-    return forms[0]
+    return first

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hokical._core.checks import check_count
 from hokical.integrations.torch.augmentation import Transform, identity
-from hokical.integrations.torch.model import GetLogits, find_logits
+from hokical.integrations.torch.outputs import GetLogits, find_logits
 
 #: One network, or several by position or by name.
 Networks = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
@@ -27,8 +27,8 @@ Transforms = Sequence[Transform] | Mapping[str, Transform]
 ROWS_AT_ONCE = 1024
 #: The name of the view that leaves inputs as they are.
 _IDENTITY = "identity"
-#: What draws at random in training mode, and counts nothing. A layer of a transformer
-#: has a fast path in evaluation mode that leaves dropout out.
+#: Layers that draw at random in training mode and have no running statistics. A layer of
+#: a transformer has a fast path in evaluation mode that leaves dropout out.
 _DROPOUT = (
     nn.Dropout,
     nn.Dropout1d,
@@ -132,13 +132,16 @@ class MemberNetwork(nn.Module):
             )
         chosen = [self.members[self.names.index(name)] for name in names]
         used = sorted({member.network for member in chosen})
-        few = type(self)(
+        selection = type(self)(
             [self.network(number) for number in used],
             get_logits=self.get_logits,
             rows_at_once=self.rows_at_once,
         )
-        few.members = tuple(m._replace(network=used.index(m.network)) for m in chosen)
-        return few
+        selection.members = tuple(
+            Member(member.name, used.index(member.network), member.transform)
+            for member in chosen
+        )
+        return selection
 
     def network(self, number: int) -> nn.Module:
         """One of the networks."""
@@ -148,11 +151,15 @@ class MemberNetwork(nn.Module):
         """What the networks return for each member, (members, n, classes)."""
         call = _Call(args, kwargs)
         if self.has_dropout:
-            parts = self._run_passes(call)
+            logits = self._run_passes(call)
         else:
-            parts = [part for run in self._runs() for part in self._run(*run, call)]
-        self._check_shapes(parts)
-        return torch.stack([part.to(parts[0].device) for part in parts])
+            logits = [
+                rows
+                for network, members in self._runs()
+                for rows in self._run(network, members, call)
+            ]
+        self._check_shapes(logits)
+        return torch.stack([rows.to(logits[0].device) for rows in logits])
 
     def _runs(self) -> Iterator[tuple[nn.Module, list[Member]]]:
         """Each network with neighbouring members, which may go through it together."""
@@ -167,34 +174,41 @@ class MemberNetwork(nn.Module):
     def _run(
         self, network: nn.Module, members: Sequence[Member], call: _Call
     ) -> Iterator[Tensor]:
-        step = 1
-        is_eager = (
-            not torch.compiler.is_compiling()
-        )  # a graph takes batches of any size
-        if is_eager and len(members) > 1 and not network.training and call.is_single:
-            step = max(1, self.rows_at_once // max(1, len(call.inputs)))
+        """The logits (n, classes) of members that share a network."""
+        step = self._views_at_once(network, members, call)
         for start in range(0, len(members), step):
-            seen = [
+            views = [
                 call.transformed(member) for member in members[start : start + step]
             ]
-            shape = seen[0].shape
-            if len(seen) > 1 and all(view.shape == shape for view in seen):
-                rows = self._rows(call.run(network, torch.cat(seen)))
-                yield from rows.chunk(len(seen))
+            shape = views[0].shape
+            if len(views) > 1 and all(view.shape == shape for view in views):
+                rows = self._rows(call.run(network, torch.cat(views)))
+                yield from rows.chunk(len(views))
             else:
-                yield from (self._rows(call.run(network, view)) for view in seen)
+                yield from (self._rows(call.run(network, view)) for view in views)
+
+    def _views_at_once(
+        self, network: nn.Module, members: Sequence[Member], call: _Call
+    ) -> int:
+        """How many views go through a network in one batch."""
+        if len(members) == 1 or network.training or not call.is_single:
+            return 1
+        if torch.compiler.is_compiling():  # a graph takes batches of any size
+            return 1
+        return max(1, self.rows_at_once // max(1, len(call.inputs)))
 
     def _run_passes(self, call: _Call) -> list[Tensor]:
+        """The logits (n, classes) of each pass with dropout."""
         network = self.network(0)
+        logits = []
         with _dropout_on(network), _fixed_state(network) as seed:
-            parts = []
             for k in range(len(self.members)):
                 seed(k)
-                parts.append(self._rows(network(*call.args, **call.kwargs)))
-        return parts
+                logits.append(self._rows(network(*call.args, **call.kwargs)))
+        return logits
 
     def _rows(self, output: object) -> Tensor:
-        """The logits (n, classes) of what a network returns."""
+        """The logits (n, classes) in a network's output."""
         rows = self.get_logits(output)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2:
@@ -206,12 +220,13 @@ class MemberNetwork(nn.Module):
             )
         return rows
 
-    def _check_shapes(self, parts: Sequence[Tensor]) -> None:
-        for name, part in zip(self.names, parts, strict=True):
-            if part.shape != parts[0].shape:
+    def _check_shapes(self, logits: Sequence[Tensor]) -> None:
+        shape = tuple(logits[0].shape)
+        for name, rows in zip(self.names, logits, strict=True):
+            if rows.shape != shape:
                 raise ValueError(
-                    f"every member must give logits of the shape of the first, "
-                    f"{tuple(parts[0].shape)}; {name!r} gives {tuple(part.shape)}. "
+                    "every member must give logits of the shape of the first, "
+                    f"{shape}; {name!r} gives {tuple(rows.shape)}. "
                     "Networks need the same classes, and transformations keep the "
                     "number of examples."
                 )
@@ -238,7 +253,7 @@ class _Call:
 
     @property
     def inputs(self) -> Tensor:
-        """What transformations are given."""
+        """The tensor that transformations change."""
         key = self._key
         inputs = self.args[0] if key is None else self.kwargs.get(key)
         if isinstance(inputs, Tensor):
@@ -252,23 +267,23 @@ class _Call:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is nothing beside the inputs."""
+        """Whether the inputs are the only argument."""
         return len(self.args) + len(self.kwargs) == 1
 
     def transformed(self, member: Member) -> Tensor:
         """The inputs as a member sees them."""
         if member.transform is None:
             return self.inputs
-        seen = member.transform(self.inputs)
-        if isinstance(seen, Tensor):
-            return seen
+        view = member.transform(self.inputs)
+        if isinstance(view, Tensor):
+            return view
         raise TypeError(
             f"`transforms` must return a tensor; {member.name!r} returned a "
-            f"{type(seen).__name__}."
+            f"{type(view).__name__}."
         )
 
     def run(self, network: nn.Module, inputs: Tensor) -> object:
-        """What a network returns for other inputs."""
+        """A network's output for inputs in the place of the call's."""
         key = self._key
         if key is None:
             return network(inputs, *self.args[1:], **self.kwargs)
@@ -302,12 +317,12 @@ def named_transforms(transforms: Transforms) -> dict[str, Transform]:
     """
     if isinstance(transforms, Mapping):
         named = {str(name): transform for name, transform in transforms.items()}
-        is_first = [n for n, f in named.items() if f is identity or n == _IDENTITY]
-        first = is_first[0] if is_first else _IDENTITY
+        identities = [n for n, f in named.items() if f is identity or n == _IDENTITY]
+        first = identities[0] if identities else _IDENTITY
         named = {first: named.get(first, identity), **named}
     elif isinstance(transforms, Sequence):
-        others = [transform for transform in transforms if transform is not identity]
-        named = {str(k): transform for k, transform in enumerate([identity, *others])}
+        changes = [transform for transform in transforms if transform is not identity]
+        named = {str(k): transform for k, transform in enumerate([identity, *changes])}
     else:
         raise TypeError(
             "`transforms` must be a mapping of names to functions of a batch of inputs, "
@@ -329,9 +344,9 @@ def _members_of(
     if transforms is None:
         return tuple(Member(name, k) for k, name in enumerate(networks))
     views = named_transforms(transforms)
-    several = len(networks) > 1
+    has_networks = len(networks) > 1
     return tuple(
-        Member(f"{name}: {view}" if several else view, k, transform)
+        Member(f"{name}: {view}" if has_networks else view, k, transform)
         for k, name in enumerate(networks)
         for view, transform in views.items()
     )
@@ -372,7 +387,7 @@ def _dropout_on(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _fixed_state(network: nn.Module) -> Iterator[Callable[[int], None]]:
-    """Yield what sets the seed of the network's devices; their state is put back."""
+    """Yield a function that seeds the network's devices; their state is restored."""
     devices = {x.device for x in (*network.parameters(), *network.buffers())}
     unknown = {device.type for device in devices} - {"cpu", "cuda"}
     if unknown:

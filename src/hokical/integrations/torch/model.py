@@ -5,25 +5,19 @@ from files.
 from __future__ import annotations
 
 import copy
-import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, NoReturn, Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import _register_namedtuple, tree_map_only
+from torch.utils._pytree import _register_namedtuple
 
 from hokical._core.checks import check_choice
-from hokical._core.conversion import LOG_ZERO, SUM_ERROR
 from hokical._core.ensembles import Ensemble
-from hokical._core.runtime import import_optional, progress_bar
-from hokical._core.storage import CalibratorFileError, StrPath
+from hokical._core.runtime import import_optional
+from hokical._core.storage import StrPath
 from hokical.calibrators import load as load_file
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
@@ -31,32 +25,39 @@ from hokical.calibrators.stored import refuse_groups
 from hokical.guarantees.fingerprints import Reused
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import PredictionSets
-from hokical.integrations.torch import module as modules
+from hokical.integrations.torch.collecting import (
+    OutputReading,
+    collect_outputs,
+    with_labels,
+)
 from hokical.integrations.torch.module import (
     CalibratorModule,
     MultilabelModule,
     as_module,
 )
+from hokical.integrations.torch.networks import bare, check_network, device_of
+from hokical.integrations.torch.outputs import (
+    GetLogits,
+    Outputs,
+    classes_last,
+    find_logits,
+    log_below_label,
+    outputs_as_logits,
+)
+from hokical.integrations.torch.stored import (
+    CALIBRATOR_FILE,
+    MEMBERS,
+    USE,
+    StoredNetwork,
+    check_use,
+    save_network,
+)
 from hokical.rules.sets import SetKind
 
-#: Under which names the calibrator, and how it is used, stand in the file of a network.
-_CALIBRATOR = "hokical_calibrator"
-_USE = "hokical_use"
-#: What names the members of an ensemble among that.
-MEMBERS = "members"
-#: The file beside a network of transformers.
-_BESIDE = "hokical.json"
-#: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid
-#: made of them.
-Outputs = Literal["logits", "probabilities"]
-#: The same, or to be found out from their values.
-MaybeOutputs = Literal["logits", "probabilities", "auto"]
-GetLogits = Callable[[Any], Tensor]
-#: Under which names a batch that is a mapping has its labels.
-_LABELS = ("labels", "label", "targets", "target", "y")
-#: Rows of a batch where tensors are given instead of a loader.
-_ROWS = 256
-_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+FittedCalibrator = Calibrator | MultilabelCalibrator
+
+#: Options of `from_pretrained` that say where a network of transformers is.
+_HUB_OPTIONS = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
 
 
 class CalibratedOutput(NamedTuple):
@@ -122,10 +123,7 @@ class CalibratedModel(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        calibrator: Calibrator
-        | MultilabelCalibrator
-        | CalibratorModule
-        | MultilabelModule,
+        calibrator: FittedCalibrator | CalibratorModule | MultilabelModule,
         *,
         class_axis: int = -1,
         get_logits: GetLogits | None = None,
@@ -133,56 +131,63 @@ class CalibratedModel(nn.Module):
         as_tuple: bool = False,
     ) -> None:
         super().__init__()
-        _check_network(model, "Pass the network itself.")
+        check_network(model, "Pass the network itself.")
         check_choice("outputs", outputs, Outputs)
-        module: Any = (
-            calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
-        )
-        if isinstance(module, CalibratorModule):
-            refuse_groups(module.fitted.schema_)
+        if not isinstance(calibrator, nn.Module):
+            calibrator = as_module(calibrator)
+        if isinstance(calibrator, CalibratorModule):
+            refuse_groups(calibrator.fitted.schema_)
         self.model = model
         self.class_axis = class_axis
         self.as_tuple = as_tuple
-        self.calibrator: Any = module.to(_device_of(model))
+        self.calibrator: Any = calibrator.to(device_of(model))
         self.get_logits = get_logits or find_logits
         self.outputs = outputs
-        self.training = (
-            model.training
-        )  # of this module alone: the network keeps its modes
+        # The mode of this module alone: the parts of the network keep theirs.
+        self.training = model.training
 
     def forward(self, *args: object, **kwargs: object) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, labels and confidence of what the network makes of its arguments.
 
         A `CalibratedOutput`, or with `as_tuple` a plain tuple.
         """
-        found = self.get_logits(self.model(*args, **kwargs))
-        rows = self._rows(found)
-        logits = rows.movedim(-1, self.class_axis)
+        logits = self._logits_of(self.get_logits(self.model(*args, **kwargs)))
         if self._pools:
-            output = CalibratedOutput(*self.calibrator.pool_and_predict(rows))
+            output = CalibratedOutput(*self.calibrator.pool_and_predict(logits))
         elif isinstance(self.calibrator, MultilabelModule):
-            proba = self.calibrator.proba(rows).movedim(-1, self.class_axis)
-            output = CalibratedOutput(logits, proba >= 0.5, proba)
+            proba = self._restore_axis(self.calibrator.proba(logits))
+            output = CalibratedOutput(self._restore_axis(logits), proba >= 0.5, proba)
         else:
-            output = CalibratedOutput(logits, *self.calibrator(rows))
+            labels, confidence = self.calibrator(logits)
+            output = CalibratedOutput(self._restore_axis(logits), labels, confidence)
         return (*output,) if self.as_tuple else output
 
-    def _rows(self, found: Tensor) -> Tensor:
-        """Logits (..., classes) of what the network returns, with the calibrator
-        where they are.
-        """
-        known = not torch.compiler.is_compiling() and not found.is_meta
-        if known and next(self.calibrator.buffers()).device != found.device:
-            # The network was moved without this module, or lies on several devices. In
-            # inference mode the numbers could not take part in a gradient later.
-            with torch.inference_mode(False):
-                self.calibrator.to(found.device)
-        several = isinstance(self.calibrator, MultilabelModule)
-        if found.ndim == 1 and not several and self.calibrator.n_classes == 2:
-            rows = found[:, None]  # one output, without an axis of its own
+    def _logits_of(self, scores: Tensor) -> Tensor:
+        """Logits (..., classes) of a network's scores, on the calibrator's device."""
+        self._follow(scores)
+        multilabel = isinstance(self.calibrator, MultilabelModule)
+        if scores.ndim == 1 and not multilabel and self.calibrator.n_classes == 2:
+            rows = scores[:, None]  # log-odds without an axis of their own
         else:
-            rows = classes_last(found, self.class_axis)
-        return outputs_as_logits(rows, self.outputs, several)
+            rows = classes_last(scores, self.class_axis)
+        return outputs_as_logits(rows, self.outputs, multilabel=multilabel)
+
+    def _follow(self, scores: Tensor) -> None:
+        """Move the calibrator to the scores.
+
+        Their device differs from its own if the network was moved without this module,
+        or lies on several devices.
+        """
+        if torch.compiler.is_compiling() or scores.is_meta:
+            return
+        if next(self.calibrator.buffers()).device != scores.device:
+            # Buffers made in inference mode could not take part in a gradient later.
+            with torch.inference_mode(False):
+                self.calibrator.to(scores.device)
+
+    def _restore_axis(self, rows: Tensor) -> Tensor:
+        """Numbers (..., classes) with the classes where the network has them."""
+        return rows.movedim(-1, self.class_axis)
 
     @torch.no_grad()
     def predict_proba(self, *args: object, **kwargs: object) -> Tensor:
@@ -190,10 +195,9 @@ class CalibratedModel(nn.Module):
         return self.proba(*args, **kwargs)
 
     def proba(self, *args: object, **kwargs: object) -> Tensor:
-        """The same with gradients."""
-        rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
-        proba: Tensor = self.calibrator.proba(rows)
-        return proba.movedim(-1, self.class_axis)
+        """Calibrated probabilities as `predict_proba` gives them, with gradients."""
+        logits = self._logits_of(self.get_logits(self.model(*args, **kwargs)))
+        return self._restore_axis(self.calibrator.proba(logits))
 
     def certify(
         self,
@@ -205,32 +209,29 @@ class CalibratedModel(nn.Module):
         cluster: object = None,
         reused: Reused = "refuse",
     ) -> Self:
-        """Note examples that nothing was fitted on, for `predict_or_abstain` and
+        """Store held-out examples as evidence for `predict_or_abstain` and
         `predict_set`.
 
         `data` is a data loader or, with `labels` (n,), a tensor of inputs, as in
         `calibrate`; `cluster` and `reused` are those of `Calibrator.certify`. Files
-        keep what was counted.
+        hold the counts.
         """
-        loader = data if labels is None else (data, torch.as_tensor(labels))
-        scores, truth = self._evaluate(loader, device, progress)
-        self.fitted.certify(scores, truth, cluster=cluster, reused=reused)
+        logits, truth = self._collect(with_labels(data, labels), device, progress)
+        self.fitted.certify(logits, truth, cluster=cluster, reused=reused)
         return self
 
-    def _evaluate(
+    def _collect(
         self,
         loader: object,
         device: torch.device | str | None,
         progress: bool | None,
     ) -> tuple[Tensor | Ensemble, Tensor]:
-        """What the calibrator takes for the examples of a loader, and their labels."""
+        """Logits for the calibrator, and labels, of the examples of a loader."""
         reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
-        scores, labels, _, rank = collect_outputs(
-            self.model, loader, reading, device, progress
-        )
-        if labels.ndim == 1:
-            _refuse_maps(rank)
-        return scores, labels
+        collected = collect_outputs(self.model, loader, reading, device, progress)
+        if collected.labels.ndim == 1:
+            _refuse_positions(collected.n_axes)
+        return collected.logits, collected.labels
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -241,8 +242,8 @@ class CalibratedModel(nn.Module):
         The other arguments are the network's. See `Calibrator.predict_or_abstain`;
         call `certify` first for a guarantee about the calibrated confidence.
         """
-        calibrator, rows = self._one_label_rows(args, kwargs)
-        return calibrator.predict_or_abstain(rows, risk=risk, delta=delta)
+        calibrator, logits = self._one_label_logits(args, kwargs)
+        return calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
 
     @torch.no_grad()
     def predict_set(
@@ -264,9 +265,9 @@ class CalibratedModel(nn.Module):
         The other arguments are the network's. See `Calibrator.predict_set`; call
         `certify` first, so that sets go by the calibrated probabilities.
         """
-        calibrator, rows = self._one_label_rows(args, kwargs)
+        calibrator, logits = self._one_label_logits(args, kwargs)
         return calibrator.predict_set(
-            rows,
+            logits,
             coverage=coverage,
             delta=delta,
             by=by,
@@ -277,7 +278,7 @@ class CalibratedModel(nn.Module):
             allow_empty=allow_empty,
         )
 
-    def _one_label_rows(
+    def _one_label_logits(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Calibrator, Tensor | Ensemble]:
         """The calibrator, and the logits (n, classes) of the network's arguments."""
@@ -287,11 +288,11 @@ class CalibratedModel(nn.Module):
                 "guarantees of a network are for one label per example; this one has "
                 "several. Use the calibrator: `fitted.predict_set(scores)`."
             )
-        rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
+        logits = self._logits_of(self.get_logits(self.model(*args, **kwargs)))
         if self._pools:
-            return calibrator, as_ensemble(rows, calibrator)
-        _refuse_maps(rows.ndim)
-        return calibrator, rows
+            return calibrator, as_ensemble(logits, calibrator)
+        _refuse_positions(logits.ndim)
+        return calibrator, logits
 
     @property
     def _pools(self) -> bool:
@@ -310,13 +311,14 @@ class CalibratedModel(nn.Module):
     @property
     def config(self) -> Any:
         """The network's `config`, as those of transformers have."""
-        return self.model.config
+        return bare(self.model).config
 
     def for_pipeline(self) -> nn.Module:
         """The network for `transformers.pipeline(..., model=...)`, with calibrated
         scores.
 
-        It is of the network's own class and shares its numbers. Its outputs have the
+        It is of the bare network's own class, without `DataParallel` or the compiler
+        around it, and shares its numbers. Its outputs have the
         logarithms of the calibrated probabilities as `logits`, of which the softmax
         makes the probabilities again (their log-odds and the sigmoid for several labels
         at once); a `loss` is as before. The network itself, and this module, are
@@ -330,50 +332,49 @@ class CalibratedModel(nn.Module):
         write would be read without the calibrator. Use those of this class, and
         `from_pretrained`.
         """
-        wanted: list[Any] = [None, "single_label_classification"]
+        self._check_problem_type()
+        bare_network = bare(self.model)
+        network = copy.copy(bare_network)
+        # Hooks of its own, or the network itself would get this one too.
+        network._forward_hooks = bare_network._forward_hooks.copy()
+        network.register_forward_hook(self._with_log_proba)
+        for name in ("save_pretrained", "push_to_hub"):
+            setattr(network, name, _refuse_to_save)
+        return network
+
+    def _check_problem_type(self) -> None:
+        """Raise where a pipeline would not take the softmax or sigmoid of the logits."""
+        problem_types: list[str | None] = [None, "single_label_classification"]
         if isinstance(self.calibrator, MultilabelModule):
-            wanted = ["multi_label_classification"]
-        problem = getattr(getattr(self.model, "config", None), "problem_type", None)
-        if problem not in wanted:
-            rule = (
-                f"`model.config.problem_type` must be one of {wanted} for this "
-                "calibrator"
-            )
-            why = (
-                "because a pipeline takes the softmax or the sigmoid by it; got "
-                f"{problem!r}"
-            )
-            remedy = (
-                "For several labels at once calibrate with "
+            problem_types = ["multi_label_classification"]
+        config = getattr(bare(self.model), "config", None)
+        problem_type = getattr(config, "problem_type", None)
+        if problem_type not in problem_types:
+            raise ValueError(
+                f"`model.config.problem_type` must be one of {problem_types} for this "
+                "calibrator, because a pipeline takes the softmax or the sigmoid by "
+                f"it; got {problem_type!r}. For several labels at once calibrate with "
                 "`hokical.MultilabelCalibrator`."
             )
-            raise ValueError(f"{rule}, {why}. {remedy}")
-        twin = copy.copy(self.model)
-        twin._forward_hooks = (
-            self.model._forward_hooks.copy()
-        )  # or the network had it too
-        twin.register_forward_hook(self._with_log_proba)
-        for name in ("save_pretrained", "push_to_hub"):
-            setattr(twin, name, _refuse_to_save)
-        return twin
 
     def _with_log_proba(self, model: nn.Module, args: Any, output: object) -> Any:
-        found = self.get_logits(output)
-        rows = self._rows(found)
-        proba = self.calibrator.proba(rows)
+        """A forward hook: the output with calibrated logits."""
+        scores = self.get_logits(output)
+        logits = self._logits_of(scores)
+        proba = self.calibrator.proba(logits)
         if isinstance(self.calibrator, MultilabelModule):
-            logs = torch.logit(proba)
-        elif found.numel() < rows.numel():  # one output, of which the sigmoid is taken
-            logs = torch.logit(proba[..., 1:])
+            calibrated = torch.logit(proba)
+        elif scores.numel() < logits.numel():  # one output, for the sigmoid
+            calibrated = torch.logit(proba[..., 1:])
         else:
-            logs = log_below_label(proba, self.calibrator.labels(rows))
+            calibrated = log_below_label(proba, self.calibrator.labels(logits))
         if not isinstance(output, Mapping) or "logits" not in output:
             raise TypeError(
                 "the network must return a mapping with `logits`, as those of "
                 f"transformers do with `return_dict=True`; got {type(output).__name__}."
             )
-        own: Any = type(output)
-        return own(**{**output, "logits": logs.movedim(-1, self.class_axis)})
+        output_class: Any = type(output)
+        return output_class(**{**output, "logits": self._restore_axis(calibrated)})
 
     @property
     def _use(self) -> dict[str, Any]:
@@ -387,17 +388,7 @@ class CalibratedModel(nn.Module):
         Those of the bare network, without `DataParallel`, `DistributedDataParallel` or
         the compiler around it.
         """
-        safetensors = import_optional("safetensors.torch", "safetensors")
-        about = {
-            _CALIBRATOR: modules.calibrator_text(self.fitted),
-            _USE: json.dumps(self._use),
-        }
-        with tempfile.TemporaryDirectory(
-            dir=Path(path).parent
-        ) as folder:  # the old file stays
-            file = Path(folder, "network")
-            safetensors.save_model(bare(self.model), str(file), metadata=about)
-            os.replace(file, path)
+        save_network(path, self.model, self.fitted, self._use)
 
     def save_pretrained(self, folder: StrPath, **options: Any) -> None:
         """Save a network of transformers as it does itself, with `hokical.json` beside
@@ -408,7 +399,8 @@ class CalibratedModel(nn.Module):
         """
         self._pretrained("save_pretrained")(folder, **options)
         self.fitted.save(
-            Path(folder, _BESIDE), metadata=self.fitted.metadata_ | {_USE: self._use}
+            Path(folder, CALIBRATOR_FILE),
+            metadata=self.fitted.metadata_ | {USE: self._use},
         )
 
     def push_to_hub(self, name: str, **options: Any) -> Any:
@@ -420,17 +412,19 @@ class CalibratedModel(nn.Module):
         """
         self._pretrained("push_to_hub")
         network: Any = copy.copy(bare(self.model))
-        network.save_pretrained = self.save_pretrained  # which its `push_to_hub` calls
+        # The network's `push_to_hub` calls its `save_pretrained`.
+        network.save_pretrained = self.save_pretrained
         return network.push_to_hub(name, **options)
 
     def _pretrained(self, method: str) -> Any:
         """A method that networks of transformers have."""
-        found = getattr(bare(self.model), method, None)
-        if found is None:
-            rule = f"the network must have `{method}`, as those of transformers do"
-            remedy = "Use `save`, which writes one file."
-            raise TypeError(f"{rule}; got {type(self.model).__name__}. {remedy}")
-        return found
+        bound_method = getattr(bare(self.model), method, None)
+        if bound_method is None:
+            raise TypeError(
+                f"the network must have `{method}`, as those of transformers do; got "
+                f"{type(self.model).__name__}. Use `save`, which writes one file."
+            )
+        return bound_method
 
     @classmethod
     def from_pretrained(cls, name: StrPath, model: Any = None, **options: Any) -> Self:
@@ -442,28 +436,27 @@ class CalibratedModel(nn.Module):
         `from_pretrained`. The network is in evaluation mode.
         """
         transformers = import_optional("transformers", "transformers")
-        shared = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
-        where = {key: options[key] for key in shared if key in options}
+        hub_options = {key: options[key] for key in _HUB_OPTIONS if key in options}
         file = transformers.utils.cached_file(
             os.fspath(name),
-            _BESIDE,
+            CALIBRATOR_FILE,
             _raise_exceptions_for_missing_entries=False,
-            **where,
+            **hub_options,
         )
         if file is None:
-            rule = (
-                f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` "
-                "writes"
+            raise FileNotFoundError(
+                f"{name} has no {CALIBRATOR_FILE}, which "
+                "`CalibratedModel.save_pretrained` writes, or cannot be reached. "
+                "Calibrate the network, `hokical.calibrate(network, loader)`."
             )
-            remedy = "Calibrate the network, `hokical.calibrate(network, loader)`."
-            raise FileNotFoundError(f"{rule}, or cannot be reached. {remedy}")
         if model is None:
-            config = transformers.AutoConfig.from_pretrained(name, **where)
+            config = transformers.AutoConfig.from_pretrained(name, **hub_options)
             model = getattr(transformers, config.architectures[0])
         if not isinstance(model, nn.Module):
             model = model.from_pretrained(name, **options).eval()
         fitted: Any = load_file(file)
-        return cls(model, fitted, **fitted.metadata_.pop(_USE, {}))
+        use = check_use(fitted.metadata_.pop(USE, {}), file)
+        return cls(model, fitted, **use)
 
     @classmethod
     def load(
@@ -476,7 +469,7 @@ class CalibratedModel(nn.Module):
         `outputs` are known to the file.
         """
         network = model if isinstance(model, nn.Module) else model()
-        _check_network(network, "Pass the network, or a function that makes it.")
+        check_network(network, "Pass the network, or a function that makes it.")
         stored = StoredNetwork.read(path)
         if MEMBERS in stored.use:
             raise ValueError(
@@ -503,61 +496,19 @@ class CalibratedModel(nn.Module):
         reverse.
         """
         start = f"{prefix}model."
-        own = {*self.model.state_dict()}
-        for name in [name for name in state_dict if name.startswith(start)]:
-            rest = name.removeprefix(start)
-            bare = rest.removeprefix("module.")
-            for other in (bare, f"module.{bare}"):
-                if rest not in own and other in own:
-                    state_dict[start + other] = state_dict.pop(name)
+        model_keys = set(self.model.state_dict())
+        for entry in [entry for entry in state_dict if entry.startswith(start)]:
+            key = entry.removeprefix(start)
+            bare_key = key.removeprefix("module.")
+            for candidate in (bare_key, f"module.{bare_key}"):
+                if key not in model_keys and candidate in model_keys:
+                    state_dict[start + candidate] = state_dict.pop(entry)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
-    def fitted(self) -> Calibrator | MultilabelCalibrator:
+    def fitted(self) -> FittedCalibrator:
         """The calibrator, to be saved."""
-        return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
-
-
-@dataclass(frozen=True)
-class StoredNetwork:
-    """A file of `CalibratedModel.save`: the calibrator, how it is used, and names of
-    the network's numbers.
-    """
-
-    path: StrPath
-    fitted: Calibrator | MultilabelCalibrator
-    use: dict[str, Any]
-    names: list[str]
-
-    @classmethod
-    def read(cls, path: StrPath) -> Self:
-        """All but the network's numbers."""
-        safetensors = import_optional("safetensors.torch", "safetensors")
-        Path(path).open("rb").close()  # for an error that names the file
-        try:
-            with safetensors.safe_open(str(path), framework="pt") as stored:
-                about = stored.metadata() or {}
-                names = [*stored.keys()]
-        except Exception as error:  # of a kind of its own
-            raise CalibratorFileError(
-                f"{path} is not a safetensors file: {error}"
-            ) from error
-        if _CALIBRATOR not in about:
-            remedy = "write it with `CalibratedModel.save`"
-            raise CalibratorFileError(f"{path} holds no calibrator; {remedy}.")
-        fitted = modules.parse_calibrator(about[_CALIBRATOR])
-        return cls(path, fitted, json.loads(about.get(_USE, "{}")), names)
-
-    def load_into(self, network: nn.Module) -> None:
-        """Give a network of the same architecture the numbers of the file."""
-        safetensors = import_optional("safetensors.torch", "safetensors")
-        target = bare(network)
-        if self.names and all(name.startswith("module.") for name in self.names):
-            target = nn.ModuleDict(
-                {"module": target}
-            )  # of 0.4, a network within `DataParallel`
-        with torch.no_grad():
-            safetensors.load_model(target, str(self.path))
+        return cast(FittedCalibrator, self.calibrator.fitted)
 
 
 def as_ensemble(members: Tensor, calibrator: Calibrator) -> Ensemble:
@@ -580,344 +531,18 @@ class ProbabilityNetwork(nn.Module):
         return self.calibrated.proba(*args, **kwargs)
 
 
-def collect_logits(
-    model: nn.Module,
-    loader: object,
-    *,
-    device: torch.device | str | None = None,
-    progress: bool | None = None,
-    get_logits: GetLogits | None = None,
-    class_axis: int = -1,
-    ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto",
-) -> tuple[Tensor, Tensor]:
-    """Run a network over a data loader: logits (n, classes) and labels (n,), on its
-    device.
-
-    In evaluation mode and without gradients; every part of the network has its own mode
-    back afterwards, also after an error.
-
-    `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a
-    network of one argument, else more inputs with the labels last, or a tuple of them
-    before; or mappings with "labels" or "target", whose other entries are the network's
-    keyword arguments. A pair of tensors (X, y) is taken in batches of 256. Inputs are
-    sent to `device`, by default where the network is. `get_logits` and `class_axis` are
-    as in `CalibratedModel`: images and tokens are flattened, each position a row,
-    without those labelled `ignore_label`, say -100 or 255. Labels of the shape of the
-    logits, for several labels at once, are returned as (n, labels). `progress` shows a
-    progress bar; None means: if stderr is a terminal.
-
-    A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs`
-    says whether it returns "logits" or "probabilities", which become their logarithms
-    (log-odds for several labels at once); "auto" takes outputs in [0, 1] for
-    probabilities, where the rows of several classes sum to 1.
-
-    >>> import torch
-    >>> from hokical.integrations.torch import collect_logits
-    >>> network = torch.nn.Linear(4, 3)
-    >>> batches = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])) for _ in range(3)]
-    >>> logits, labels = collect_logits(network, batches)
-    >>> logits.shape, labels.shape
-    (torch.Size([15, 3]), torch.Size([15]))
-    """
-    reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
-    return collect_outputs(model, loader, reading, device, progress)[:2]
-
-
-@dataclass(frozen=True)
-class OutputReading:
-    """How a network's outputs become rows of logits; see `collect_logits`."""
-
-    get_logits: GetLogits | None = None
-    class_axis: int = -1
-    ignore_label: int | None = None
-    outputs: MaybeOutputs = "auto"
-    #: Whether batches have one input; by default as the network's forward says.
-    takes_one: bool | None = None
-
-
-def collect_outputs(
-    model: nn.Module,
-    loader: Any,
-    reading: OutputReading,
-    device: torch.device | str | None,
-    progress: bool | None,
-) -> tuple[Tensor, Tensor, Outputs, int]:
-    """What `collect_logits` returns, what the network's outputs are, and most axes
-    of them.
-    """
-    _check_network(
-        model, "Logits that you have are for `hokical.auto(logits, labels)`."
-    )
-    check_choice("outputs", reading.outputs, MaybeOutputs)
-    place = _device_of(model) if device is None else torch.device(device)
-    away = (
-        place.type == "cuda"
-    )  # towards the host the numbers would be read before they are there
-    takes_one = reading.takes_one
-    if takes_one is None:
-        takes_one = takes_one_argument(model)
-    is_pair = isinstance(loader, (tuple, list)) and len(loader) == 2
-    if is_pair and all(isinstance(part, (Tensor, np.ndarray)) for part in loader):
-        inputs, truth = map(torch.as_tensor, loader)
-        if len(inputs) != len(truth):
-            sizes = f"{len(inputs)} inputs and {len(truth)} labels"
-            raise ValueError(
-                f"inputs and labels must have the same length; got {sizes}."
-            )
-        dataset = torch.utils.data.TensorDataset(inputs, truth)
-        # A generator of its own, or it would draw from the global one.
-        loader = torch.utils.data.DataLoader(
-            dataset, batch_size=_ROWS, generator=torch.Generator()
-        )
-    total = len(loader) if hasattr(loader, "__len__") else 0
-    modes = [(module, module.training) for module in model.modules()]
-    parts: list[tuple[Tensor, Tensor]] = []
-    rank = 0
-    model.eval()
-    try:
-        with (
-            torch.no_grad(),
-            progress_bar("collecting logits", total, progress) as advance,
-        ):
-            for batch in loader:
-                data = dict(batch) if isinstance(batch, Mapping) else batch
-                data = tree_map_only(
-                    Tensor, lambda x: x.to(place, non_blocking=away), data
-                )
-                args, kwargs, labels = split_batch(data, takes_one)
-                found = (reading.get_logits or find_logits)(model(*args, **kwargs))
-                rank = max(rank, found.ndim)
-                rows = _as_rows(found, labels, reading.class_axis, reading.ignore_label)
-                parts.append(rows)
-                advance()
-    finally:
-        for module, training in modes:
-            module.training = training
-    if not any(labels.numel() for _, labels in parts):
-        raise ValueError(
-            "`loader` must give at least one batch with a label that counts."
-        )
-    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-    several = labels.ndim == 2
-    form = reading.outputs
-    if form == "auto":
-        form = form_of(logits, several)
-    return outputs_as_logits(logits, form, several), labels, form, rank
-
-
-def takes_one_argument(model: nn.Module) -> bool:
-    """Whether a network has one positional argument, so that a batch has one input."""
-    parameters = signature(bare(model).forward).parameters.values()
-    kinds = [parameter.kind for parameter in parameters]
-    positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
-    return len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
-
-
-def form_of(rows: Tensor, several: bool) -> Outputs:
-    """What outputs (rows, classes) are, by their values.
-
-    Probabilities lie in [0, 1] and, of several classes, each row sums to 1.
-    """
-    within = bool(((rows >= 0.0) & (rows <= 1.0)).all())
-    if within and not several and rows.shape[1] > 1:
-        within = bool(((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all())
-    return "probabilities" if within else "logits"
-
-
-def split_batch(
-    batch: object, takes_one: bool = False
-) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Positional arguments, keyword arguments and labels of a batch.
-
-    Labels come last; after the inputs if the network takes one argument, as in (x, y,
-    index). A tuple of inputs is passed as so many arguments, unless the network takes
-    one.
-
-    >>> split_batch(("inputs", "labels"))
-    (('inputs',), {}, 'labels')
-    >>> split_batch(("inputs", "labels", "index"), takes_one=True)
-    (('inputs',), {}, 'labels')
-    >>> split_batch((("image", "text"), "labels"))
-    (('image', 'text'), {}, 'labels')
-    """
-    if isinstance(batch, Mapping):
-        for name in _LABELS:
-            if name in batch:
-                return (
-                    (),
-                    {key: batch[key] for key in batch if key != name},
-                    batch[name],
-                )
-    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        n_inputs = 1 if takes_one else len(batch) - 1
-        inputs = batch[:n_inputs]
-        labels = batch[n_inputs]
-        if len(inputs) == 1 and not takes_one:  # what is nested are the arguments
-            if isinstance(inputs[0], Mapping):
-                return (), dict(inputs[0]), labels
-            inputs = inputs[0] if isinstance(inputs[0], (tuple, list)) else inputs
-        return tuple(inputs), {}, labels
-    found = (
-        f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
-    )
-    rule = (
-        "a batch must be (inputs, labels), or a mapping with one of "
-        f"{', '.join(_LABELS)}"
-    )
-    remedy = "Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
-    raise TypeError(f"{rule}; got {found}. {remedy}")
-
-
-def find_logits(output: object) -> Tensor:
-    """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a
-    tuple.
-
-    >>> import torch
-    >>> find_logits({"loss": None, "logits": torch.zeros(2, 3)}).shape
-    torch.Size([2, 3])
-    """
-    if isinstance(output, Tensor):
-        return output
-    found = output.get("logits") if isinstance(output, Mapping) else None
-    found = getattr(output, "logits", None) if found is None else found
-    if found is None and isinstance(output, (tuple, list)) and output:
-        found = output[0]
-    if isinstance(found, Tensor):
-        return found
-    rule = (
-        "a tensor, have `logits` as an attribute or key, or be a tuple that begins "
-        "with them"
-    )
-    remedy = "Say where they are with `get_logits=lambda output: ...`."
-    raise TypeError(
-        f"a network's output must be {rule}; got {type(output).__name__}. {remedy}"
-    )
-
-
-def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
-    """Logarithms of probabilities (..., classes) whose first maximum is at the labels
-    (...).
-
-    Probabilities that differ by a rounding can have the same logarithm; and where a
-    method keeps the network's label, another class may be more probable: it is then
-    lowered to the label's.
-    """
-    logs = proba.log()
-    best = labels[..., None]
-    top = logs.gather(-1, best).detach()
-    earlier = torch.arange(proba.shape[-1], device=proba.device) < best
-    info = torch.finfo(top.dtype)
-    # At least one rounding below: `nextafter` has no operator in ONNX.
-    below = top - (top.abs() * info.eps + info.smallest_normal)
-    return torch.minimum(logs, torch.where(earlier, below, top))
-
-
-def classes_last(logits: Tensor, class_axis: int) -> Tensor:
-    """The logits (..., classes) with the class axis moved to the end."""
-    if not -logits.ndim <= class_axis < logits.ndim:
-        rule = f"an axis of the logits, which have shape {tuple(logits.shape)}"
-        raise ValueError(f"`class_axis` must be {rule}; got {class_axis}.")
-    return logits.movedim(class_axis, -1)
-
-
-def outputs_as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
-    """Logits (..., classes) of a network's outputs (..., classes), two of one class
-    (..., 1).
-
-    Without a look at the values, for graphs; gradients pass. Zeros are as in
-    `hokical.from_probabilities`, and in `from_binary_probabilities` for sigmoids.
-    """
-    one = rows.shape[-1] == 1 and not several
-    if outputs == "probabilities":
-        rows = rows if rows.dtype == torch.float64 else rows.float()
-        info = torch.finfo(rows.dtype)
-        if one or several:
-            rows = torch.logit(rows.clamp(info.smallest_normal, 1.0 - 0.5 * info.eps))
-        else:  # without gradients that no float can hold
-            sound = rows.clamp_min(info.smallest_normal)
-            logs = log_below_label(sound, rows.argmax(dim=-1))
-            rows = torch.where(rows <= 0.0, LOG_ZERO, logs)
-    return torch.cat([torch.zeros_like(rows), rows], dim=-1) if one else rows
-
-
-def bare(model: nn.Module) -> nn.Module:
-    """The network within `DataParallel`, `DistributedDataParallel` and
-    `torch.compile`.
-    """
-    inner: Any = model
-    while isinstance(inner, nn.Module):
-        model = inner
-        wraps = isinstance(inner, _WRAPPERS)
-        inner = inner.module if wraps else getattr(inner, "_orig_mod", None)
-    return model
-
-
-def _as_rows(
-    found: Tensor, labels: object, class_axis: int, ignore_label: int | None
-) -> tuple[Tensor, Tensor]:
-    """Outputs (rows, classes) and labels (rows,), without positions that do not count.
-
-    One output for class 1 of two, with an axis of its own or without, is (rows, 1).
-    """
-    truth = torch.as_tensor(labels, device=found.device)
-    if found.ndim == 1 and truth.shape in (found.shape, (*found.shape, 1)):
-        found = found[:, None]
-        class_axis = -1
-    logits = classes_last(found, class_axis)
-    one = logits.shape[-1] == 1
-    if (
-        truth.shape == found.shape and found.ndim == 2 and not one
-    ):  # several labels at once
-        return logits, truth
-    if one and truth.shape == found.shape:
-        truth = truth.squeeze(class_axis)
-    if truth.shape != logits.shape[:-1]:
-        remedy = "Give `class_axis` if the classes are not last"
-        if truth.ndim == logits.ndim and truth.shape[-1] == 1:
-            remedy = "Use `labels.squeeze(-1)`"
-        rule = "a batch's labels must have the shape of its logits without the classes"
-        raise ValueError(
-            f"{rule}, {tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}."
-        )
-    rows = logits.reshape(-1, logits.shape[-1])
-    truth = truth.reshape(-1)
-    if one and truth.is_floating_point() and bool((truth == truth.round()).all()):
-        truth = truth.long()  # as the loss of such networks wants them
-    if ignore_label is not None:
-        counts = truth != ignore_label
-        rows = rows[counts]
-        truth = truth[counts]
-    return rows, truth
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    """The device of a network: that of its first parameter or buffer, else the host."""
-    return next(
-        (x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu")
-    )
-
-
-def _refuse_maps(rank: int) -> None:
+def _refuse_positions(n_axes: int) -> None:
     """Raise where a network has several positions for each example."""
-    if rank > 2:
+    if n_axes > 2:
         raise ValueError(
             "the network must give one label per example for guarantees; got outputs "
-            f"of {rank} axes, whose positions are not independent. Use "
+            f"of {n_axes} axes, whose positions are not independent. Use "
             "`hokical.Dense`, which certifies by item."
         )
 
 
-def _check_network(model: Any, remedy: str) -> None:
-    if not isinstance(model, nn.Module):
-        kind = type(model).__name__
-        raise TypeError(
-            f"`model` must be a network, an nn.Module; got {kind}. {remedy}"
-        )
-
-
-def _refuse_to_save(*_: Any, **__: Any) -> None:
-    """Instead of the methods of a network that is made for pipelines."""
+def _refuse_to_save(*_: object, **__: object) -> NoReturn:
+    """Take the place of the methods that would save a network without its calibrator."""
     raise ValueError(
         "a network of `for_pipeline()` cannot be saved: pipelines would read it "
         "without its calibrator. Save the calibrated model, "

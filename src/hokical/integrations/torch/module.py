@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from hokical._core.arrays import NUMPY, Array, Backend, to_input_library
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits, by_blocks, row_maxima
 from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
@@ -37,15 +38,15 @@ from hokical.rules.members import PooledMembers, pooled_members_of
 from hokical.rules.pooled import MemberLogits
 from hokical.rules.sets import SetRule
 
-#: "pooled" are the logits that the members of an ensemble become.
-Wanted = Output | Literal["support", "pooled"]
-#: Those with a number for every class.
+#: Outputs of a module; "pooled" are the logits that pool the members of an ensemble.
+ModuleOutput = Output | Literal["support", "pooled"]
+#: Outputs with a number for every class.
 _PER_CLASS = OF_CLASSES | {"pooled"}
 
 
 class RuleSpec:
-    """A rule for so many classes. Graphs take it for a constant, so it is never
-    changed.
+    """A rule and its number of classes. Graphs take it for a constant, so it never
+    changes.
     """
 
     def __init__(
@@ -53,16 +54,27 @@ class RuleSpec:
     ) -> None:
         self.rule = rule
         self.n_classes = n_classes
-        #: How the members of an ensemble become one row of logits, if it is for one.
+        #: The pool of an ensemble's members; None for single rows of logits.
         self.members = members
-        #: Those of the rule; the compiler cannot follow the properties of nested rules.
+        #: Read here, because the compiler cannot follow properties of nested rules.
         self.needed_groups = rule.needed_groups
-        #: What the rule computes with, by the name of its buffer, and the rule's own
-        #: name for it.
+        #: The rule's names of its numbers, by the names of their buffers.
         self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
-        #: Which of them are scalars, held as (1,): the compiler would trace the rule
-        #: twice for 0-d.
+        #: Which numbers are scalars. Buffers have shape (1,) for them: the compiler
+        #: would trace the rule twice for 0-d.
         self.are_scalars = [np.ndim(value) == 0 for value in rule.numbers().values()]
+
+    def rule_with(self, numbers: Sequence[Tensor], *, on_host: bool) -> Rule:
+        """The rule with the numbers of buffers, as NumPy arrays on the host."""
+        values: list[Any] = []
+        for tensor, is_scalar in zip(numbers, self.are_scalars, strict=True):
+            if on_host:
+                values.append(tensor.item() if is_scalar else tensor.numpy())
+            else:
+                values.append(tensor[0] if is_scalar else tensor)
+        return self.rule.with_numbers(
+            dict(zip(self.numbers.values(), values, strict=True))
+        )
 
     def read(self, logits: Array, backend: Backend) -> Logits:
         """Unchecked logits (rows, classes), the members of an ensemble pooled."""
@@ -90,99 +102,118 @@ if hasattr(_pytree, "register_constant"):  # from torch 2.7 on
 
 def outputs(
     spec: RuleSpec,
-    wanted: Sequence[Wanted],
+    names: Sequence[ModuleOutput],
     numbers: Sequence[Tensor],
     logits: Tensor,
     groups: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Each output that is wanted, with the leading shape of the logits (..., classes).
+    """The named outputs, with the leading shape of the logits (..., classes).
 
     Floats are float32, and float64 where the logits are; NaN for rows that are no
-    logits. `numbers` are those of the rule, and the edges of the support; `groups` the
+    logits. `numbers` are those of the rule, then the edges of the support; `groups` the
     codes (..., columns), if any.
     """
-    data = _as_host(spec, logits, numbers)
-    given: list[Any] = [*numbers]
+    data = _on_host(spec, logits, numbers)
     on_host = data is not None
-    if data is None:  # rows of which the shape alone is known
-        wide = logits if logits.is_floating_point() else logits.double()
-        data = spec.read(wide, BACKEND)
-    else:
-        given = [x.numpy() for x in numbers]
-    coding = spec.needed_groups
-    if groups is not None and coding is not None:
-        inputs = groups.reshape(-1, len(coding.columns))
-        data.codes = inputs.double() if coding.has_numbers else inputs.long()
-        data.codes = BACKEND.to_host(data.codes) if on_host else data.codes
-    *own, edges = given
-    for i in np.flatnonzero(spec.are_scalars).tolist():
-        own[i] = own[i].item() if on_host else own[i][0]
-    rule = spec.rule.with_numbers(dict(zip(spec.numbers.values(), own, strict=True)))
-    narrow = logits.is_floating_point() and logits.dtype != torch.float64
+    if data is None:
+        data = spec.read(_as_floats(logits), BACKEND)
+    _attach_groups(data, spec, groups, on_host=on_host)
+    *rule_numbers, edges = numbers
+    rule = spec.rule_with(rule_numbers, on_host=on_host)
+    support_edges = edges.numpy() if on_host else edges
+    as_float32 = logits.is_floating_point() and logits.dtype != torch.float64
 
-    def one(what: Wanted, block: Logits) -> Array:
-        if what == "pooled":
-            found = block.values
-        elif what == "support":
-            found = is_within(block, edges)
-        else:
-            found = predict_unchecked(rule, what, block)
+    def compute(name: ModuleOutput, block: Logits) -> Array:
+        output = _output_of_block(name, block, rule, support_edges)
         if not on_host:
-            return to_input_library(found, logits)
-        return to_float32(found) if narrow and found.dtype == np.float64 else found
+            return to_input_library(output, logits)
+        narrows = as_float32 and output.dtype == np.float64
+        return to_float32(output) if narrows else output
 
-    # Rules have blocks of their own; but all probabilities in float64 would be too
-    # many.
-    per_row = 1 if _PER_CLASS.isdisjoint(wanted) else spec.n_classes
-    parts = by_blocks(
-        lambda block: tuple(one(what, block) for what in wanted), data, per_row
+    # Rules divide rows into blocks themselves; but all probabilities in float64 would
+    # take too much memory.
+    per_row = 1 if _PER_CLASS.isdisjoint(names) else spec.n_classes
+    arrays = by_blocks(
+        lambda block: tuple(compute(name, block) for name in names), data, per_row
     )
     if on_host:
-        parts = tuple(BACKEND.from_host(part, logits) for part in parts)
+        arrays = tuple(BACKEND.from_host(array, logits) for array in arrays)
     shape = logits.shape if spec.members is None else logits.shape[1:]
-    shapes = [shape if what in _PER_CLASS else shape[:-1] for what in wanted]
-    return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+    return tuple(
+        array.reshape(shape if name in _PER_CLASS else shape[:-1])
+        for name, array in zip(names, arrays, strict=True)
+    )
+
+
+def _as_floats(logits: Tensor) -> Tensor:
+    return logits if logits.is_floating_point() else logits.double()
+
+
+def _attach_groups(
+    data: Logits, spec: RuleSpec, groups: Tensor | None, *, on_host: bool
+) -> None:
+    """Give logits the group codes that the rule needs."""
+    if groups is None or spec.needed_groups is None:
+        return
+    coding = spec.needed_groups
+    codes = groups.reshape(-1, len(coding.columns))
+    codes = codes.double() if coding.has_numbers else codes.long()
+    data.codes = BACKEND.to_host(codes) if on_host else codes
+
+
+def _output_of_block(
+    name: ModuleOutput, block: Logits, rule: Rule, support_edges: Array
+) -> Array:
+    if name == "pooled":
+        return block.values
+    if name == "support":
+        return is_within(block, support_edges)
+    return predict_unchecked(rule, name, block)
 
 
 def __getattr__(name: str) -> Callable[..., tuple[Tensor, ...]]:
-    """Importing the compiler takes seconds: it is left to those who use it."""
+    """`compiled_outputs`, made at first use: importing the compiler takes seconds."""
     if name != "compiled_outputs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
-    trace = getattr(
-        import_module("torch._dynamo"), "nonstrict_trace", lambda function: function
-    )
+    dynamo = import_module("torch._dynamo")
+    # Before torch 2.7 a compiled graph is interrupted here, and goes on behind.
+    trace = getattr(dynamo, "nonstrict_trace", lambda function: function)
     return globals().setdefault(name, trace(outputs))
 
 
-#: This module, of which `compiled_outputs` is asked for when it is wanted.
-_here: Any = sys.modules[__name__]
+#: This module: the attribute `compiled_outputs` is not a global name before its use.
+_this_module: Any = sys.modules[__name__]
 
 
-def _as_host(
+def _on_host(
     spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
 ) -> Logits | None:
-    """Logits for NumPy, whose kernels are the fastest; None if torch must do it.
+    """Logits for NumPy, whose kernels are the fastest; None if torch must compute.
 
-    That is on other devices, in gradients and graphs, and for rows that nobody could
-    predict.
+    PyTorch computes on other devices, in gradients and graphs, and where a row has no
+    finite maximum.
     """
-    traced = (
-        torch._C._get_tracing_state() is not None
-        or torch._C._len_torch_dispatch_stack()
-    )
-    known = all(x.is_cpu and not x.requires_grad and not is_wrapped(x) for x in numbers)
-    if (
-        traced
-        or not known
-        or not logits.numel()
-        or (rows := BACKEND.host_view(logits)) is None
-    ):
+    # While traced, the number of rows may be symbolic: it is not to be asked for.
+    if _is_traced() or not all(map(_has_host_values, numbers)) or not logits.numel():
         return None
-    rows = rows if logits.is_floating_point() else rows.astype(np.float64)
+    rows = BACKEND.host_view(logits)
+    if rows is None:
+        return None
+    if not logits.is_floating_point():
+        rows = rows.astype(np.float64)
     with np.errstate(invalid="ignore"):  # of +inf among the logits of a member
         data = spec.read(rows, NUMPY)
     return data if np.isfinite(data.top).all() else None
+
+
+def _is_traced() -> bool:
+    """Whether tensor operations are recorded or dispatched to a mode."""
+    tracing = torch._C._get_tracing_state() is not None
+    return tracing or bool(torch._C._len_torch_dispatch_stack())
+
+
+def _has_host_values(tensor: Tensor) -> bool:
+    return tensor.is_cpu and not tensor.requires_grad and not is_wrapped(tensor)
 
 
 class Prediction(NamedTuple):
@@ -192,18 +223,15 @@ class Prediction(NamedTuple):
     confidence: Tensor
 
 
-# `torch.export.save` writes down what a program returns, and knows only what was
-# registered.
+# `torch.export.save` stores only types of results that are registered.
 _pytree._register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
 class _FittedModule(nn.Module):
-    """A fitted calibrator, whose numbers are buffers that the `state_dict` does not
-    list.
+    """A fitted calibrator, whose numbers are buffers outside the `state_dict`.
 
-    The `state_dict` has the calibrator itself, as the bytes of its file: one that is
-    loaded replaces the calibrator, whatever its method. Buffers follow to other
-    devices, and never to another dtype.
+    The `state_dict` holds the bytes of the calibrator's file; loading one replaces the
+    calibrator, whatever its method. Buffers move to other devices, and keep their dtype.
     """
 
     fitted: Any
@@ -213,9 +241,7 @@ class _FittedModule(nn.Module):
         self._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
-        """The numbers of the calibrator, by the names of their buffers: those of its
-        rule.
-        """
+        """The numbers of the calibrator's rule, by the names of their buffers."""
         return {
             field.name: getattr(self._rule, field.name) for field in fields(self._rule)
         }
@@ -233,16 +259,17 @@ class _FittedModule(nn.Module):
         """The calibrator's file, with the rule that this was made with."""
         text = calibrator_text(self.fitted)
         device = next(self.buffers()).device
-        found = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
-        return found if device.type == "meta" else found.to(device)
+        file_bytes = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
+        return file_bytes if device.type == "meta" else file_bytes.to(device)
 
     def set_extra_state(self, state: Any) -> None:
         calibrator = parse_calibrator(bytes(state.cpu().numpy()).decode())
         if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
-            own, other = (type(each).__name__ for each in (self.fitted, calibrator))
-            rule = f"the state dict must be of a module for {own}; got one for {other}"
             raise ValueError(
-                f"{rule}. Make the module from that: `as_module(calibrator)`."
+                "the state dict must be of a module for "
+                f"{type(self.fitted).__name__}; got one for "
+                f"{type(calibrator).__name__}. Make the module from that: "
+                "`as_module(calibrator)`."
             )
         device = next(self.buffers()).device
         self._hold(calibrator)
@@ -297,14 +324,15 @@ class CalibratorModule(_FittedModule):
         super()._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
-        held = self._rule.numbers()
-        support = self.fitted.predictor_.fit_record.support
-        edges = [-np.inf, np.inf] * 2 if support is None else support.edges
-        found = {
-            buffer: np.atleast_1d(held[name])
+        values = self._rule.numbers()
+        numbers = {
+            buffer: np.atleast_1d(values[name])
             for buffer, name in self._spec.numbers.items()
         }
-        return found | {"support_edges": np.asarray(edges, np.float64)}
+        support = self.fitted.predictor_.fit_record.support
+        edges = [-np.inf, np.inf] * 2 if support is None else support.edges
+        # The last buffer, as `outputs` takes them.
+        return numbers | {"support_edges": np.asarray(edges, np.float64)}
 
     @property
     def n_classes(self) -> int:
@@ -374,40 +402,31 @@ class CalibratorModule(_FittedModule):
         return self._evaluate(("support",), logits)[0]
 
     def _evaluate(
-        self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
+        self,
+        names: tuple[ModuleOutput, ...],
+        logits: Tensor,
+        groups: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
+        """The named outputs, by the compiler's version of `outputs` in its graphs."""
         spec = self._spec
-        coding = spec.needed_groups
         if not isinstance(logits, Tensor):
-            kind = type(logits).__name__
-            remedy = "The calibrator itself takes arrays."
-            raise TypeError(f"`logits` must be a tensor; got {kind}. {remedy}")
+            raise TypeError(
+                f"`logits` must be a tensor; got {type(logits).__name__}. The calibrator "
+                "itself takes arrays."
+            )
         _check_last_axis("logits", logits, spec.n_classes, "classes")
         shape = logits.shape[:-1]
         if spec.members is not None:
             _check_members(logits, spec.members)
             shape = shape[1:]
-        if coding is not None and "support" not in wanted:
-            needed = (*shape, len(coding.columns))
-            found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
-            if found != needed:
-                names = ", ".join(coding.columns)
-                kind = "numbers" if coding.has_numbers else "integers"
-                rule = (
-                    f"`groups` must be {kind} of shape {needed}, for {names}; got "
-                    f"{found!r}"
-                )
-                remedy = (
-                    "Make them with `torch.as_tensor(calibrator.group_codes(groups))`."
-                )
-                raise ValueError(f"{rule}. {remedy}")
+        if spec.needed_groups is not None and "support" not in names:
+            _check_groups(groups, shape, spec.needed_groups)
         numbers: Any = [*self._buffers.values()]
-        if torch.compiler.is_dynamo_compiling():
-            given = (
-                (logits,) if groups is None else (logits, groups)
-            )  # not None, for the compiler
-            return _here.compiled_outputs(spec, wanted, numbers, *given)
-        return outputs(spec, wanted, numbers, logits, groups)
+        if not torch.compiler.is_dynamo_compiling():
+            return outputs(spec, names, numbers, logits, groups)
+        # The compiler's version takes tensors only, so no None.
+        tensors = (logits,) if groups is None else (logits, groups)
+        return _this_module.compiled_outputs(spec, names, numbers, *tensors)
 
     def extra_repr(self) -> str:
         members = self._spec.members
@@ -415,12 +434,28 @@ class CalibratorModule(_FittedModule):
         return f"{self._spec.rule.name}, {self.n_classes} classes{pooled}"
 
 
-def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
-    if given.ndim < 1 or given.shape[-1] != size:
-        found = f"got shape {tuple(given.shape)}"
-        remedy = "Move the axis there with `.movedim(1, -1)`."
+def _check_last_axis(name: str, tensor: Tensor, size: int, noun: str) -> None:
+    """Raise unless the last axis has one entry for each class or label."""
+    if tensor.ndim < 1 or tensor.shape[-1] != size:
         raise ValueError(
-            f"`{name}` must have {size} {of}, along the last axis; {found}. {remedy}"
+            f"`{name}` must have {size} {noun}, along the last axis; got shape "
+            f"{tuple(tensor.shape)}. Move the axis there with `.movedim(1, -1)`."
+        )
+
+
+def _check_groups(
+    groups: Tensor | None, leading_shape: torch.Size, coding: GroupCoding
+) -> None:
+    """Raise unless groups have a code or a number for each row and column."""
+    needed = (*leading_shape, len(coding.columns))
+    shape = tuple(groups.shape) if isinstance(groups, Tensor) else groups
+    if shape != needed:
+        kind = "numbers" if coding.has_numbers else "integers"
+        names = ", ".join(coding.columns)
+        raise ValueError(
+            f"`groups` must be {kind} of shape {needed}, for {names}; got {shape!r}. "
+            "Make them with "
+            "`torch.as_tensor(calibrator.group_codes(groups))`."
         )
 
 
@@ -445,8 +480,8 @@ class MultilabelModule(_FittedModule):
     def forward(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
         _check_last_axis("scores", scores, self.get_buffer("shift").shape[0], "labels")
-        found = curve_proba(scores, BACKEND, self)
-        return found if scores.dtype == torch.float64 else found.float()
+        proba = curve_proba(scores, BACKEND, self)
+        return proba if scores.dtype == torch.float64 else proba.float()
 
     proba = forward
 
@@ -488,11 +523,10 @@ def as_module(calibrator: Any) -> Any:
     if isinstance(calibrator, MultilabelCalibrator):
         return MultilabelModule(calibrator)
     if not isinstance(calibrator, Calibrator):
-        rule = (
-            f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}"
-        )
         raise TypeError(
-            f'{rule}. Make one with `hokical.make("hoki").fit(logits, labels)`.'
+            "`calibrator` must be a fitted calibrator; got "
+            f"{type(calibrator).__name__}. Make one with "
+            '`hokical.make("hoki").fit(logits, labels)`.'
         )
     calibrator.check_fitted()
     fitted_rule = calibrator.rule_

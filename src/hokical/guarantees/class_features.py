@@ -1,6 +1,6 @@
 """Distributions of features of the rows of each true class, in counts that add up.
 
-`ClassScores` are those of the examples of a fit, `GroupScores` those of the groups that
+`ClassFeatures` are those of the examples of a fit, `GroupFeatures` those of the groups that
 have enough examples: `shift` compares new rows with them.
 """
 
@@ -75,7 +75,7 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
 
 @storable("class-scores")
 @dataclass(frozen=True, eq=False)
-class ClassScores:
+class ClassFeatures:
     """Examples of each class, (classes,), their squared weights, those that the
     classifier itself labels right, and (cells, classes) by features. `implied`
     (classes,) are the class frequencies that calibrated probabilities assume, if known,
@@ -252,10 +252,10 @@ class ClassScores:
     def from_stored(cls, stored: dict[str, Any]) -> Self:
         """The inverse of `to_stored`."""
         if stored["n_cells"] not in (0, 2 * N_LEVELS, 4 * N_LEVELS):
-            raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
+            raise ValueError(f"`class_features` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        class_scores = cls(
+        class_features = cls(
             stored["count"],
             stored["square"],
             stored["hit"],
@@ -264,17 +264,17 @@ class ClassScores:
             stored.get("implied_error"),
         )
         if (
-            not class_scores.count.any()
-            or class_scores.square[class_scores.count == 0.0].any()
+            not class_features.count.any()
+            or class_features.square[class_features.count == 0.0].any()
         ):
             raise ValueError(
-                "`class_scores` must hold counts, and squares of nothing else."
+                "`class_features` must hold counts, and squares of nothing else."
             )
         check_array("cells", cells, cells.shape, 0.0, 1e300)
         for name in ("implied", "implied_error"):
             if stored.get(name) is not None:
-                check_array(name, stored[name], class_scores.count.shape, 0.0, 1e300)
-        return class_scores
+                check_array(name, stored[name], class_features.count.shape, 0.0, 1e300)
+        return class_features
 
 
 def _stationary(steps: FloatArray, around: FloatArray, present: IntArray) -> FloatArray:
@@ -309,7 +309,7 @@ def _stationary_error(
 
 @storable("group-scores")
 @dataclass(frozen=True, eq=False)
-class GroupScores:
+class GroupFeatures:
     """Class scores of the groups of a fit that have enough examples.
 
     `codes` (groups, columns) are those of the groups by the coding of the rule,
@@ -318,7 +318,7 @@ class GroupScores:
     """
 
     codes: IntArray
-    scores: tuple[ClassScores, ...]
+    scores: tuple[ClassFeatures, ...]
 
     def __post_init__(self) -> None:
         shapes = {scores.cells.shape for scores in self.scores}
@@ -327,7 +327,9 @@ class GroupScores:
             or len(self.codes) != len(self.scores)
             or len(shapes) > 1
         ):
-            raise ValueError("`group_scores` must hold the class scores of each group.")
+            raise ValueError(
+                "`group_features` must hold the class scores of each group."
+            )
 
     @classmethod
     def from_rows(
@@ -356,10 +358,10 @@ class GroupScores:
             rows = proba[members]
             truth = labels[members]
             counts = weights[members]
-            group_scores = ClassScores.from_rows(
+            group_features = ClassFeatures.from_rows(
                 cells[members], truth, correct[members], counts, n_classes
             )
             by_group.append(
-                group_scores.with_implied(rows, truth, counts, as_logits(rows))
+                group_features.with_implied(rows, truth, counts, as_logits(rows))
             )
         return cls(codes[chosen], tuple(by_group))
