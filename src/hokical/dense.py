@@ -169,9 +169,8 @@ class Maps:
         for items, keep in self.slabs():
             first = self.first_item + items.start
             if max_per_item is not None:
-                for item, counts in enumerate(
-                    keep.reshape(len(keep), -1), first
-                ):  # views of it
+                # Views of it.
+                for item, counts in enumerate(keep.reshape(len(keep), -1), first):
                     positions = np.flatnonzero(counts)
                     if positions.size > max_per_item:
                         rng = np.random.default_rng([seed, item])

@@ -216,9 +216,8 @@ def _open_path(
     table = tables.open_table(path, split)
     layout = examples.Layout(table, columns)
     label_source = layout.find_labels(labels, columns.label_column)
-    if (
-        table.names == [NO_NAME] and layout.kind == "logits"
-    ):  # a mapped array stays on disk
+    # A mapped array stays on disk.
+    if table.names == [NO_NAME] and layout.kind == "logits":
         truth = label_source and examples.encode_labels(
             label_source[0].read_column(label_source[1]), ()
         )
@@ -340,9 +339,8 @@ class ChunkSource:
         truth, counts = (
             None if e is None else reading.to_numpy(e, name) for name, e in named_arrays
         )
-        if (
-            truth is not None and truth.dtype.kind in "UTO" and not self.classes
-        ):  # names of these
+        # Names of these.
+        if truth is not None and truth.dtype.kind in "UTO" and not self.classes:
             self.classes = tuple(map(reading.class_of_column, self.columns))
         return Rows(scores, truth, counts)
 

@@ -157,7 +157,7 @@ class Logits:
             if self._margins.max() <= MAX_MARGIN:
                 self._all_possible = True
             else:
-                np.minimum(self._margins, MAX_MARGIN, out=self._margins)
+                self._margins.clip(0.0, MAX_MARGIN, out=self._margins)
         elif self._margins is None:
             with arrays.ignore_overflow(
                 self.xp
@@ -172,13 +172,13 @@ class Logits:
         self._margins = self.margins
         return self
 
-    def new_margins(self, factor: Array = 1.0) -> Array:
+    def new_margins(self, factor: Array = 1.0, out: FloatArray | None = None) -> Array:
         """`margins` times a factor, in an array that may be overwritten; NumPy's up
-        to infinity.
+        to infinity, in `out` if there is one.
         """
         if not self.is_numpy:
             return self.margins * factor
-        below = self._room
+        below = self._room if out is None else out
         self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)
@@ -338,7 +338,8 @@ class Logits:
         """Row and column of every label, as an index of NumPy's tables."""
         if self._entries is None:
             self._entries = np.arange(self.n_rows), self.label_columns
-        return self._entries
+        entries: tuple[IntArray, IntArray] = self._entries
+        return entries
 
 
 def as_logits(
@@ -527,6 +528,8 @@ def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
 #: Elements of NumPy's buffers: operations on tables and columns take twice as long with
 #: its 8192, into which it copies the columns.
 _BUFFER = 512
+#: Takes the only row twice.
+_TWICE = np.zeros(2, np.int64)
 
 
 def by_blocks(
@@ -565,7 +568,7 @@ def by_blocks(
     # NumPy adds up the columns of several rows one after the other, those of one row in
     # pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
-    block = logits.take(np.zeros(2, np.int64)) if alone else logits
+    block = logits.take(_TWICE) if alone else logits
     is_few = block.n_rows * block.n_columns <= _BUFFER
     default = None if out is None or is_few else np.setbufsize(_BUFFER)
     if (

@@ -295,9 +295,8 @@ def _decode(value: Any, find: Finder = None) -> Any:
             if hasattr(kind, "from_stored")
             else kind(**stored_fields)
         )
-        if is_dataclass(record) and not isinstance(
-            record, Checked
-        ):  # which has checked itself
+        # Which has checked itself.
+        if is_dataclass(record) and not isinstance(record, Checked):
             Checked.__post_init__(record)  # type: ignore[arg-type]  # a dataclass of any kind
         return record
     if "$array" in value:

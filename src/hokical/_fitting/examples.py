@@ -138,9 +138,8 @@ class Examples(Partition):
             coding=self.coding,
             votes_of=None if self.votes_of is None else self.votes_of[rows],
         )
-        if (
-            "correct" in self.__dict__
-        ):  # on a device it takes a pass and a wait to find it
+        # On a device it takes a pass and a wait to find it.
+        if "correct" in self.__dict__:
             taken.__dict__["correct"] = self.correct[rows]
         return taken
 
@@ -216,9 +215,8 @@ def has_zeros(logits: Logits) -> bool:
     xp = logits.xp
     lowest = float(xp.min(logits.values))
     highest = float(xp.max(logits.top))
-    if (
-        lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]
-    ):  # one quick pass tells, as a rule
+    # One quick pass tells, as a rule.
+    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:
         return False
 
     def farthest(block: Logits) -> Array:
@@ -250,10 +248,11 @@ def probability_scale(
         near = xp.abs(xp.sum(values, axis=1) - scale) <= slack * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
+    # A few rule most logits out.
     for rows in (
         logits.take(slice(0, _FIRST_ROWS)),
         logits,
-    ):  # a few rule most logits out
+    ):
         if not per_row(work, rows).all():
             return 0.0
     return scale
@@ -526,11 +525,14 @@ def _sample_conformity(block: Examples) -> Conformity:
     return replace(sample, run=None, key=key[rows])  # ordered sets ask for `certify`
 
 
-def warn_of_copies(examples: Partition, record: FitRecord) -> None:
-    """Warn if many rows in memory copy others, or are several of each example."""
+def warn_of_copies(examples: Partition, sketch: RowSketch | None) -> None:
+    """Warn if many rows in memory copy others, or are several of each example.
+
+    `sketch` is that of the rows.
+    """
     if not isinstance(examples, Examples) or examples.votes_of is not None:
         return
-    if record.sketch is not None and record.sketch.has_twins:
+    if sketch is not None and sketch.has_twins:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
         warn_of_copies_in_fit(marks.copies())
     if type(examples.logits) is Logits and examples.weights is None:

@@ -713,9 +713,8 @@ def added_example(counts: FloatArray, ones: FloatArray) -> FloatArray:
         slopes.append((high - low) / (right - left))
         x[i] = x[i - 1] + x[i + 1] - x[i]
         y[i] = y[i - 1] + y[i + 1] - y[i]
-        if (y[i] - low) * (right - left) < (high - low) * (
-            x[i] - left
-        ):  # below the minorant
+        # Below the minorant.
+        if (y[i] - low) * (right - left) < (high - low) * (x[i] - left):
             corners.pop()
             _add_corner(corners, (x[i], y[i]))
     return np.maximum.accumulate(np.array(slopes))

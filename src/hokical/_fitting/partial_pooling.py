@@ -101,9 +101,8 @@ def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
     """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by
     cell.
     """
-    if (
-        len(left) < _FEW_ROWS * sums.shape[0]
-    ):  # a product per cell would be mostly overhead
+    # A product per cell would be mostly overhead.
+    if len(left) < _FEW_ROWS * sums.shape[0]:
         outer = left[:, :, None] * right[:, None, :]
         products = sums @ outer.reshape(len(left), -1)
         return np.asarray(products.reshape(-1, *outer.shape[1:]))
@@ -896,9 +895,8 @@ def _fit(
     if is_pair and sizes[-1] * _LEAST_EXAMPLES > len(codes):
         return None
     columns = []
-    for term, column_sizes in zip(
-        wanted.terms, several, strict=True
-    ):  # -1 where a group is not known
+    # -1 where a group is not known.
+    for term, column_sizes in zip(wanted.terms, several, strict=True):
         all_present = (codes[:, term] < np.array(column_sizes)).all(axis=1)
         combined = np.ravel_multi_index(codes[:, term].T, column_sizes, mode="clip")
         columns.append(np.where(all_present, combined, -1))

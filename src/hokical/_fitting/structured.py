@@ -270,9 +270,8 @@ def make_blocks(
     logits = examples.logits
     n_rows = examples.n_rows
     step = n_rows
-    if (
-        logits.is_numpy
-    ):  # with cross terms few blocks, as matrix products like many rows
+    # With cross terms few blocks, as matrix products like many rows.
+    if logits.is_numpy:
         step = max(1, BLOCK_SIZE // logits.n_classes)
         step = max(step, -(-n_rows // MAX_CROSS_BLOCKS)) if cross_terms else step
     every = bool(logits.xp.min(logits.values) > -logits.xp.inf)
@@ -280,9 +279,8 @@ def make_blocks(
     def make(rows: slice) -> FeatureBlock:
         block = logits.take(rows)
         xp, (z, *shapes) = block.xp, features(block)
-        if not (
-            every or cross_terms
-        ):  # a masked class has no part in sums over the others
+        # A masked class has no part in sums over the others.
+        if not (every or cross_terms):
             z = xp.where(block.possible, z, xp.zeros_like(z))
         flat = [xp.reshape(shape, (-1,)) for shape in shapes]
         return FeatureBlock(
@@ -522,9 +520,8 @@ def _minimize(
     def precondition(point: SoftmaxPoint) -> Product:
         if preconditioners:
             return preconditioners.pop()
-        if (
-            small and point.penalty_gradient.any()
-        ):  # not at the start, too far from the end
+        # Not at the start, too far from the end.
+        if small and point.penalty_gradient.any():
             hessian = point.hessian()
             try:
                 factor = cho_factor(

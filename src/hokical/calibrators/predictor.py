@@ -573,7 +573,9 @@ def warn_of_probabilities(
     if highest > _MAX_PERCENTAGE or data.top.min() <= 0.0:
         return
     highest_of_fit = support.top[1]  # of logarithms of probabilities at most 0
-    if schema.are_probabilities(data) and not 0.0 < highest_of_fit <= 1.0:
+    could_be = highest <= 1.0 + SUM_SLACK  # which a quick look rules out, as a rule
+    is_new = not 0.0 < highest_of_fit <= 1.0
+    if could_be and is_new and schema.are_probabilities(data):
         kind = "probabilities"
         total = 1
     elif highest_of_fit < highest and _are_percentages(data):

@@ -56,9 +56,8 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
     >>> clopper_pearson(9, 10).round(4)
     array([0.555 , 0.9975])
     """
-    if (
-        check_chance("delta", delta) < 1e-100
-    ):  # where SciPy's quantiles of a Beta lose digits
+    # Where SciPy's quantiles of a Beta lose digits.
+    if check_chance("delta", delta) < 1e-100:
         raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
     n_hits, n_trials = np.broadcast_arrays(
         np.asarray(hits, float), np.asarray(trials, float)
@@ -145,9 +144,8 @@ def merge_cells(expected: FloatArray, least: float) -> IntArray:
         if n_expected >= least:
             cell = cell + 1
             n_expected = 0.0
-    if (
-        n_expected < least and cell > 0
-    ):  # too few are left over: they join the last full cell
+    # Too few are left over: they join the last full cell.
+    if n_expected < least and cell > 0:
         group[group == cell] = cell - 1
     return group
 

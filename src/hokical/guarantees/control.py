@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +37,9 @@ from hokical._core.reading import refuse
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
 
 #: What rounding may take from the number of examples that must be covered.
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
 #: What rounding may take from a loss that only grows.
-_LOSS_ROUNDING = 1e-12
+_LOSS_TOLERANCE = 1e-12
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:
@@ -48,8 +49,8 @@ def fewest_examples(risk: float, delta: float | None = None) -> int:
     (9, 22)
     """
     if delta is None:
-        return math.ceil((1.0 - risk) / risk - _ROUNDING)
-    return math.ceil(math.log(delta) / math.log1p(-risk) - _ROUNDING)
+        return math.ceil((1.0 - risk) / risk - _TOLERANCE)
+    return math.ceil(math.log(delta) / math.log1p(-risk) - _TOLERANCE)
 
 
 def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> IntArray:
@@ -64,7 +65,7 @@ def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> In
     """
     n = np.asarray(n, np.int64)
     if delta is None:
-        needed = np.ceil((n + 1) * coverage - _ROUNDING).astype(np.int64)
+        needed = np.ceil((n + 1) * coverage - _TOLERANCE).astype(np.int64)
         return np.asarray(np.minimum(needed, n + 1))
     # numbers of losses
     passes = np.zeros_like(n)
@@ -117,28 +118,53 @@ def find_thresholds(
             "certify with new examples."
         )
     counts = np.ones(scores.size) if weights is None else weights
+
+    to_cover = partial(_weight_to_cover, coverage=coverage, delta=delta, unit=unit)
+    values = _order_statistics(scores, counts, cells, n_cells, to_cover)
     fewest = fewest_examples(1.0 - coverage, delta)
     sizes = np.bincount(cells, counts, n_cells)
     pooled = (sizes < fewest * unit) & (pool and n_cells > 1)
-    if pooled.any():  # one more cell has the examples of all that are small
+    if pooled.any():
         in_small_cell = sizes[cells] <= fewest * unit
-        scores = np.append(scores, scores[in_small_cell])
-        counts = np.append(counts, counts[in_small_cell])
-        cells = np.append(cells, np.full(int(in_small_cell.sum()), n_cells))
+        scores = scores[in_small_cell]
+        one_cell = np.zeros(scores.size, np.int64)
+        shared = _order_statistics(scores, counts[in_small_cell], one_cell, 1, to_cover)
+        values = np.where(pooled, shared, values)
+    return Thresholds(values, pooled, fewest)
+
+
+def _order_statistics(
+    scores: FloatArray,
+    counts: FloatArray,
+    cells: IntArray,
+    n_cells: int,
+    to_cover: Callable[[FloatArray], FloatArray],
+) -> FloatArray:
+    """In each cell the least score below which enough of its examples lie, inf where
+    there are too few.
+
+    `to_cover` is the weight that must be reached in a cell, by the weight of all its
+    examples.
+    """
     order = np.lexsort((scores, cells))
     reached = np.cumsum(counts[order])
-    cell_starts = np.searchsorted(cells[order], np.arange(n_cells + 2))
+    cell_starts = np.searchsorted(cells[order], np.arange(n_cells + 1))
     before = np.append(0.0, reached)[cell_starts]
-    sums = np.diff(before)
-    goal = (sums + unit) * coverage - _ROUNDING * unit
-    if delta is not None:
-        goal = (
-            examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
-        )
-    position = np.searchsorted(reached, before[:-1] + goal)
+    position = np.searchsorted(reached, before[:-1] + to_cover(np.diff(before)))
     sorted_scores = np.append(scores[order], np.inf)
-    values = np.where(position < cell_starts[1:], sorted_scores[position], np.inf)
-    return Thresholds(np.where(pooled, values[-1], values[:-1]), pooled, fewest)
+    return np.where(position < cell_starts[1:], sorted_scores[position], np.inf)
+
+
+def _weight_to_cover(
+    sums: FloatArray, *, coverage: float, delta: float | None, unit: float
+) -> FloatArray:
+    """The least weight of covered examples, of cells whose examples weigh `sums`.
+
+    Half an example or a rounding error less, so that an exact sum reaches it.
+    """
+    if delta is None:
+        return (sums + unit) * coverage - _TOLERANCE * unit
+    return examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
 
 
 def new_group_threshold(
@@ -163,9 +189,14 @@ def new_group_threshold(
         return find_thresholds(
             scores, one_cell, 1, coverage, weights=counts / sizes[group_index]
         )
-    given = (scores, group_index, sizes.size, coverage)
     group_thresholds = find_thresholds(
-        *given, weights=counts, unit=0.0, pool=False
+        scores,
+        group_index,
+        sizes.size,
+        coverage,
+        weights=counts,
+        unit=0.0,
+        pool=False,
     ).values
     return find_thresholds(
         group_thresholds, np.zeros(group_thresholds.size, np.int64), 1, 1.0 - delta
@@ -241,7 +272,7 @@ class Losses(NamedTuple):
         )
         rel_entr = scipy_special().rel_entr
         divergence = rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk)
-        bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
+        bentkus = math.e * binomial_tail(np.ceil(sums - _TOLERANCE), counts, risk)
         hoeffding_bentkus = np.minimum(np.exp(-counts * divergence), bentkus)
         return np.where(
             (counts > 0.0) & (sums < risk * counts),
@@ -252,11 +283,11 @@ class Losses(NamedTuple):
     def shown(self) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""
         least = np.minimum(least_shown(self.risk), 0.5 * self.sizes)
-        return np.asarray(self.counts >= least[:, None] * (1.0 - _ROUNDING))
+        return np.asarray(self.counts >= least[:, None] * (1.0 - _TOLERANCE))
 
 
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
-    """The same with risks that are so much nearer to 1."""
+    """The same, with each risk moved towards 1 by `share` of its distance."""
     return [
         loss._replace(risk=loss.risk + share * (1.0 - loss.risk)) for loss in losses
     ]
@@ -268,7 +299,7 @@ def least_shown(risk: float) -> int:
     >>> least_shown(0.05)
     80
     """
-    return math.ceil(4.0 / risk - _ROUNDING)
+    return math.ceil(4.0 / risk - _TOLERANCE)
 
 
 def last_for_new_group(losses: Sequence[Losses], delta: float) -> int:
@@ -287,13 +318,13 @@ def last_for_new_group(losses: Sequence[Losses], delta: float) -> int:
     for loss in losses:
         shown = loss.shown()
         limit = loss.risk * loss.counts
-        above = shown & (loss.sums > limit * (1.0 + _ROUNDING))
+        above = shown & (loss.sums > limit * (1.0 + _TOLERANCE))
         broken = broken | np.maximum.accumulate(above, axis=1)
         fits = fits & (shown.sum(axis=0) >= fewest_examples(delta))
         fits = fits & (
-            loss.sums.sum(axis=0) <= loss.risk * loss.counts.sum(axis=0) + _ROUNDING
+            loss.sums.sum(axis=0) <= loss.risk * loss.counts.sum(axis=0) + _TOLERANCE
         )
-    allowed = delta * (len(broken) + 1) + _ROUNDING
+    allowed = delta * (len(broken) + 1) + _TOLERANCE
     return int(
         np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1)
     )
@@ -311,16 +342,15 @@ def last_safe(
     passes whose loss exceeds the risk, so any that passed may be used.
     """
     if delta is None:
-        room = 1.0 + _LOSS_ROUNDING
+        room = 1.0 + _LOSS_TOLERANCE
         passed = [
             loss.sums + 1.0 <= loss.risk * (loss.counts + 1.0) * room for loss in losses
         ]
         return int(np.flatnonzero(np.all(passed, axis=0)).max(initial=-1))
     # All risks at once: the worst of them.
     worst = np.max([loss.p_values() for loss in losses], axis=0)
-    if (
-        starts is None
-    ):  # at ten thresholds, as at the first a loss may count few examples
+    if starts is None:
+        # Ten thresholds, as a loss may count few examples at the first.
         starts = np.append(
             np.zeros(8, np.int64), np.linspace(0, worst.size - 1, 10).astype(int)
         )
@@ -332,7 +362,8 @@ def last_safe(
     ):
         allowed = carried + start_share
         passes = allowed > 0.0 and p_value <= allowed
-        carried, last = (allowed, k) if passes else (0.0, last)
+        carried = allowed if passes else 0.0
+        last = k if passes else last
     return last
 
 
@@ -614,7 +645,7 @@ def control_risk(
 def _check_rising(tables: Mapping[str, FloatArray]) -> None:
     """Raise for losses (n, thresholds) that cannot be bounded on average."""
     for name, table in tables.items():
-        if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
+        if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_TOLERANCE).any():
             raise ValueError(
                 f"`delta` must be given for the loss {name!r}: on average only losses "
                 "that never fall along the `thresholds`, and count every example, can "

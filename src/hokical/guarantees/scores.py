@@ -487,9 +487,8 @@ class SelectivePrediction:
 
     def labels_or(self, abstained: Any = -1) -> Any:
         """The labels (n,), with `abstained` where they are not accepted."""
-        if isinstance(
-            self.labels, np.ndarray
-        ):  # names too, of a scikit-learn classifier
+        # Names too, of a scikit-learn classifier.
+        if isinstance(self.labels, np.ndarray):
             return np.where(self.accepted, self.labels, abstained)
         return self.labels * self.accepted + abstained * ~self.accepted
 

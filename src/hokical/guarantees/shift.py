@@ -519,6 +519,16 @@ class ShiftEstimate:
     _calibrator: Any = field(default=None, repr=False)
     _of: str = field(default="", repr=False)
 
+    def for_classifier(self, classifier: Any, class_names: tuple[str, ...]) -> Self:
+        """The same for a classifier, which `adapt` reweights, and its classes."""
+        by_group = {
+            name: estimate.for_classifier(classifier, class_names)
+            for name, estimate in self.by_group.items()
+        }
+        return replace(
+            self, by_group=by_group, class_names=class_names, _calibrator=classifier
+        )
+
     def of_single_models(self) -> Self:
         """The same, whose text says that the accuracy is that of single models."""
         text = " of single models of the ensemble, whose mean is usually better,"
@@ -696,6 +706,7 @@ def estimate_shift(
     by_group = {}
     if coding is None:
         return of_all
+    codes = coding.codes_of_inputs(codes)
     cells, cell_index = np.unique(codes, axis=0, return_inverse=True)
     names = [coding.full_names(k) for k in range(len(coding.columns))]
     for number, cell in enumerate(cells):

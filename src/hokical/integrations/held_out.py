@@ -21,16 +21,16 @@ from hokical._core.groups import take_rows
 from hokical._core.reading import class_index
 from hokical._core.runtime import WarningLog
 
-#: By how much rounding may lift a probability above 1 before it is an error.
-_ROUNDING = 1e-6
-#: Methods that give scores; of several labels the last is preferred.
-_WAYS = ("decision_function", "predict_proba")
+#: Probabilities above 1 by at most this are rounding, not an error.
+_TOLERANCE = 1e-6
+#: Methods that give scores, the preferred first; of several labels it is the last.
+_SCORE_METHODS = ("decision_function", "predict_proba")
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifierExamples:
-    """Rows, labels and whatever else an estimator is fitted on (`params`), or its
-    calibrator.
+    """Rows and labels, with the parameters of an estimator's `fit` (`params`), and the
+    weights and groups for its calibrator.
     """
 
     X: object
@@ -40,16 +40,16 @@ class ClassifierExamples:
     groups: dict[str, AnyArray] | None
 
     @property
-    def several(self) -> bool:
+    def is_multilabel(self) -> bool:
         """Whether rows have several labels, which do not exclude each other."""
         return self.y.ndim == 2
 
-    def of_parts(self, parts: Sequence[HeldOutScores]) -> tuple[AnyArray, Any, Any]:
-        """Labels, weights and groups of the rows that were held out."""
-        rows = np.concatenate([part.rows for part in parts])
+    def take_held_out(self, folds: Sequence[HeldOutScores]) -> CalibrationRows:
+        """Labels, weights and groups of the rows that folds held out."""
+        rows = np.concatenate([fold.rows for fold in folds])
         weights = None if self.weights is None else self.weights[rows]
         groups = None if self.groups is None else take_rows(self.groups, rows)
-        return self.y[rows], weights, groups
+        return CalibrationRows(self.y[rows], weights, groups)
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
         """A clone of the estimator, fitted on all rows or on some of them."""
@@ -60,13 +60,11 @@ class ClassifierExamples:
             X, y = _safe_split(estimator, X, y, rows)
             params = _check_method_params(self.X, params, rows)
         try:
-            fresh = clone(estimator)
-        except (
-            RuntimeError
-        ):  # CatBoost copies `cat_features`, which `clone` does not accept
-            fresh = deepcopy(estimator)
+            unfitted = clone(estimator)
+        except RuntimeError:  # CatBoost copies `cat_features`, which `clone` refuses
+            unfitted = deepcopy(estimator)
         try:
-            return fresh.fit(X, y, **params)
+            return unfitted.fit(X, y, **params)
         except ValueError as error:
             error.add_note(
                 "If the estimator takes no labels but 0, 1, ..., as XGBoost does, "
@@ -88,80 +86,108 @@ class ClassifierExamples:
         A fitted estimator, `train` None, scores all of them.
         """
         model = estimator
-        nothing = np.empty(0)
         if train is None:
             X = _safe_indexing(self.X, rows)
         else:
-            if not self.several:
+            if not self.is_multilabel:
                 rows = rows[np.isin(self.y[rows], self.y[train])]
             if np.unique(self.y[train]).size < 2 or not rows.size:
-                return HeldOutScores(rows[:0], nothing, nothing)
+                return HeldOutScores(rows[:0], np.empty(0), np.empty(0))
             model = self.fit(estimator, train)
             X, _ = _safe_split(estimator, self.X, self.y, rows, train)
-        known = nothing if self.several else classes_of(model)
-        scores = read_scores(model, X, self.several)
-        are_decisions = hasattr(model, _WAYS[0])
         return HeldOutScores(
-            rows, known, scores, are_decisions, model if keep_model else None
+            rows,
+            np.empty(0) if self.is_multilabel else classes_of(model),
+            read_scores(model, X, multilabel=self.is_multilabel),
+            hasattr(model, "decision_function"),
+            model if keep_model else None,
         )
 
 
-class HeldOutScores(NamedTuple):
-    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`.
+class CalibrationRows(NamedTuple):
+    """What a calibrator is fitted on, beside scores."""
 
-    They are decision scores, or logarithms of probabilities. `model` is that model,
-    where it is wanted.
+    labels: AnyArray
+    weights: FloatArray | None
+    groups: dict[str, AnyArray] | None
+
+
+class HeldOutScores(NamedTuple):
+    """Scores (rows, model classes) of the held-out `rows` of a fold by its model.
+
+    They are decision scores, or logarithms of probabilities. `model` is None unless it
+    is kept.
     """
 
     rows: IntArray
-    known: AnyArray
+    model_classes: AnyArray
     scores: FloatArray
     are_decisions: bool = False
     model: Any = None
 
     def logits(self, classes: AnyArray) -> FloatArray:
         """Logits (rows, classes): -inf for classes that the model lacks."""
-        logits = np.full((self.rows.size, classes.size), -np.inf)
-        logits[:, class_index(self.known, classes, "y")] = self.scores
-        return logits
+        return spread_scores(self.scores, self.model_classes, classes)
 
 
-def read_scores(estimator: Any, X: object, several: bool) -> FloatArray:
+def spread_scores(
+    scores: FloatArray,
+    model_classes: AnyArray,
+    classes: AnyArray,
+    *,
+    missing: float = -math.inf,
+) -> FloatArray:
+    """Scores (n, classes), with `missing` for classes that are not among the model's.
+
+    >>> spread_scores(np.array([[1.0, 2.0]]), np.array([0, 2]), np.arange(3)).tolist()
+    [[1.0, -inf, 2.0]]
+    """
+    spread = np.full((len(scores), classes.size), missing)
+    spread[:, class_index(model_classes, classes, "y")] = scores
+    return spread
+
+
+def read_scores(estimator: Any, X: object, *, multilabel: bool) -> FloatArray:
     """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
 
-    Of `several` labels, which do not exclude each other, log-odds (n, labels).
+    Of several labels, which do not exclude each other, log-odds (n, labels).
     """
-    way = next(
-        way for way in (_WAYS[::-1] if several else _WAYS) if hasattr(estimator, way)
-    )
-    found = getattr(estimator, way)(X)
-    name = f"estimator.{way}(X)"
-    if several and way == "predict_proba":
+    methods = _SCORE_METHODS[::-1] if multilabel else _SCORE_METHODS
+    method = next(method for method in methods if hasattr(estimator, method))
+    name = f"estimator.{method}(X)"
+    outputs = getattr(estimator, method)(X)
+    if not multilabel:
+        return _read_class_scores(estimator, outputs, method, name)
+    if method == "predict_proba":
         with zeros_accepted():
-            return np.asarray(conversion.from_binary_probabilities(found, name=name))
-    scores = reading.to_numpy(found, name).astype(np.float64)
-    if several:
-        return scores
+            return np.asarray(conversion.from_binary_probabilities(outputs, name=name))
+    return reading.to_numpy(outputs, name).astype(np.float64)
+
+
+def _read_class_scores(
+    estimator: Any, outputs: object, method: str, name: str
+) -> FloatArray:
+    """Logits (n, classes) of a method's outputs, which may be (n,) for two classes."""
     n_classes = classes_of(estimator).size
-    if way == "predict_proba":
-        scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
+    scores = reading.to_numpy(outputs, name).astype(np.float64)
+    if method == "predict_proba":
+        scores = np.where((scores > 1.0) & (scores <= 1.0 + _TOLERANCE), 1.0, scores)
         with zeros_accepted():
             scores = conversion.from_probabilities(scores, name=name)
     elif scores.ndim == 1 and n_classes == 2:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
-        rule = (
+        raise ValueError(
             f"`{name}` must have one column per class, {n_classes}; got shape "
-            f"{scores.shape}"
+            f"{scores.shape}. For scores of pairs of classes set "
+            '`decision_function_shape="ovr"`.'
         )
-        remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
-        raise ValueError(f"{rule}. {remedy}")
     return scores
 
 
 @contextmanager
 def zeros_accepted() -> Iterator[None]:
-    """Without the warning about probabilities of 0: a calibrator raises them."""
+    """Suppress the warning about probabilities of 0, which a calibrator raises."""
     log = WarningLog.current()
     log.add(conversion.CERTAIN)
     with log.once():
@@ -169,8 +195,9 @@ def zeros_accepted() -> Iterator[None]:
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
-    """Log of half the smallest probability seen above 0, to which smaller ones are
-    raised.
+    """Logarithm of half the smallest held-out probability above 0.
+
+    Smaller probabilities are raised to it.
 
     At most half of 1/classes, so that it never reaches the largest probability of a
     row. At least 2.2e-16, the rounding unit of 1: a probability is not known better
@@ -182,23 +209,23 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     >>> round(float(np.exp(resolution([votes], 3))), 6)
     0.025
     """
-    seen = min(
-        float(np.min(part, initial=0.0, where=part > conversion.LOG_ZERO))
-        for part in scores
+    smallest = min(
+        float(np.min(fold, initial=0.0, where=fold > conversion.LOG_ZERO))
+        for fold in scores
     )
-    half = min(seen, -math.log(n_classes)) - math.log(2.0)
+    half = min(smallest, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
 
 
 def check_estimator(estimator: BaseEstimator) -> None:
     """Raise unless an estimator gives one score for each class."""
-    if not any(hasattr(estimator, way) for way in _WAYS):
+    if not any(hasattr(estimator, method) for method in _SCORE_METHODS):
         raise ValueError(
             "`estimator` must be a classifier with `decision_function` or "
             f"`predict_proba`, or a list of pairs (name, classifier); got {estimator!r}."
         )
     for name, value in estimator.get_params().items():
-        # Three classes have three pairs, so the number of columns does not tell.
+        # Three classes have three pairs: the number of columns does not show it.
         if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
             raise ValueError(
                 "`estimator` must give one score per class, but has "
@@ -207,10 +234,10 @@ def check_estimator(estimator: BaseEstimator) -> None:
             )
 
 
-def log_of_mean(parts: Sequence[FloatArray]) -> FloatArray:
+def log_of_mean(proba: Sequence[FloatArray]) -> FloatArray:
     """The logarithm of the mean of probabilities (n, classes), -inf of 0."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.mean(parts, axis=0)))
+        return np.asarray(np.log(np.mean(proba, axis=0)))
 
 
 def classes_of(estimator: Any) -> AnyArray:
@@ -222,3 +249,12 @@ def classes_of(estimator: Any) -> AnyArray:
             f"`estimator` must know at least two classes; got 1 class, {classes}."
         )
     return classes
+
+
+def class_names(classes: AnyArray) -> tuple[str, ...]:
+    """Labels as texts.
+
+    >>> class_names(np.array([0, 2]))
+    ('0', '2')
+    """
+    return tuple(map(str, classes.tolist()))

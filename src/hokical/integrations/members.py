@@ -34,6 +34,7 @@ from hokical.integrations.held_out import (
     log_of_mean,
     read_scores,
     resolution,
+    spread_scores,
 )
 from hokical.rules.base import UncalibratedRule, predict_on_host
 
@@ -129,7 +130,7 @@ class MemberClassifiers:
         return tags
 
     def with_params(self, params: Mapping[str, Mapping[str, object]]) -> Self:
-        """The same with the parameters of `fit` of each member, by name."""
+        """A copy with the parameters of `fit` of each member, by name."""
         members = tuple(
             replace(member, params=dict(params[member.name])) for member in self.members
         )
@@ -189,7 +190,7 @@ class MemberClassifiers:
     def examples_of(
         self, member: NamedClassifier, data: ClassifierExamples, classes: AnyArray
     ) -> ClassifierExamples:
-        """What a member is fitted on."""
+        """The examples that a member is fitted on."""
         labels = class_index(data.y, classes, "y") if self.encodes else data.y
         return replace(data, y=labels, params=member.params)
 
@@ -262,28 +263,19 @@ class FittedMember:
     def logits(self, X: object, classes: AnyArray) -> FloatArray:
         """Logits (n, classes): -inf for classes that no model knows."""
         scores = [
-            spread_scores(read_scores(model, X, False), classes_of(model), classes)
+            spread_scores(
+                read_scores(model, X, multilabel=False), classes_of(model), classes
+            )
             for model in self.models
         ]
         if len(scores) == 1:
             return raise_to(scores[0], self.lowest)
         if self.lowest > -math.inf:
-            proba = [np.exp(raise_to(part, self.lowest)) for part in scores]
+            proba = [
+                np.exp(raise_to(model_scores, self.lowest)) for model_scores in scores
+            ]
             return raise_to(log_of_mean(proba), self.lowest)
         return mean_of_known(scores)
-
-
-def spread_scores(
-    scores: FloatArray, model_classes: AnyArray, classes: AnyArray
-) -> FloatArray:
-    """Scores (n, classes): -inf for classes that are not among the model's.
-
-    >>> spread_scores(np.array([[1.0, 2.0]]), np.array([0, 2]), np.arange(3)).tolist()
-    [[1.0, -inf, 2.0]]
-    """
-    spread = np.full((len(scores), classes.size), -np.inf)
-    spread[:, class_index(model_classes, classes, "y")] = scores
-    return spread
 
 
 def raise_to(logits: FloatArray, lowest: float) -> FloatArray:
@@ -318,7 +310,7 @@ class HeldOutMember:
     name: str
     data: ClassifierExamples
     estimator: BaseEstimator
-    parts: tuple[HeldOutScores, ...]
+    folds: tuple[HeldOutScores, ...]
     classes: AnyArray
 
     def refit(self) -> tuple[BaseEstimator]:
@@ -328,18 +320,18 @@ class HeldOutMember:
     @property
     def models(self) -> tuple[BaseEstimator, ...]:
         """The models of the folds."""
-        return tuple(part.model for part in self.parts)
+        return tuple(fold.model for fold in self.folds)
 
     @property
     def lowest(self) -> float:
-        """What log-probabilities are raised to."""
-        if self.parts[0].are_decisions:
+        """The value that smaller log-probabilities are raised to."""
+        if self.folds[0].are_decisions:
             return -math.inf
-        return resolution([part.scores for part in self.parts], self.classes.size)
+        return resolution([fold.scores for fold in self.folds], self.classes.size)
 
     def logits(self) -> FloatArray:
         """The scores (n, classes) of all folds."""
-        scores = np.concatenate([part.logits(self.classes) for part in self.parts])
+        scores = np.concatenate([fold.logits(self.classes) for fold in self.folds])
         return raise_to(scores, self.lowest)
 
 
@@ -347,18 +339,20 @@ def pool_scores(members: Sequence[HeldOutMember]) -> Ensemble:
     """The held-out scores as an ensemble."""
     first = members[0]
     for member in members[1:]:
-        for part, first_part in zip(member.parts, first.parts, strict=True):
-            if not np.array_equal(part.known, first_part.known):
+        for fold, first_fold in zip(member.folds, first.folds, strict=True):
+            classes = fold.model_classes
+            first_classes = first_fold.model_classes
+            if not np.array_equal(classes, first_classes):
                 raise ValueError(
                     "the classifiers of `estimator` must know the same classes, those "
-                    f"of `y`; {first.name!r} knows {first_part.known.tolist()} and "
-                    f"{member.name!r} knows {part.known.tolist()}."
+                    f"of `y`; {first.name!r} knows {first_classes.tolist()} and "
+                    f"{member.name!r} knows {classes.tolist()}."
                 )
     return Ensemble({member.name: member.logits() for member in members})
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedEnsemble:
+class CalibratedPool:
     """The fitted members that are needed, and a calibrator of their `Ensemble`.
 
     `classes` are the labels as the models know them.
@@ -383,10 +377,11 @@ class CalibratedEnsemble:
         )
 
     def logits_of_one(self, X: object, draws: FloatArray) -> Ensemble:
-        """The logits of the members where each row is scored by the models of one fold,
-        which its draw (n,) in [0, 1) selects.
+        """The logits of the members, each row scored by the models of one fold.
+
+        Its draw (n,) in [0, 1) selects the fold.
         """
-        chosen = (draws * self.n_folds).astype(np.int64)
+        folds = (draws * self.n_folds).astype(np.int64)
         rows = np.arange(draws.size)
         return Ensemble(
             {
@@ -395,15 +390,15 @@ class CalibratedEnsemble:
                         replace(member, models=(model,)).logits(X, self.classes)
                         for model in member.models
                     ]
-                )[chosen, rows]
+                )[folds, rows]
                 for name, member in self.model.items()
             }
         )
 
     def uncalibrated(self, X: object) -> FloatArray:
         """The mean (n, classes) of the members' probabilities before calibration."""
-        parts = [
+        proba = [
             predict_on_host(UncalibratedRule(), "proba", as_logits(logits))
             for logits in self.logits(X).members
         ]
-        return np.asarray(np.mean(parts, axis=0))
+        return np.asarray(np.mean(proba, axis=0))

@@ -69,19 +69,21 @@ from hokical.calibrators.methods import AutoCalibrator
 from hokical.guarantees import fingerprints
 from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
-from hokical.guarantees.sets import Detections
+from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
 from hokical.guarantees.shift import ShiftEstimate, in_order
 from hokical.integrations.held_out import (
     ClassifierExamples,
     HeldOutScores,
     check_estimator,
+    class_names,
     classes_of,
     log_of_mean,
     read_scores,
     resolution,
+    spread_scores,
 )
 from hokical.integrations.members import (
-    CalibratedEnsemble,
+    CalibratedPool,
     FittedMember,
     HeldOutMember,
     MemberClassifiers,
@@ -99,7 +101,8 @@ __all__ = ["CalibratedClassifier"]
 #: Row numbers to train on, None for a fitted estimator, and those to be scored.
 Split = tuple[IntArray | None, IntArray]
 
-_ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
+#: Fewest examples of an ensemble: with five folds, a hundred for each calibrator.
+_MIN_ENSEMBLE = 500
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
 #: The share of the different rows from which the values of a column are continuous.
@@ -207,6 +210,10 @@ class CalibratedClassifier(
     ((89, 3), True)
     """
 
+    calibrator_: Calibrator | MultilabelCalibrator
+    #: A calibrator of single models for `estimate_shift`; None without an ensemble.
+    _single_calibrator: Calibrator | None = None
+
     def __init__(
         self,
         estimator: Any,
@@ -268,11 +275,50 @@ class CalibratedClassifier(
         estimator does not see them. If they clearly help, predictions need them, as
         `groups`: `predict_proba(X, groups=...)`.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # of an earlier fit
+        self._forget_fit()
         members = self._read_members()
         if members is None:
             self._check_one_estimator()
+        data, weights = self._read_examples(
+            X, y, sample_weight, calibration_weight, calibration_groups
+        )
+        trains = _is_positive(weights, len(data.y))
+        prefit = self._is_prefit(members)
+        self._warned = WarningLog()
+        with self._warned.once():
+            fit_params, split_params = self._route(members, params, weights, prefit)
+            plan = FitPlan(
+                data,
+                calibrates=trains & _is_positive(data.weights, len(data.y)),
+                split_params=split_params,
+                prefit=prefit,
+            )
+            if not (prefit or split_params):
+                _warn_of_copies(data.X, data.y, trains)
+            if members is None:
+                data = replace(data, params=fit_params)
+                self._fit_models(replace(plan, data=data))
+            else:
+                self._fit_members(members.with_params(fit_params), plan)
+        row_hashes = example_hashes(data.X)
+        self._fit_rows = fingerprints.RowSketch.from_hashes(row_hashes[trains])
+        return self
+
+    def _forget_fit(self) -> None:
+        """Delete the attributes of an earlier fit."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self._single_calibrator = None
+
+    def _read_examples(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        calibration_weight: object,
+        calibration_groups: object,
+    ) -> tuple[ClassifierExamples, FloatArray | None]:
+        """The checked examples for the calibrator, and weights (n,) of the training."""
         reading.pair_rows(
             X, calibration_groups, None, None, ("X", "calibration_groups")
         )
@@ -286,78 +332,65 @@ class CalibratedClassifier(
         groups = None
         if calibration_groups is not None:
             groups = read_columns(calibration_groups, n_rows)
-        used = np.ones(n_rows, np.bool_) if weights is None else weights > 0.0
-        calibrates = used
-        if calibration_weights is not None:
-            calibrates = used & (calibration_weights > 0.0)
-        self._warned = WarningLog()
-        with self._warned.once():
-            fit_params, split_params = self._route(members, params, weights)
-            if not (self._prefit or split_params):
-                _warn_of_copies(X, labels, used)
-            data = ClassifierExamples(X, labels, {}, calibration_weights, groups)
-            if members is None:
-                data = replace(data, params=fit_params)
-                self._fit_models(data, calibrates, split_params)
-            else:
-                members = members.with_params(fit_params)
-                self._fit_members(members, data, calibrates, split_params)
-        self._fit_rows = fingerprints.RowSketch.from_hashes(example_hashes(X)[used])
-        return self
+        return ClassifierExamples(X, labels, {}, calibration_weights, groups), weights
 
-    def _fit_models(
-        self,
-        data: ClassifierExamples,
-        calibrates: BoolArray,
-        split_params: dict[str, Any],
-    ) -> None:
+    def _fit_models(self, plan: FitPlan) -> None:
         """Fit and calibrate the model, or those of the folds."""
+        data = plan.data
         calibrator = self._new_calibrator(data)
-        averages = not data.several and self._is_ensemble(len(data.y))
-        final = None
-        if not averages:
-            final = self.estimator if self._prefit else data.fit(self.estimator)
-        if data.several:
-            self.classes_ = np.arange(data.y.shape[1])
+        if self._is_ensemble(plan):
+            self._fit_folds(plan, calibrator)
         else:
-            self.classes_ = np.unique(data.y) if averages else classes_of(final)
-        splits = self._split(data, split_params, calibrates)
-        (parts,) = self._hold_out(
-            [(data, self.estimator)], splits, keep_models=averages
-        )
-        if averages:
-            self.models_: list[Any] = [
-                self._calibrate(part.model, calibrator, [part], data) for part in parts
-            ]
-            self.calibrator_ = self._calibrate_mean(parts, data)
-        else:
-            fold = self._calibrate(final, calibrator, parts, data)
-            self.models_ = [fold]
-            self.calibrator_ = fold.calibrator
-            self.estimator_ = final
-            self.lowest_logit_ = fold.lowest
+            self._fit_one_model(plan, calibrator)
         reasons = dict.fromkeys(
             getattr(fold.calibrator, "reason_", "") for fold in self.models_
         )
         if any(reasons):
             self.reason_ = "; ".join(reasons)
 
-    def _fit_members(
-        self,
-        members: MemberClassifiers,
-        data: ClassifierExamples,
-        calibrates: BoolArray,
-        split_params: dict[str, Any],
+    def _fit_folds(self, plan: FitPlan, calibrator: Calibrator) -> None:
+        """Fit and calibrate the models of the folds, whose mean is predicted."""
+        self.classes_ = np.unique(plan.data.y)
+        jobs = [(plan.data, self.estimator)]
+        (held_out,) = self._hold_out(jobs, self._split(plan), keep_models=True)
+        folds = [
+            _calibrate_fold(fold.model, calibrator, [fold], plan) for fold in held_out
+        ]
+        self.models_: list[Any] = folds
+        self.calibrator_ = self._calibrate_mean(folds, held_out, plan.data)
+
+    def _fit_one_model(
+        self, plan: FitPlan, calibrator: Calibrator | MultilabelCalibrator
     ) -> None:
+        """Fit one model on all the data, and calibrate it on held-out scores."""
+        data = plan.data
+        model = self.estimator if plan.prefit else data.fit(self.estimator)
+        if data.is_multilabel:
+            self.classes_ = np.arange(data.y.shape[1])
+        else:
+            self.classes_ = classes_of(model)
+        jobs = [(data, self.estimator)]
+        (held_out,) = self._hold_out(jobs, self._split(plan), keep_models=False)
+        fold: CalibratedFold | MultilabelFold
+        if isinstance(calibrator, MultilabelCalibrator):
+            fold = _calibrate_labels(model, calibrator, held_out, data)
+        else:
+            fold = _calibrate_fold(model, calibrator, held_out, plan)
+        self.models_ = [fold]
+        self.calibrator_ = fold.calibrator
+        self.estimator_ = model
+        self.lowest_logit_ = fold.lowest
+
+    def _fit_members(self, members: MemberClassifiers, plan: FitPlan) -> None:
         """Pool and calibrate several classifiers."""
+        data = plan.data
         calibrator = self._new_calibrator(data)
         self._check_members(data, calibrator)
-        averages = self._is_ensemble(len(data.y))
+        averages = self._is_ensemble(plan)
         self.classes_ = members.read_classes(data.y)
-        splits = self._split(data, split_params, calibrates)
         keep_models = averages or members.prefit
-        held_out = self._score_members(members, data, splits, keep_models)
-        self.calibrator_ = self._calibrate_members(calibrator, held_out, data)
+        held_out = self._score_members(members, plan, keep_models)
+        self.calibrator_ = self._calibrate_members(calibrator, held_out, plan)
         self.members_ = self.calibrator_.members_
         self.needed_members_ = self.calibrator_.needed_members_
         needed = [member for member in held_out if member.name in self.needed_members_]
@@ -370,9 +403,7 @@ class CalibratedClassifier(
             member.name: FittedMember(member_models, member.lowest)
             for member, member_models in zip(needed, models, strict=True)
         }
-        self.models_ = [
-            CalibratedEnsemble(fitted, self.calibrator_, held_out[0].classes)
-        ]
+        self.models_ = [CalibratedPool(fitted, self.calibrator_, held_out[0].classes)]
         if not averages:
             self.named_estimators_ = {
                 name: member.models[0] for name, member in fitted.items()
@@ -381,22 +412,20 @@ class CalibratedClassifier(
             self.reason_ = self.calibrator_.reason_
 
     def _score_members(
-        self,
-        members: MemberClassifiers,
-        data: ClassifierExamples,
-        splits: Sequence[Split],
-        keep_models: bool,
+        self, members: MemberClassifiers, plan: FitPlan, keep_models: bool
     ) -> list[HeldOutMember]:
         """Scores of each member for the rows that were held out from it."""
         jobs = [
-            (members.examples_of(member, data, self.classes_), member.estimator)
+            (members.examples_of(member, plan.data, self.classes_), member.estimator)
             for member in members.members
         ]
-        scores = self._hold_out(jobs, splits, keep_models=keep_models)
+        held_out = self._hold_out(jobs, self._split(plan), keep_models=keep_models)
         classes = members.model_classes(self.classes_)
         return [
-            HeldOutMember(name, *job, tuple(parts), classes)
-            for name, job, parts in zip(members.names, jobs, scores, strict=True)
+            HeldOutMember(name, data, estimator, tuple(folds), classes)
+            for name, (data, estimator), folds in zip(
+                members.names, jobs, held_out, strict=True
+            )
         ]
 
     def predict(self, X: object, *, groups: object = None) -> AnyArray:
@@ -407,11 +436,12 @@ class CalibratedClassifier(
         one half. `groups` are those of the rows, here and below, if `fit` learned from
         `calibration_groups`.
         """
+        if self._is_multilabel:
+            return np.asarray(self.predict_proba(X, groups=groups) >= 0.5, np.int64)
         if self.keep_labels:
-            return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
+            predict = self._calibrator_of_one("predict").predict
+            return np.asarray(self.classes_[self._call(predict, X, groups=groups)])
         proba = self.predict_proba(X, groups=groups)
-        if self._several:
-            return np.asarray(proba >= 0.5, np.int64)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
     def predict_proba(self, X: object, *, groups: object = None) -> FloatArray:
@@ -419,18 +449,21 @@ class CalibratedClassifier(
 
         Of several labels, the probability (n, labels) of each.
         """
-        return np.asarray(self._ask("predict_proba", X, groups=groups))
+        validation.check_is_fitted(self, "models_")
+        return np.asarray(self._call(self.calibrator_.predict_proba, X, groups=groups))
 
     def predict_confidence(self, X: object, *, groups: object = None) -> FloatArray:
         """The probability (n,) that each predicted label is right; (n, labels) of
         several.
         """
-        if self.keep_labels:
-            return np.asarray(self._ask("predict_confidence", X, groups=groups))
-        proba = self.predict_proba(X, groups=groups)
-        if self._several:
+        if self._is_multilabel:
+            proba = self.predict_proba(X, groups=groups)
             return np.maximum(proba, 1.0 - proba)
-        return np.asarray(proba.max(axis=1))
+        if self.keep_labels:
+            calibrator = self._calibrator_of_one("predict_confidence")
+            predict = calibrator.predict_confidence
+            return np.asarray(self._call(predict, X, groups=groups))
+        return np.asarray(self.predict_proba(X, groups=groups).max(axis=1))
 
     def predict_uncalibrated(self, X: object) -> FloatArray:
         """The estimator's own probabilities (n, classes): softmaxes of decision scores.
@@ -440,15 +473,13 @@ class CalibratedClassifier(
         """
         validation.check_is_fitted(self, "models_")
         with self._warned.once():
-            if (pooled := self._pooled) is not None:
-                return pooled.uncalibrated(X)
-            parts = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
-        return np.asarray(np.mean(parts, axis=0))
+            if self._pool is not None:
+                return self._pool.uncalibrated(X)
+            proba = [fold.uncalibrated(X, self.classes_) for fold in self.models_]
+        return np.asarray(np.mean(proba, axis=0))
 
     def is_of_fit(self, X: object) -> bool:
-        """Whether rows are among those of the fit: too many of them have their
-        values.
-        """
+        """Whether too many rows have the values of rows of the fit."""
         validation.check_is_fitted(self, "models_")
         return bool(self._fit_rows.holds_too_many(example_hashes(X)))
 
@@ -470,9 +501,9 @@ class CalibratedClassifier(
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `calibrator_` to a JSON file; `hokical.load` reads it.
 
-        It predicts without this model and its estimator from what `predict_scores`
-        gives: `load(path).predict_proba(model.predict_scores(X))`. The estimator is not
-        in the file: `joblib.dump` keeps all.
+        It predicts without this model and its estimator from their scores:
+        `load(path).predict_proba(model.predict_scores(X))`. The estimator is not in the
+        file: `joblib.dump` stores it too.
         """
         validation.check_is_fitted(self, "models_")
         self.calibrator_.save(path)
@@ -488,127 +519,171 @@ class CalibratedClassifier(
         counts: bool = False,
         reused: fingerprints.Reused = "refuse",
     ) -> Self:
-        """Note rows that nothing was fitted on, for `predict_or_abstain` and
-        `predict_set`.
+        """Store held-out rows as evidence for `predict_or_abstain` and `predict_set`.
 
         Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
         `cluster` and `counts` are those of `Calibrator.certify`; several labels take no
         `counts`.
         """
-        options: dict[str, Any] = {
-            "groups": groups,
-            "cluster": cluster,
-            "reused": reused,
-        }
-        options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
         scores = self.predict_scores(X)
         fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
-        truth = labels if self._several else class_index(labels, self.classes_, "y")
-        self.calibrator_.certify(scores, truth, sample_weight, **options)
+        if not self._is_multilabel:
+            labels = class_index(labels, self.classes_, "y")
+        self.calibrator_.certify(
+            scores,
+            labels,
+            sample_weight,
+            groups=groups,
+            cluster=cluster,
+            reused=reused,
+            **({"counts": True} if counts else {}),
+        )
         return self
 
-    def predict_set(self, X: object, *, groups: object = None, **options: Any) -> Any:
-        """The labels that each row may have, by name; options are those of Calibrator.
+    def predict_set(
+        self,
+        X: object,
+        *,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        groups: object = None,
+        **options: Any,
+    ) -> PredictionSets | LabelSets:
+        """The labels that each row may have, by name.
 
-        Call `certify` first, as for `predict_or_abstain`. For several labels, see
-        `MultilabelCalibrator.predict_set`.
+        `options` are those of `Calibrator.predict_set`, of several labels those of
+        `MultilabelCalibrator.predict_set`. Call `certify` first, as for
+        `predict_or_abstain`.
         """
-        sets = self._ask("predict_set", X, groups=groups, **options)
-        return sets if self._several else replace(sets, classes=self.classes_.tolist())
+        validation.check_is_fitted(self, "models_")
+        options |= {"coverage": coverage, "delta": delta}
+        sets: PredictionSets | LabelSets = self._call(
+            self.calibrator_.predict_set, X, groups=groups, **options
+        )
+        if isinstance(sets, LabelSets):
+            return sets
+        return replace(sets, classes=self.classes_.tolist())
 
     def predict_or_abstain(
-        self, X: object, *, groups: object = None, **options: Any
+        self,
+        X: object,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "group", "new group"] = "all",
+        groups: object = None,
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong; see
-        Calibrator.
+        `Calibrator.predict_or_abstain`.
 
         Call `certify` first: held-out folds are scored by other models than the final
-        one, and are no proof of what it does. Only a fitted estimator with
+        one, and do not prove what it does. Only a fitted estimator with
         `decision_function` needs none. Labels and confidence are those of `predict` and
         `predict_confidence`. Where a method such as Hoki keeps the estimator's label
         and another class is more likely, nothing is accepted.
         """
-        selected: SelectivePrediction = self._ask(
-            "predict_or_abstain", X, groups=groups, **options
+        calibrator = self._calibrator_of_one("predict_or_abstain")
+        selected: SelectivePrediction = self._call(
+            calibrator.predict_or_abstain,
+            X,
+            groups=groups,
+            risk=risk,
+            delta=delta,
+            by=by,
         )
-        if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
+        if not self.keep_labels and calibrator.rule_.preserves_labels:
             proba = self.predict_proba(X, groups=groups)
             labels = proba.argmax(axis=1)
-            confidence = proba.max(axis=1)
-            accepted = selected.accepted & (
-                labels == selected.labels
-            )  # others were not tested
+            # The certified labels are the estimator's: a changed one has no proof.
             selected = replace(
-                selected, labels=labels, confidence=confidence, accepted=accepted
+                selected,
+                labels=labels,
+                confidence=proba.max(axis=1),
+                accepted=selected.accepted & (labels == selected.labels),
             )
         return replace(selected, labels=self.classes_[selected.labels])
 
     def predict_interval(
-        self, X: object, *, label: object = None, groups: object = None, **options: Any
+        self,
+        X: object,
+        *,
+        delta: float = 0.05,
+        label: object = None,
+        groups: object = None,
     ) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see
-        Calibrator.
+        `Calibrator.predict_interval`.
 
         With `label`, one of `classes_`, for the probability of that class. Call
         `certify` first, as for `predict_or_abstain`.
         """
+        calibrator = self._calibrator_of_one("predict_interval")
+        options: dict[str, Any] = {"delta": delta}
         if label is not None:
-            options["label"] = self._place(label)
-        return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
+            options["label"] = self._column_of(label)
+        return np.asarray(
+            self._call(calibrator.predict_interval, X, groups=groups, **options)
+        )
 
     def detect(
         self, X: object, label: object, *, groups: object = None, **options: Any
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
-        `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
+        `label` is one of `classes_`. Call `certify` first; `options` are those of
+        `Calibrator.detect`.
         """
-        index = self._place(label)
-        found: Detections = self._ask("detect", X, index, groups=groups, **options)
-        return found
+        calibrator = self._calibrator_of_one("detect")
+        column = self._column_of(label)
+        detections: Detections = self._call(
+            calibrator.detect, X, column, groups=groups, **options
+        )
+        return detections
 
-    def _place(self, label: object) -> int:
-        """The column of a label."""
+    def _column_of(self, label: object) -> int:
+        """The column of a label in `predict_proba`."""
         return int(class_index(np.array([label]), self.classes_, "label")[0])
 
-    def _ask(
-        self, name: str, X: object, *more: Any, groups: object, **options: Any
+    def _call(
+        self,
+        method: Callable[..., Any],
+        X: object,
+        *arguments: object,
+        groups: object,
+        **options: Any,
     ) -> Any:
-        """What the calibrator's method of this name gives for rows of the estimator."""
+        """The result of a calibrator's method for rows of the estimator."""
+        if groups is not None:  # calibrators of several labels predict without
+            options["groups"] = groups
         scores = self.predict_scores(X)
-        self._check_has(name)
-        given = options if groups is None else options | {"groups": groups}
         try:
-            return getattr(self.calibrator_, name)(scores, *more, **given)
-        except ValueError as error:  # in the words of this class
-            text = str(error).replace("certify(logits, labels", "certify(X, y")
-            raise ValueError(text) from error
+            return method(scores, *arguments, **options)
+        except ValueError as error:
+            # The calibrator names its own arguments.
+            message = str(error).replace("certify(logits, labels", "certify(X, y")
+            raise ValueError(message) from error
 
-    def _check_has(self, name: str) -> None:
-        """Raise unless the calibrator has a method, which those of several labels
-        may not.
-        """
+    def _calibrator_of_one(self, method: str) -> Calibrator:
+        """The calibrator of one label per row; `method` is named where it has several."""
         validation.check_is_fitted(self, "models_")
-        if not hasattr(self.calibrator_, name):
-            rule = f"`{name}` is for one label per row; this model has several"
-            remedy = (
-                "Use `predict_proba`, or `predict_set(X, coverage=0.9)` after "
-                "`certify`."
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            raise TypeError(
+                f"`{method}` is for one label per row; this model has several. Use "
+                "`predict_proba`, or `predict_set(X, coverage=0.9)` after `certify`."
             )
-            raise TypeError(f"{rule}. {remedy}")
+        return self.calibrator_
 
     def predict_action(
         self, X: object, costs: object, *, groups: object = None
     ) -> Decisions:
-        """The action of least expected cost for each row, with what it is expected to
-        cost.
+        """The action of least expected cost for each row, and that cost.
 
         `costs` (classes, actions), rows in the order of `classes_`, or of two classes
         (false_positive, false_negative). Actions are labels if there is a column for
         each, else column numbers.
         """
-        self._check_has("predict_action")
+        self._calibrator_of_one("predict_action")
         table, _ = cost_table(costs, self.classes_.size)
         decisions = decide(
             self.predict_proba(X, groups=groups), table, self.classes_.size
@@ -635,22 +710,18 @@ class CalibratedClassifier(
         those of the folds, and "something else changed" may be a false alarm: to rely
         on it, calibrate a `FrozenEstimator` on data that it has not seen.
         """
-        self._check_has("estimate_shift")
-        learned = self.calibrator_.schema_.saw_groups
-        logits = self._logits_of_one(X, groups if learned else None)
-        calibrator: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
+        calibrator = self._calibrator_of_one("estimate_shift")
+        logits = self._logits_of_one(
+            X, groups if calibrator.schema_.saw_groups else None
+        )
+        if self._single_calibrator is not None:
+            calibrator = self._single_calibrator
         estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
-        names = tuple(map(str, self.classes_.tolist()))
-        names_and_owner: dict[str, Any] = {"class_names": names, "_calibrator": self}
         if self._averages:
             estimate = estimate.of_single_models()
-        by_group = {
-            name: replace(group, **names_and_owner)
-            for name, group in estimate.by_group.items()
-        }
-        return replace(estimate, by_group=by_group, **names_and_owner)
+        return estimate.for_classifier(self, class_names(self.classes_))
 
     def reweight_classes(self, frequencies: object) -> Self:
         """A copy for other class frequencies, which are known; see
@@ -658,49 +729,53 @@ class CalibratedClassifier(
 
         They are in the order of `classes_`, or a mapping of labels to frequencies.
         """
-        self._check_has("reweight_classes")
+        self._calibrator_of_one("reweight_classes")
         if isinstance(frequencies, Mapping):
             frequencies = in_order(frequencies, self.classes_.tolist())
-        return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
+        return self._with_calibrators(
+            lambda calibrator: calibrator.reweight_classes(frequencies)
+        )
 
     def reweighted(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is `weights` (classes,) times as
         frequent.
         """
-        return self._change(lambda calibrator: calibrator.reweighted(weights))
+        return self._with_calibrators(lambda calibrator: calibrator.reweighted(weights))
 
-    def _change(self, change: Callable[[Any], Any]) -> Self:
-        """A copy with other calibrators of what is predicted."""
+    def _with_calibrators(self, change: Callable[[Any], Any]) -> Self:
+        """A copy whose calibrators are changed."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
-        if hasattr(self, "_single_calibrator"):
+        if self._single_calibrator is not None:
             changed._single_calibrator = change(self._single_calibrator)
         else:
             changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
         return changed
 
     @property
-    def _pooled(self) -> CalibratedEnsemble | None:
+    def _pool(self) -> CalibratedPool | None:
         """The pooled members, if there are several classifiers."""
         model = self.models_[0]
-        return model if isinstance(model, CalibratedEnsemble) else None
+        return model if isinstance(model, CalibratedPool) else None
 
     @property
     def _averages(self) -> bool:
-        """Whether what is predicted is the mean of the models of the folds."""
-        if (pooled := self._pooled) is not None:
-            return pooled.n_folds > 1
-        return hasattr(self, "_single_calibrator")
+        """Whether predictions are means over the models of the folds."""
+        if self._pool is not None:
+            return self._pool.n_folds > 1
+        return self._single_calibrator is not None
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
-        """The scores that `calibrator_` takes: logits (n, classes), of several labels
-        log-odds (n, labels), or the logits of all models of an ensemble. Of several
-        classifiers, an `Ensemble` of the logits of those that are needed, by name.
+        """The scores that `calibrator_` takes.
+
+        They are logits (n, classes), of several labels log-odds (n, labels), or the
+        logits of all models of an ensemble. Of several classifiers, they are an
+        `Ensemble` of the logits of those that are needed, by name.
         """
         validation.check_is_fitted(self, "models_")
         validation._check_feature_names(self, X, reset=False)
         with self._warned.once():
-            if not hasattr(self, "_single_calibrator"):
+            if self._single_calibrator is None:
                 scores: FloatArray | Ensemble = self.models_[0].logits(X)
                 return scores
             return Ensemble(
@@ -708,8 +783,9 @@ class CalibratedClassifier(
             )
 
     def _logits_of_one(self, X: object, groups: object = None) -> FloatArray | Ensemble:
-        """Of each row the log-probabilities of one model of an ensemble, the same for
-        copies of a row; without an ensemble the logits.
+        """The log-probabilities of each row by one model of an ensemble.
+
+        Copies of a row have the same model. Without an ensemble, the logits.
         """
         if not self._averages:
             return self.predict_scores(X)
@@ -718,43 +794,65 @@ class CalibratedClassifier(
         if self._fit_rows.has_twins:
             draws = fingerprints.row_draws(0, draws.size)
         with self._warned.once():
-            if (pooled := self._pooled) is not None:
-                return pooled.logits_of_one(X, draws)
+            if self._pool is not None:
+                return self._pool.logits_of_one(X, draws)
             proba = np.stack(
                 [
                     fold.spread(fold.logits(X), self.classes_, groups)
                     for fold in self.models_
                 ]
             )
-        chosen = (draws * len(proba)).astype(np.int64)
-        return log_of_mean([proba[chosen, np.arange(draws.size)]])
+        folds = (draws * len(proba)).astype(np.int64)
+        return log_of_mean([proba[folds, np.arange(draws.size)]])
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
-        """What is fitted on the scores, if it can use these examples."""
+        """An unfitted calibrator of the scores, if it can use these examples."""
+        if data.is_multilabel:
+            self._check_multilabel(data)
+            return MultilabelCalibrator()
         method = self.method
-        if isinstance(method, str) and not data.several:  # scikit-learn's names
+        if isinstance(method, str):  # scikit-learn's names
             sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
             method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
         calibrator = new_calibrator(method)
-        is_default = isinstance(calibrator, AutoCalibrator)
-        grouped = data.groups is not None
-        learns_none = grouped and not calibrator.method.learns_groups
-        if learns_none or (data.several and (grouped or not is_default)):
-            rule = '`method` must be "auto" with `calibration_groups`, or several labels, not both'
-            remedy = "Use the default, or leave the groups out."
-            raise ValueError(f"{rule}; got {self.method!r}. {remedy}")
-        if is_default:
+        if data.groups is not None and not calibrator.method.learns_groups:
+            raise ValueError(
+                "`method` must be one that learns from groups where "
+                f"`calibration_groups` are given; got {self.method!r}. Use the default, "
+                '"auto", or leave the groups out.'
+            )
+        if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
-        return MultilabelCalibrator() if data.several else calibrator
+        return calibrator
+
+    def _check_multilabel(self, data: ClassifierExamples) -> None:
+        """Raise if a parameter is for one label per row."""
+        if data.groups is not None:
+            raise ValueError(
+                "`calibration_groups` must be None where `y` has several labels in a "
+                "row: their calibrators do not learn from groups. Leave them out."
+            )
+        if not isinstance(new_calibrator(self.method), AutoCalibrator):
+            raise ValueError(
+                '`method` must be "auto" where `y` has several labels in a row: each '
+                f"is fitted by one method of its own; got {self.method!r}. Leave it out."
+            )
+        if self.keep_labels:
+            raise ValueError(
+                "`keep_labels` must be False where `y` has several labels in a row: "
+                "those with a probability of at least one half are predicted; got "
+                f"{self.keep_labels!r}. Leave it out."
+            )
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where scikit-learn's metadata go: to the estimator's `fit`, and to the
+        """The routing of scikit-learn's metadata to the estimator's `fit` and the
         splitter.
         """
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
-        if (members := self._read_members()) is None:
+        members = self._read_members()
+        if members is None:
             router.add(estimator=self.estimator, method_mapping=to_fit)
         else:
             members.add_to(router)
@@ -779,7 +877,7 @@ class CalibratedClassifier(
 
     def _check_members(self, data: ClassifierExamples, calibrator: Calibrator) -> None:
         """Raise unless several classifiers can be pooled."""
-        if data.several:
+        if data.is_multilabel:
             raise ValueError(
                 "`estimator` must be one classifier where `y` has several labels in a "
                 f"row; got {self.estimator!r}."
@@ -795,67 +893,87 @@ class CalibratedClassifier(
         members: MemberClassifiers | None,
         params: dict[str, Any],
         weights: FloatArray | None,
+        prefit: bool,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the estimator's `fit` is given, or by name those of several classifiers,
-        and the splitter.
+        """Parameters of the estimator's `fit`, and of the splitter.
+
+        Those of several classifiers are by name.
         """
-        given = {} if weights is None else {"sample_weight": weights}
         if get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", **given, **params)
-            of_splits = dict(routed.splitter.split)
+            if weights is not None:
+                params = params | {"sample_weight": weights}
+            routed = process_routing(self, "fit", **params)
+            split_params = dict(routed.splitter.split)
             if members is None:
-                return dict(routed.estimator.fit), of_splits
-            return {name: routed[name].fit for name in members.names}, of_splits
-        of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
+                return dict(routed.estimator.fit), split_params
+            return {name: routed[name].fit for name in members.names}, split_params
+        fit_params = dict(params)
+        split_params = {}
+        if "groups" in fit_params:
+            split_params["groups"] = fit_params.pop("groups")
         if members is not None:
-            return members.split_params(params, weights), of_splits
-        taken = validation.has_fit_parameter(self.estimator, "sample_weight")
-        if given and (self._prefit or not taken):
-            why = "is fitted already" if self._prefit else "does not take it in `fit`"
-            given = {}
-            warn_user(
-                f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. "
-                "Pass the weights of a step of a Pipeline as `step__sample_weight`, "
-                "and those of the calibration as `calibration_weight`."
-            )
-        return params | given, of_splits
+            return members.split_params(fit_params, weights), split_params
+        if weights is not None and self._takes_weights(prefit):
+            fit_params["sample_weight"] = weights
+        return fit_params, split_params
+
+    def _takes_weights(self, prefit: bool) -> bool:
+        """Whether the estimator's `fit` is given weights, with a warning if not."""
+        takes_weights = validation.has_fit_parameter(self.estimator, "sample_weight")
+        if takes_weights and not prefit:
+            return True
+        reason = "is fitted already" if prefit else "does not take it in `fit`"
+        warn_user(
+            f"`sample_weight` was not used: {type(self.estimator).__name__} {reason}. "
+            "Pass the weights of a step of a Pipeline as `step__sample_weight`, "
+            "and those of the calibration as `calibration_weight`."
+        )
+        return False
 
     @property
-    def _several(self) -> bool:
+    def _is_multilabel(self) -> bool:
         """Whether rows have several labels."""
+        validation.check_is_fitted(self, "models_")
         return isinstance(self.calibrator_, MultilabelCalibrator)
 
-    @property
-    def _prefit(self) -> bool:
-        named = isinstance(self.cv, str) and self.cv == "prefit"
-        if named or isinstance(self.estimator, FrozenEstimator):
+    def _is_prefit(self, members: MemberClassifiers | None) -> bool:
+        """Whether the estimator, or every one of several, is fitted already."""
+        if isinstance(self.cv, str) and self.cv == "prefit":
             return True
-        members = self._read_members()
+        if isinstance(self.estimator, FrozenEstimator):
+            return True
         return members is not None and members.prefit
 
-    def _is_ensemble(self, n_examples: int) -> bool:
-        one_model = self._prefit or self.keep_labels
-        if self.ensemble not in (True, False, "auto") or (
-            self.ensemble is True and one_model
-        ):
-            rule = '`ensemble` must be True, False or "auto", and not True where there is one model'
-            remedy = "Leave it out for a fitted estimator and with `keep_labels`."
-            raise ValueError(f"{rule}; got {self.ensemble!r}. {remedy}")
-        enough = not one_model and n_examples >= _ENSEMBLE_FROM
-        return enough if self.ensemble == "auto" else bool(self.ensemble)
+    def _is_ensemble(self, plan: FitPlan) -> bool:
+        """Whether the models of the folds predict, rather than one of all the data."""
+        if self.ensemble not in (True, False, "auto"):
+            raise ValueError(
+                f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
+            )
+        one_model = plan.prefit or self.keep_labels or plan.data.is_multilabel
+        if one_model and self.ensemble not in (False, "auto"):
+            raise ValueError(
+                "`ensemble` must not be True where there is one model; got "
+                f"{self.ensemble!r}. Leave it out for a fitted estimator, with "
+                "`keep_labels` and for several labels in a row."
+            )
+        if self.ensemble == "auto":
+            return not one_model and len(plan.data.y) >= _MIN_ENSEMBLE
+        return bool(self.ensemble)
 
-    def _split(
-        self, data: ClassifierExamples, of_splits: dict[str, Any], counts: BoolArray
-    ) -> list[Split]:
-        """The rows of each fold to train on, and those that count to be scored."""
-        if self._prefit:
-            return [(None, np.flatnonzero(counts))]
-        every = np.arange(len(data.y))
-        splits = check_cv(self.cv, data.y, classifier=True).split(
-            data.X, data.y, **of_splits
-        )
+    def _split(self, plan: FitPlan) -> list[Split]:
+        """The rows of each fold to train on, and those to be scored."""
+        calibrates = plan.calibrates
+        if plan.prefit:
+            return [(None, np.flatnonzero(calibrates))]
+        data = plan.data
+        rows = np.arange(len(data.y))
+        splitter = check_cv(self.cv, data.y, classifier=True)
         # A splitter may give masks.
-        return [(every[train], every[test][counts[test]]) for train, test in splits]
+        return [
+            (rows[train], rows[test][calibrates[test]])
+            for train, test in splitter.split(data.X, data.y, **plan.split_params)
+        ]
 
     def _hold_out(
         self,
@@ -868,14 +986,14 @@ class CalibratedClassifier(
         estimator.
         """
         scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(data.hold_out)(estimator, *split, keep_model=keep_models)
+            delayed(data.hold_out)(estimator, train, test, keep_model=keep_models)
             for data, estimator in jobs
-            for split in splits
+            for train, test in splits
         )
         starts = range(0, len(scores), len(splits))
         by_job = [scores[start : start + len(splits)] for start in starts]
         n_all = sum(test.size for _, test in splits)
-        self.n_calibration_ = sum(part.rows.size for part in by_job[0])
+        self.n_calibration_ = sum(fold.rows.size for fold in by_job[0])
         message = (
             f"{n_all - self.n_calibration_} of {n_all} held-out examples cannot be "
             "used for calibration, because the training part of their fold lacks "
@@ -886,92 +1004,56 @@ class CalibratedClassifier(
             raise ValueError(message)
         if self.n_calibration_ < n_all:
             warn_user(message)
-        return [[part for part in parts if part.rows.size] for parts in by_job]
-
-    def _calibrate(
-        self,
-        model: Any,
-        calibrator: Any,
-        parts: list[HeldOutScores],
-        data: ClassifierExamples,
-    ) -> CalibratedFold:
-        """The model, and a calibrator that was fitted on the pooled held-out scores."""
-        labels, weights, groups = data.of_parts(parts)
-        if data.several:
-            return calibrate_labels(
-                model, calibrator, parts, labels=labels, weights=weights
-            )
-        classes = classes_of(model)
-        logits = np.concatenate([part.logits(classes) for part in parts])
-        lowest = -math.inf
-        examples = as_logits(logits)
-        if not hasattr(model, "decision_function"):
-            lowest = resolution([part.scores for part in parts], classes.size)
-            examples = clip_log_probabilities(examples, lowest)
-        labels = class_index(labels, classes, "y")
-        fitted = clone(calibrator).fit(examples.values, labels, weights, groups=groups)
-        fitted.set_columns((), tuple(map(str, classes.tolist())))
-        if lowest > -math.inf:
-            unclipped = fitted.fitted.schema.read(logits, groups)
-            fitted = clip_inputs(fitted, lowest, Examples(unclipped, labels, weights))
-        if not self._prefit or lowest > -math.inf:
-            # Scores of the models of folds, or raised to a limit that these very
-            # examples set, are not independent examples of what the final model does.
-            fitted.forget_examples()
-        return CalibratedFold(model, fitted, lowest)
+        return [[fold for fold in folds if fold.rows.size] for folds in by_job]
 
     def _calibrate_members(
-        self,
-        calibrator: Calibrator,
-        members: Sequence[HeldOutMember],
-        data: ClassifierExamples,
+        self, calibrator: Calibrator, members: Sequence[HeldOutMember], plan: FitPlan
     ) -> Calibrator:
         """The pool of the members and a calibrator of it, from their held-out scores."""
-        truth, weights, groups = data.of_parts(members[0].parts)
+        rows = plan.data.take_held_out(members[0].folds)
         fitted: Calibrator = clone(calibrator).fit(
             pool_scores(members),
-            class_index(truth, self.classes_, "y"),
-            weights,
-            groups=groups,
-            classes=tuple(map(str, self.classes_.tolist())),
+            class_index(rows.labels, self.classes_, "y"),
+            rows.weights,
+            groups=rows.groups,
+            classes=class_names(self.classes_),
             most_members=self.most_members,
         )
-        if not self._prefit or any(member.lowest > -math.inf for member in members):
-            fitted.forget_examples()  # as those of one estimator
+        if not plan.prefit or any(member.lowest > -math.inf for member in members):
+            fitted.forget_examples()  # for the reasons of `_calibrate_fold`
         return fitted
 
     def _calibrate_mean(
-        self, parts: list[HeldOutScores], data: ClassifierExamples
+        self,
+        folds: Sequence[CalibratedFold],
+        held_out: Sequence[HeldOutScores],
+        data: ClassifierExamples,
     ) -> Calibrator:
         """A calibrator of the scores of all models, which predicts their mean.
 
         Another one, for `estimate_shift`, is of the probabilities of single models.
         """
-        held_out = []
-        for part, fold in zip(parts, self.models_, strict=True):
-            _, _, groups = data.of_parts([part])
-            held_out.append(fold.spread(part.scores, self.classes_, groups))
-        truth, weights, _ = data.of_parts(parts)
-        logits = log_of_mean([np.vstack(held_out)])
-        labels = class_index(truth, self.classes_, "y")
-        names = tuple(map(str, self.classes_.tolist()))
-        calibrator = make("uncalibrated").fit(logits, labels, weights, classes=names)
+        proba = [
+            fold.spread(
+                scores.scores, self.classes_, data.take_held_out([scores]).groups
+            )
+            for fold, scores in zip(folds, held_out, strict=True)
+        ]
+        logits = log_of_mean([np.vstack(proba)])
+        rows = data.take_held_out(held_out)
+        labels = class_index(rows.labels, self.classes_, "y")
+        self._single_calibrator = make("temps").fit(logits, labels, rows.weights)
+        calibrator = make("uncalibrated").fit(
+            logits, labels, rows.weights, classes=class_names(self.classes_)
+        )
         calibrator.forget_examples()
-        self._single_calibrator = make("temps").fit(logits, labels, weights)
         if data.groups is not None:
             calibrator.note_groups()  # its models may have used them
-        return calibrator.with_predictor(
-            replace(
-                calibrator.fitted,
-                schema=replace(
-                    calibrator.schema_,
-                    members=CalibratedMembers(
-                        tuple(fold.member(self.classes_) for fold in self.models_),
-                        self.classes_.size,
-                    ),
-                ),
-            )
+        members = CalibratedMembers(
+            tuple(fold.member(self.classes_) for fold in folds), self.classes_.size
         )
+        schema = replace(calibrator.schema_, members=members)
+        return calibrator.with_predictor(replace(calibrator.fitted, schema=schema))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -986,6 +1068,24 @@ class CalibratedClassifier(
 
 
 @dataclass(frozen=True, eq=False)
+class FitPlan:
+    """Checked arguments of a fit.
+
+    Attributes
+    ----------
+    data : the examples, their weights and groups for the calibrator
+    calibrates : (n,), whether a row may be used for calibration
+    split_params : the parameters of the splitter
+    prefit : whether the estimator has been fitted on other data
+    """
+
+    data: ClassifierExamples
+    calibrates: BoolArray
+    split_params: dict[str, Any]
+    prefit: bool
+
+
+@dataclass(frozen=True, eq=False)
 class CalibratedFold:
     """A fitted classifier, and a calibrator of its logits.
 
@@ -993,21 +1093,16 @@ class CalibratedFold:
     """
 
     model: Any
-    calibrator: Any
+    calibrator: Calibrator
     lowest: float
 
     def logits(self, X: object) -> FloatArray:
-        """The classifier's logits (n, classes), or log-odds (n, labels)."""
-        several = isinstance(self.calibrator, MultilabelCalibrator)
-        return read_scores(self.model, X, several)
+        """The classifier's logits (n, classes)."""
+        return read_scores(self.model, X, multilabel=False)
 
     def all_logits(self, X: object, classes: AnyArray) -> FloatArray:
         """Logits (n, classes): -inf for classes that the model lacks."""
-        logits = self.logits(X)
-        columns = class_index(classes_of(self.model), classes, "y")
-        spread = np.full((len(logits), classes.size), -np.inf)
-        spread[:, columns] = logits
-        return spread
+        return spread_scores(self.logits(X), classes_of(self.model), classes)
 
     def member(self, classes: AnyArray) -> CalibratedMember:
         """Its calibrator, as that of a member of an ensemble."""
@@ -1016,55 +1111,103 @@ class CalibratedFold:
         return CalibratedMember(predictor.schema, predictor.rule, columns)
 
     def uncalibrated(self, X: object, classes: AnyArray) -> FloatArray:
-        """Probabilities (n, classes) before calibration, or (n, labels)."""
-        if isinstance(self.calibrator, MultilabelCalibrator):
-            return self.calibrator.uncalibrated(self.logits(X))
+        """Probabilities (n, classes) before calibration."""
         logits = as_logits(self.logits(X))
         proba = predict_on_host(UncalibratedRule(), "proba", logits)
-        return self._at_classes(proba, classes)
+        return spread_scores(proba, classes_of(self.model), classes, missing=0.0)
 
     def spread(
         self, logits: FloatArray, classes: AnyArray, groups: object = None
     ) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        proba = self.calibrator.predict_proba(logits, groups=groups)
-        return self._at_classes(proba, classes)
-
-    def _at_classes(self, proba: FloatArray, classes: AnyArray) -> FloatArray:
-        columns = class_index(classes_of(self.model), classes, "y")
-        spread = np.zeros((len(proba), classes.size))
-        spread[:, columns] = proba
-        return spread
+        proba = np.asarray(self.calibrator.predict_proba(logits, groups=groups))
+        return spread_scores(proba, classes_of(self.model), classes, missing=0.0)
 
 
-def calibrate_labels(
-    model: ClassifierMixin,
-    calibrator: MultilabelCalibrator,
-    parts: Sequence[HeldOutScores],
-    *,
-    labels: AnyArray,
-    weights: FloatArray | None,
+@dataclass(frozen=True, eq=False)
+class MultilabelFold:
+    """A fitted classifier of several labels, and a calibrator of its log-odds.
+
+    The calibrator raises log-odds below `lowest`.
+    """
+
+    model: Any
+    calibrator: MultilabelCalibrator
+    lowest: float
+
+    def logits(self, X: object) -> FloatArray:
+        """The classifier's log-odds (n, labels)."""
+        return read_scores(self.model, X, multilabel=True)
+
+    def uncalibrated(self, X: object, labels: AnyArray) -> FloatArray:
+        """Probabilities (n, labels) before calibration."""
+        return self.calibrator.uncalibrated(self.logits(X))
+
+
+def _is_positive(weights: FloatArray | None, n_rows: int) -> BoolArray:
+    """Whether rows (n,) have a weight above 0."""
+    return np.ones(n_rows, np.bool_) if weights is None else weights > 0.0
+
+
+def _calibrate_fold(
+    model: Any,
+    calibrator: Calibrator,
+    held_out: Sequence[HeldOutScores],
+    plan: FitPlan,
 ) -> CalibratedFold:
-    """A model of several labels, with a calibrator of its pooled held-out scores."""
-    scores = np.concatenate([part.scores for part in parts])
+    """The model, and a calibrator that is fitted on held-out scores."""
+    rows = plan.data.take_held_out(held_out)
+    classes = classes_of(model)
+    labels = class_index(rows.labels, classes, "y")
+    logits = np.concatenate([fold.logits(classes) for fold in held_out])
+    lowest = -math.inf
+    fit_logits = as_logits(logits)
+    if not hasattr(model, "decision_function"):
+        lowest = resolution([fold.scores for fold in held_out], classes.size)
+        fit_logits = clip_log_probabilities(fit_logits, lowest)
+    fitted: Calibrator = clone(calibrator).fit(
+        fit_logits.values, labels, rows.weights, groups=rows.groups
+    )
+    fitted.set_columns((), class_names(classes))
+    if lowest > -math.inf:
+        unclipped = fitted.fitted.schema.read(logits, rows.groups)
+        examples = Examples(unclipped, labels, rows.weights)
+        fitted = clip_inputs(fitted, lowest, examples)
+    if not plan.prefit or lowest > -math.inf:
+        # Scores of the models of folds, or raised to a limit that these very examples
+        # set, are not independent examples of what the final model does.
+        fitted.forget_examples()
+    return CalibratedFold(model, fitted, lowest)
+
+
+def _calibrate_labels(
+    model: Any,
+    calibrator: MultilabelCalibrator,
+    held_out: Sequence[HeldOutScores],
+    data: ClassifierExamples,
+) -> MultilabelFold:
+    """A model of several labels, and a calibrator that is fitted on held-out scores."""
+    rows = data.take_held_out(held_out)
+    scores = np.concatenate([fold.scores for fold in held_out])
     if not hasattr(model, "predict_proba"):
-        return CalibratedFold(model, calibrator.fit(scores, labels, weights), -math.inf)
-    # Of probabilities of 0 and 1 the log-odds are what rounding makes them.
+        calibrator.fit(scores, rows.labels, rows.weights)
+        return MultilabelFold(model, calibrator, -math.inf)
+    # Log-odds of probabilities of 0 and 1 depend on rounding alone.
     size = np.abs(scores)
     largest = size.max(where=size < _CERTAIN_LOG_ODDS, initial=0.0)
     limit = math.log(2.0) + float(largest)
-    calibrator.fit(np.clip(scores, -limit, limit), labels, weights)
+    calibrator.fit(np.clip(scores, -limit, limit), rows.labels, rows.weights)
     calibrator.rule_ = calibrator.rule_.clipped(limit)
-    return CalibratedFold(model, calibrator, -limit)
+    return MultilabelFold(model, calibrator, -limit)
 
 
 def clip_inputs(
     calibrator: Calibrator, lowest: float, examples: Examples
 ) -> Calibrator:
-    """A calibrator for log-probabilities as they are, from one for those of at least
-    `lowest`.
+    """A calibrator that raises log-probabilities to `lowest`, from one fitted on raised
+    ones.
 
-    `examples` are those of its fit, as they were before.
+    `examples` are those of its fit, not raised.
     """
     predictor = calibrator.fitted
     stats = with_stats(lambda block: None, examples)
@@ -1086,18 +1229,24 @@ def check_examples(
     sample_weight: object = None,
     groups: object = None,
 ) -> tuple[Any, AnyArray]:
-    """X in a form that can be indexed by rows, and the labels as an array (n,)."""
+    """X in a form that can be indexed by rows, and labels (n,), or (n, labels) of
+    several.
+    """
     if y is None:
         name = type(owner).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
     reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))
     truth = reading.to_numpy(y, "y")
     missing = [value is None or value != value for value in truth.ravel().tolist()]
-    rule = "`y` must have a label in every row"
-    reading.refuse(np.reshape(missing, truth.shape), truth, rule, "Drop such rows.")
+    reading.refuse(
+        np.reshape(missing, truth.shape),
+        truth,
+        "`y` must have a label in every row",
+        "Drop such rows.",
+    )
     check_classification_targets(y)
-    several = type_of_target(y) == "multilabel-indicator"
-    X, labels = indexable(X, truth if several else column_or_1d(y, warn=True))
+    is_multilabel = type_of_target(y) == "multilabel-indicator"
+    X, labels = indexable(X, truth if is_multilabel else column_or_1d(y, warn=True))
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
@@ -1114,8 +1263,8 @@ def _warn_of_copies(X: object, labels: AnyArray, used: BoolArray) -> None:
 
 
 def _is_continuous(X: Any, n_distinct: int) -> bool:
-    """Whether inputs are numbers of several columns, of which one nearly tells the
-    rows apart that are different.
+    """Whether inputs are numbers of several columns, one of which differs between
+    nearly all distinct rows.
     """
     if issparse(X) or np.ndim(X) != 2:
         return False
@@ -1123,8 +1272,8 @@ def _is_continuous(X: Any, n_distinct: int) -> bool:
     if table.dtype.kind not in "fiu":
         return False
     n_values = np.array([np.unique(column).size for column in table.T])
-    several = int((n_values > 1).sum()) > 1
-    return several and int(n_values.max()) >= _CONTINUOUS_SHARE * n_distinct
+    n_varying = int((n_values > 1).sum())
+    return n_varying > 1 and int(n_values.max()) >= _CONTINUOUS_SHARE * n_distinct
 
 
 def example_hashes(X: Any) -> FloatArray:
@@ -1133,11 +1282,10 @@ def example_hashes(X: Any) -> FloatArray:
     """
     if issparse(X):
         entries = X.tocoo()
-        words = np.zeros(entries.shape[0], np.uint64)
-        np.add.at(
-            words, entries.row, fingerprints.number_words(entries.data, entries.col)
-        )
-        return fingerprints.scatter(words)
+        row_words = np.zeros(entries.shape[0], np.uint64)
+        entry_words = fingerprints.number_words(entries.data, entries.col)
+        np.add.at(row_words, entries.row, entry_words)
+        return fingerprints.scatter(row_words)
     try:
         table = np.asarray(X)
     except ValueError:  # rows of different lengths

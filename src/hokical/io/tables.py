@@ -349,9 +349,8 @@ def open_table(path: Path, split: FileSplit) -> Table:
         with report_damage(path, _ARRAYS), np.load(path, allow_pickle=False) as arrays:
             read = {name: arrays[name] for name in (*scores, *others)}
             for name, array in read.items():
-                if isinstance(
-                    array, bytes
-                ):  # what NumPy gives for an entry without its header
+                # What NumPy gives for an entry without its header.
+                if isinstance(array, bytes):
                     raise ValueError(f"`{name}` is no array")
         return read
 

@@ -120,9 +120,8 @@ def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) ->
     turned = sign * weight
     half = 0.5 * variance / float(weight @ unsure) if variance > 0.0 else 0.0
     size = float(turned @ (correct - p)) - half
-    if size <= 0.1 * math.sqrt(
-        variance
-    ):  # where the formula has no digits, and nothing is found
+    # Where the formula has no digits, and nothing is found.
+    if size <= 0.1 * math.sqrt(variance):
         return 1.0
     with np.errstate(divide="ignore"):  # of a certainty
         log_p = np.log(p)

@@ -28,10 +28,11 @@ averaged the probabilities of three candidates, or scaled each class.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from math import exp
-from operator import add, attrgetter
+from math import exp, sqrt
+from operator import add, attrgetter, mul
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -271,6 +272,9 @@ LARGEST_SHIFT = 4.0
 #: Where labels are kept, their score is above all others by this, which float32 can
 #: show.
 LEAST_LEAD = 1e-6
+#: Rows up to which a scale and a shift are found row by row; one row of few classes is
+#: computed twice.
+FEW_ROWS = 2
 
 
 @storable("row-correction")
@@ -308,12 +312,44 @@ class RowCorrection(Checked):
     ) -> tuple[Array, Array]:
         """a and b, (n,) each, of logits divided by a temperature."""
         xp = logits.xp
-        features = row_features(logits, temperature)
-        unit = standardise(features, self.centre, self.spread, xp)
+        sums = _sum_rows(logits, temperature)
+        if logits.is_numpy and logits.n_rows <= FEW_ROWS:
+            rows = [self._log_scale_and_shift(row) for row in np.array(sums).T.tolist()]
+            log_scale, shift = np.array(rows).T
+            return np.exp(log_scale), shift
+        unit = standardise(_features(sums, xp), self.centre, self.spread, xp)
         weights = special.stack_rows([self.log_scale, self.shift], xp)
-        sums = weights[:, :1] + _weigh_features(weights[:, 1:], unit, xp)
-        log_scale = clip(sums[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
-        return xp.exp(log_scale), clip(sums[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+        weighted = _weigh_features(weights, unit, xp)
+        log_scale = clip(weighted[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
+        shift = clip(weighted[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+        return xp.exp(log_scale), shift
+
+    def odds_of_row(self, margins: list[float]) -> list[float]:
+        """What the `proba` of one row without masked classes are in proportion to."""
+        label = margins.index(0.0)
+        log_scale, shift = self._log_scale_and_shift(_sums_of_row(margins, label))
+        scale, label_odds = _exp([log_scale, shift])
+        odds = _exp([margin * -scale for margin in margins])
+        odds[label] = label_odds
+        return odds
+
+    def _log_scale_and_shift(self, sums: list[float]) -> tuple[float, float]:
+        """The log of a, and b, of one row from its `_sum_rows`.
+
+        To the bit what arrays give; but an operation on an array of one number takes as
+        long as twenty on floats.
+        """
+        centres = self.centre.tolist()
+        spreads = self.spread.tolist()
+        units = [
+            _limit((feature - centre) / spread, LARGEST_FEATURE)
+            for feature, centre, spread in zip(
+                _features_of_row(sums), centres, spreads, strict=True
+            )
+        ]
+        log_scale = _weigh_row(self.log_scale.tolist(), units)
+        shift = _weigh_row(self.shift.tolist(), units)
+        return _limit(log_scale, LARGEST_LOG_SCALE), _limit(shift, LARGEST_SHIFT)
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
@@ -327,6 +363,15 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     """The features (features, n) of logits divided by a temperature; a tail counts
     as classes.
     """
+    return _features(_sum_rows(logits, temperature), logits.xp)
+
+
+def _sum_rows(logits: Logits, temperature: Array) -> list[Array]:
+    """Sums over the classes of each row, (n,) each, from which its features follow.
+
+    The odds of the other classes to the label for every width of the noise; margins
+    times odds at the width 1; margins and their squares; and the number of classes.
+    """
     xp = logits.xp
     tail = logits.tail
     odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
@@ -335,52 +380,84 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     inside = logits.margins if is_plain else logits.margins * (1.0 / temperature)
     inside = clip(inside, None, LARGEST_MARGIN, xp)
     inside = logits.put_masked(inside, 0.0)
-    sums = [row_sums(inside, xp), special.row_dots(inside, inside, xp)]
+    sums = [row_sums(inside, xp), _row_dots(inside, inside, xp)]
     hidden = 0.0
     beside = 0.0
     if tail is not None:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
         beside = clip(tail.margin / temperature, None, LARGEST_MARGIN, xp)
         sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
-    rival_odds_by_width = []
-    entropy = 0.0
+    rival_odds = []
+    drawn = 0.0
     for index, width in enumerate(WIDTHS):
         if index:
             odds = times(odds, odds, xp)
             hidden = hidden * hidden
-        rival_odds = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
-        rival_odds_by_width.append(rival_odds)
+        total = row_sums(odds, xp)
+        rival_odds.append(total if tail is None else total + tail.count * hidden)
         if width == 1.0:
-            mean = special.row_dots(odds, inside, xp)
-            mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
-            entropy = xp.log1p(rival_odds) + mean / (1.0 + rival_odds)
-    stabilities = -xp.log(
-        clip(special.stack_rows(rival_odds_by_width, xp), LEAST_REST, LARGEST_REST, xp)
-    )
-    mean, square = (total / logits.possible_counts for total in sums)
-    variance = square - mean * mean
-    margin_features = special.stack_rows(
-        [entropy, mean, special.safe_sqrt(variance, xp)], xp
-    )
-    return xp.concat([stabilities, margin_features], axis=0)
+            drawn = _row_dots(odds, inside, xp)
+            if tail is not None:
+                drawn = drawn + tail.count * hidden * beside
+    return [*rival_odds, drawn, *sums, logits.possible_counts]
+
+
+def _row_dots(left: Array, right: Array, xp: Namespace) -> Array:
+    """Products of the rows of two tables, (n,), which NumPy sums as it sums rows."""
+    return row_sums(left * right, xp)
+
+
+def _features(sums: list[Array], xp: Namespace) -> Array:
+    """The features (features, n) from the `_sum_rows`."""
+    *rival_odds, drawn, total, square, count = sums
+    rest = clip(special.stack_rows(rival_odds, xp), LEAST_REST, LARGEST_REST, xp)
+    unit_odds = rival_odds[WIDTHS.index(1.0)]
+    entropy = xp.log1p(unit_odds) + drawn / (1.0 + unit_odds)
+    mean = total / count
+    deviation = special.safe_sqrt(square / count - mean * mean, xp)
+    others = special.stack_rows([entropy, mean, deviation], xp)
+    return xp.concat([times(xp.log(rest), -1.0, xp), others], axis=0)
+
+
+def _features_of_row(sums: list[float]) -> list[float]:
+    """`_features` of one row, to the bit."""
+    *rival_odds, drawn, total, square, count = sums
+    rest = [min(max(odds, LEAST_REST), LARGEST_REST) for odds in rival_odds]
+    unit_odds = rival_odds[WIDTHS.index(1.0)]
+    entropy = float(np.log1p(unit_odds)) + drawn / (1.0 + unit_odds)
+    mean = total / count
+    deviation = sqrt(max(0.0, square / count - mean * mean))
+    return [*(-np.log(np.array(rest))).tolist(), entropy, mean, deviation]
+
+
+def _weigh_row(weights: list[float], units: list[float]) -> float:
+    """`_weigh_features` of one row, by one row of weights."""
+    return weights[0] + _sum(map(mul, weights[1:], units))
+
+
+def _limit(number: float, largest: float) -> float:
+    """A number between minus and plus the largest."""
+    return min(max(number, -largest), largest)
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
     """Standardised features (features, n)."""
-    unit = (features - centre[:, None]) / spread[:, None]
-    return clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
+    away = features - centre[:, None]
+    if xp is not np:
+        return xp.clip(away / spread[:, None], -LARGEST_FEATURE, LARGEST_FEATURE)
+    np.divide(away, spread[:, None], out=away)
+    return away.clip(-LARGEST_FEATURE, LARGEST_FEATURE, out=away)
 
 
 def _weigh_features(weights: Array, unit: Array, xp: Namespace) -> Array:
-    """weights (2, features) times features (features, n), term by term: matrix products
-    and NumPy's sums round by the number of rows.
+    """Weights (2, 1 + features) times 1 and features (features, n), term by term: matrix
+    products round by the number of rows.
     """
-    if xp is not np:
-        return reduce(
-            add, (weights[:, i : i + 1] * unit[i, :] for i in range(N_FEATURES))
-        )
-    several = unit if unit.shape[1] > 1 else np.repeat(unit, 2, axis=1)
-    return np.einsum("cf,fn->cn", weights, several)[:, : unit.shape[1]]
+    if xp is np:
+        terms = weights[:, 1:, None] * unit
+        return weights[:, :1] + np.add.reduce(terms, axis=1)
+    products = (weights[:, i + 1 : i + 2] * unit[i, :] for i in range(N_FEATURES))
+    return weights[:, :1] + reduce(add, products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,11 +478,42 @@ class AutoRule(Rule):
     n_classes = property(attrgetter("base.n_classes"))
 
     def proba(self, logits: Logits) -> Array:
+        if logits.is_numpy and logits.n_rows <= FEW_ROWS and logits.order == "F":
+            few = self._proba_of_few(logits)
+            if few is not None:
+                return few
         scores = self.base.scores(logits)
         if self.correction is None:
             return mix_evenly(softmax(scores, logits), self.base.even, logits)
         proba = self.correction.proba(as_scores(scores, logits))
         return mix_evenly(proba, self.base.even, logits)
+
+    def _proba_of_few(self, logits: Logits) -> FloatArray | None:
+        """`proba` of a row or two of few classes, row by row; None where some class is
+        masked, or the shape terms are those of an earlier version.
+        """
+        rows = logits.margins.tolist()
+        if not logits.all_possible or self.base.shape.size > N_SHAPES:
+            return None
+        first = self._proba_of_row(rows[0])
+        is_same = rows[-1] == rows[0]  # one row is computed as two
+        last = first if is_same else self._proba_of_row(rows[-1])
+        return np.array([first, last][-len(rows) :], order="F")
+
+    def _proba_of_row(self, margins: list[float]) -> list[float]:
+        scores = _scores_of_row(self.base, margins)
+        even = self.base.even
+        highest = max(scores)
+        if self.correction is None:
+            odds = _exp([score - highest for score in scores])
+        else:
+            below = [highest - score for score in scores]
+            odds = self.correction.odds_of_row(below)
+        share = 1.0 / _sum(odds)
+        if even == 0.0:
+            return [k * share for k in odds]
+        uniform = even * (1.0 / len(odds))
+        return [k * share * (1.0 - even) + uniform for k in odds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,3 +550,89 @@ class AdaptiveRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)
+
+
+# The default for one row of few classes, in plain floats. A call of NumPy takes as long
+# as some twenty operations on floats, and the rule is a hundred calls. The operations
+# are those above in the same order, so the results are the same to the bit.
+
+
+def _scores_of_row(rule: StructuredRule, margins: list[float]) -> list[float]:
+    """`StructuredRule.scores` of one row without masked classes."""
+    factor = 1.0 / rule.temperature
+    scales = rule.scale.tolist()
+    biases = rule.bias.tolist()
+    if not rule.shape.size:
+        factors = [scale * factor for scale in scales]
+        return list(map(add, _floored_row(margins, rule.floor, factors), biases))
+    label = margins.index(0.0)
+    tempered = _floored_row(margins, rule.floor, [factor] * len(margins))
+    z, misses, proba = _shapes_of_row(tempered, label)
+    between = [0.0] * len(z)
+    if rule.cross.size:
+        between = special.contract_row(z, rule.cross.T)
+    by_miss, by_proba = rule.shape.tolist()
+    return [
+        k * scale + bias + others + miss * by_miss + p * by_proba
+        for k, scale, bias, others, miss, p in zip(
+            z, scales, biases, between, misses, proba, strict=True
+        )
+    ]
+
+
+def _floored_row(
+    margins: list[float], floor: float, factors: list[float]
+) -> list[float]:
+    """`floored_scores` of one row, with a factor for each class."""
+    if floor == 0.0:
+        return [
+            margin * -factor for margin, factor in zip(margins, factors, strict=True)
+        ]
+    odds = _exp([-margin for margin in margins])
+    floor_odds = _sum(odds) * floor
+    logs = np.log(np.array([(k + floor_odds) / (1.0 + floor_odds) for k in odds]))
+    return list(map(mul, logs.tolist(), factors))
+
+
+def _shapes_of_row(
+    scores: list[float], label: int
+) -> tuple[list[float], list[float], list[float]]:
+    """`shape_features` of one row."""
+    scores = [max(score, -special.FAR) for score in scores]
+    rivals = _exp(scores)
+    rivals[label] = 0.0
+    rival_odds = _sum(rivals)
+    share = 1.0 / (1.0 + rival_odds)
+    proba = [odds * share for odds in rivals]
+    proba[label] = share
+    misses = [1.0 - p for p in proba]
+    misses[label] = rival_odds * share
+    misses = np.log(np.array([max(miss, LEAST_OTHERS) for miss in misses])).tolist()
+    norm = float(np.log1p(rival_odds))
+    return [score - norm for score in scores], misses, proba
+
+
+def _sums_of_row(margins: list[float], label: int) -> list[float]:
+    """`_sum_rows` of one row without masked classes, at the temperature 1."""
+    odds = _exp([margin * (-1.0 / WIDTHS[0]) for margin in margins])
+    odds[label] = 0.0
+    inside = [min(margin, LARGEST_MARGIN) for margin in margins]
+    rival_odds = [_sum(odds)]
+    for _ in WIDTHS[1:]:
+        odds = [k * k for k in odds]
+        rival_odds.append(_sum(odds))
+        if len(rival_odds) - 1 == WIDTHS.index(1.0):
+            drawn = _sum(map(mul, odds, inside))
+    squares = _sum(map(mul, inside, inside))
+    return [*rival_odds, drawn, _sum(inside), squares, float(len(margins))]
+
+
+def _exp(numbers: list[float]) -> list[float]:
+    """NumPy's exponentials: those of `math` are rounded otherwise."""
+    exponentials: list[float] = np.exp(np.array(numbers)).tolist()
+    return exponentials
+
+
+def _sum(numbers: Iterable[float]) -> float:
+    """One after the other, which Python's own `sum` does not guarantee."""
+    return reduce(add, numbers)

@@ -811,3 +811,32 @@ def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
     )
     search.fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_fit_is_as_the_first_of_a_new_model(first: bool) -> None:
+    """An ensemble where there was none before, and the reverse."""
+    X, y = make_classification(400, random_state=0)
+    X_new = X[1::2]
+    refitted = CalibratedClassifier(GaussianNB(), method="temps", ensemble=first)
+    refitted.fit(X, y).set_params(ensemble=not first).fit(X[::2], y[::2])
+    new = clone(refitted).fit(X[::2], y[::2])
+    np.testing.assert_array_equal(
+        refitted.predict_proba(X_new), new.predict_proba(X_new)
+    )
+    shares = [0.9, 0.1]
+    np.testing.assert_array_equal(
+        refitted.reweight_classes(shares).predict_proba(X_new),
+        new.reweight_classes(shares).predict_proba(X_new),
+    )
+    estimates = [model.estimate_shift(X_new) for model in (refitted, new)]
+    np.testing.assert_array_equal(*[shift.class_frequencies for shift in estimates])
+
+
+def test_fewer_rows_in_a_second_fit_are_no_ensemble() -> None:
+    X, y = make_classification(700, random_state=0)
+    model = CalibratedClassifier(GaussianNB(), method="temps").fit(X, y)
+    assert len(model.models_) == 5
+    model.fit(X[:200], y[:200])
+    assert len(model.models_) == 1
+    assert model.predict_proba(X).shape == (700, 2)

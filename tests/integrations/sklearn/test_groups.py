@@ -151,7 +151,7 @@ def test_metadata_reach_a_step_of_a_pipeline() -> None:
 
 def test_wrong_groups_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r'`method` must be "auto" with `calibration_groups'
+        ValueError, match=r"`method` must be one that learns from groups .*'temps'"
     ):
         CalibratedClassifier(LogisticRegression(), method="temps").fit(
             X, Y, calibration_groups=SITE

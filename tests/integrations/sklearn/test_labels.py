@@ -87,13 +87,28 @@ def test_a_fitted_model_and_guarantees() -> None:
             getattr(model, name)(argument)
 
 
-def test_other_methods_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r'`method` must be "auto" with .* several labels'
-    ):
-        CalibratedClassifier(MODELS["one against the rest"], method="temps").fit(
-            *findings(90, 0)
-        )
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "temps"}, '`method` must be "auto" where .* several labels'),
+        ({"keep_labels": True}, "`keep_labels` must be False where .* several labels"),
+        ({"ensemble": True}, "`ensemble` must not be True .* one model; got True"),
+        ({"ensemble": "foo"}, "`ensemble` must be True, False or \"auto\"; got 'foo'"),
+    ],
+)
+def test_what_is_for_one_label_is_refused_at_fit(
+    options: dict[str, Any], words: str
+) -> None:
+    model = CalibratedClassifier(MODELS["one against the rest"], **options)
+    with pytest.raises(ValueError, match=words):
+        model.fit(*findings(90, 0))
+
+
+def test_groups_of_several_labels_are_refused() -> None:
+    X, y = findings(90, 0)
+    model = CalibratedClassifier(MODELS["one against the rest"])
+    with pytest.raises(ValueError, match="`calibration_groups` must be None where"):
+        model.fit(X, y, calibration_groups=np.arange(90) % 2)
 
 
 def test_several_labels_are_certified_by_cluster() -> None:
