@@ -12,6 +12,7 @@ from scipy.special import expit
 
 import hokical
 from hokical._core.storage import checksum
+from hokical.calibrators.stored import StoredEstimator
 from tests.conftest import softmax_examples
 
 
@@ -120,7 +121,7 @@ def test_a_report_replaces_nothing(name: str, tmp_path: Path) -> None:
     assert loaded.classes_.tolist() == [0, 1, 2]
 
 
-def document_of(calibrator: Any, folder: Path) -> dict[str, Any]:
+def document_of(calibrator: StoredEstimator, folder: Path) -> dict[str, Any]:
     calibrator.save(folder / "cal.json")
     document: dict[str, Any] = json.loads((folder / "cal.json").read_text("utf-8"))
     return document

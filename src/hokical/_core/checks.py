@@ -144,9 +144,10 @@ class SequenceOf:
     container: type[Any]
     entry: type[Any]
 
-    def check(self, name: str, value: Any, sizes: dict[Any, int]) -> Any:
+    def check(self, name: str, value: object, sizes: dict[Any, int]) -> object:
+        entries = value if isinstance(value, tuple | list) else ()
         fits = isinstance(value, self.container)
-        if not fits or not all(isinstance(entry, self.entry) for entry in value):
+        if not fits or not all(isinstance(entry, self.entry) for entry in entries):
             rule = f"a {self.container.__name__} of {self.entry.__name__}"
             raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
         return value
