@@ -157,7 +157,7 @@ class Logits:
             if self._margins.max() <= MAX_MARGIN:
                 self._all_possible = True
             else:
-                np.minimum(self._margins, MAX_MARGIN, out=self._margins)
+                self._margins.clip(0.0, MAX_MARGIN, out=self._margins)
         elif self._margins is None:
             with arrays.ignore_overflow(
                 self.xp
