@@ -225,7 +225,9 @@ def judge(
     )
 
 
-def _is_uncalibrated(name: str, calibrator: Any) -> bool:
+def _is_uncalibrated(
+    name: str, calibrator: Calibrator | confidence.OutcomeCalibrator | None
+) -> bool:
     """Whether predictions are those before any calibration.
 
     The name is that of the evaluation of a model or of confidences, which have no
