@@ -125,7 +125,8 @@ def test_weights_count_rows() -> None:
     by_weight = fit_pool(weighted).pool
     by_copies = fit_pool(examples_of(members[:, repeated], labels[repeated])).pool
     np.testing.assert_allclose(by_weight.temperatures, by_copies.temperatures, 0.05)
-    np.testing.assert_allclose(by_weight.weights, by_copies.weights, atol=0.05)
+    # Copies count as more examples, so they are shrunk less.
+    np.testing.assert_allclose(by_weight.weights, by_copies.weights, atol=0.07)
 
 
 @pytest.mark.parametrize("n_classes", [2, 30])
