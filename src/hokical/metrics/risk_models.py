@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hokical._core import reading
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.runtime import warn_user
 from hokical.guarantees import bounds
@@ -29,7 +30,10 @@ from hokical.rules.base import LEAST
 #: are treated.
 _FEW = 5
 #: The error of a slope must be made of as many rows: of one row it says nothing.
-_FEWEST_ROWS = 2.0
+_FEWEST_ROWS = 1.5
+#: Where it is made of fewer rows than this, a normal interval held in 66 to 92 % of the
+#: simulations of sharp models that had one, and is widened.
+_MANY_ROWS = 50.0
 #: Log-odds of probabilities nearer to 0 or 1 are those of this distance.
 _LEAST = 1e-12
 #: Shifts of log-odds are sought up to here: log-odds are at most 28.
@@ -316,7 +320,8 @@ def binary_summary(
     Intervals of prevalence are Clopper and Pearson's. Those of O:E and intercept are of
     the number of events and allow for one more unexpected outcome, as that of the
     scaled Brier score does. Those of the slope are of the likelihood or a sandwich,
-    whichever is wider, of AUROC DeLong's, of means Hall's.
+    whichever is wider, and wider where few rows with an unexpected outcome decide
+    it, of AUROC DeLong's, of means Hall's.
 
     Examples
     --------
@@ -467,13 +472,15 @@ def calibration_slope(
     """Slope and intercept of the observed log-odds on the predicted log-odds (Cox,
     1958).
 
-    `proba` (n, 2) and labels, tested is the probability of class 1; or confidences (n,)
-    and whether each was right; other arguments are as in `ece`. A slope below 1:
-    predictions are too extreme, as those of an overfitted model; above 1: not extreme
-    enough. The intercept is that of a slope of 1, "calibration in the large": above 0,
-    risks are too low on average. Intervals are normal, at 1 - delta each; NaN if
-    outcomes are all equal, or separated by the predictions. Predictions of exactly 0 or
-    1 have no log-odds: they are left out, with a warning.
+    `proba` (n, 2) and labels, of which the probability of class 1 is tested; or
+    confidences (n,) and whether each was right; other arguments are as in `ece`. A
+    slope below 1: predictions are too extreme, as those of an overfitted model; above
+    1: not extreme enough. The intercept is that of a slope of 1, "calibration in the
+    large": above 0, risks are too low on average. The interval of the slope is normal,
+    that of the intercept that of the number of events, as in `binary_summary`, at 1 -
+    delta each. Both are NaN if all outcomes are equal; the slope also where the
+    predictions separate them. Predictions of exactly 0 or 1 have no log-odds: they are
+    left out, with a warning.
 
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(-1.0, 1.0, size=2000)
@@ -581,14 +588,25 @@ def _cut_bands(
         starts = levels.bin_starts(10, "mass")
         lower = levels.confidence[starts]
         return starts, lower, np.append(lower[1:], levels.confidence[-1])
-    inner = np.asarray(edges, np.float64).ravel()
-    inside = ((inner >= 0.0) & (inner <= 1.0)).all()
-    if not inside or not (np.diff(inner) > 0.0).all():
-        raise ValueError(f"`edges` must ascend between 0 and 1; got {edges!r}.")
+    inner = _check_edges(edges, 0.0, 1.0)
     cuts = np.concatenate([[0.0], inner[(inner > 0.0) & (inner < 1.0)], [1.0]])
     band = np.searchsorted(cuts[1:-1], levels.confidence, side="right")
     used, starts = np.unique(band, return_index=True)
     return starts, cuts[used], cuts[used + 1]
+
+
+def _check_edges(
+    edges: object, low: float = -math.inf, high: float = math.inf
+) -> FloatArray:
+    """Edges (bands - 1,) as finite numbers that ascend, from `low` to `high`."""
+    values = np.atleast_1d(reading.to_floats(edges, "edges", "fiu"))
+    is_inside = np.isfinite(values) & (values >= low) & (values <= high)
+    if values.ndim != 1 or not is_inside.all() or not (np.diff(values) > 0.0).all():
+        within = f" between {low:g} and {high:g}" if math.isfinite(high) else ""
+        raise ValueError(
+            f"`edges` must be finite numbers that ascend{within}; got {edges!r}."
+        )
+    return values
 
 
 def _jeffreys(
@@ -674,10 +692,10 @@ def population_stability_index(
                 f"`{name}` must be finite numbers, at least one; got {values!r}."
             )
     if edges is None:
-        cuts = np.quantile(old, np.arange(1, 10) / 10.0)
+        cuts = np.unique(np.quantile(old, np.arange(1, 10) / 10.0))
     else:
-        cuts = np.asarray(edges, np.float64).ravel()
-    bands = np.concatenate([[-math.inf], np.unique(cuts), [math.inf]])
+        cuts = _check_edges(edges)
+    bands = np.concatenate([[-math.inf], cuts, [math.inf]])
     e, a = (
         np.maximum(np.histogram(scores, bands)[0], 0.5) / scores.size
         for scores in (old, new)
@@ -784,7 +802,8 @@ class _Cells(NamedTuple):
         """Coefficients with normal intervals, of the larger of two errors.
 
         That of the likelihood is too small where the model is wrong, that of the
-        sandwich in small samples. A coefficient that hangs on one row has none.
+        sandwich in small samples. Intervals that are made of few rows are widened; a
+        coefficient that hangs on one row has none.
         """
         coefficients, eta, hessian = fit
         special = bounds.scipy_special()
@@ -798,6 +817,7 @@ class _Cells(NamedTuple):
         rows = squares**2 / fourths  # that the error is made of, by coefficient
         variance = np.maximum(np.diag(inverse), squares)
         width = -float(special.ndtri(0.5 * delta)) * np.sqrt(variance)
+        width = width * _widening(rows, delta)
         return [
             Estimate(value, value - width_k, value + width_k)
             if rows_k >= _FEWEST_ROWS
@@ -806,6 +826,19 @@ class _Cells(NamedTuple):
                 coefficients.tolist(), width.tolist(), rows.tolist(), strict=True
             )
         ]
+
+
+def _widening(rows: FloatArray, delta: float) -> FloatArray:
+    """By how much normal intervals of errors made of so many rows (k,) are too narrow.
+
+    Log-odds of rare outcomes are logarithms of their number. Of the logarithm of the
+    mean, the exact lower end for so many (Poisson) is farther than the normal one.
+    """
+    special = bounds.scipy_special()
+    exact = np.log(rows / special.gammaincinv(rows, 0.5 * delta))
+    normal = -special.ndtri(0.5 * delta) / np.sqrt(rows)
+    few = rows < _MANY_ROWS
+    return np.where(few, np.maximum(exact / normal, 1.0), 1.0)
 
 
 def _log_odds(p: FloatArray) -> FloatArray:
