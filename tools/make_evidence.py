@@ -35,7 +35,7 @@ def as_page_of_site(text: str) -> str:
     >>> as_page_of_site("[Theory](../../docs/theory.md), [all](tables)")
     '[Theory](../theory.md), all'
     """
-    return _FOLDER_LINK.sub(r"\\1", text.replace("](../../docs/", "](../"))
+    return _FOLDER_LINK.sub(r"\1", text.replace("](../../docs/", "](../"))
 
 
 if __name__ == "__main__":

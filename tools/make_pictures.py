@@ -7,8 +7,9 @@ pages.
 phones, narrow. `report` are screenshots of the top of `hokical demo`'s report, by
 Chromium. Pictures of the guide and of the theory are in `guide_pictures.py`. Those of
 other pages (`gallery`, `groups`, ...) are made by the code on the page: a block before
-the picture `assets/gallery/NAME-light.png` draws it on `ax`. Needs matplotlib (the
-extra `plot`).
+the picture `assets/gallery/NAME-light.png` draws it on `ax`. Pictures of several panels
+in a row have a narrow form, `NAME-narrow-light.png`, with the panels one above the
+other, which `make_site.py` shows on phones. Needs matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ STYLES: dict[str, Any] = {
     "dark": ["dark_background", _GROUND | _SAME],
 }
 N_BINS = 15
+#: Inches of a picture for phones, of 110 pixels each.
+NARROW_WIDTH = 4.6
 #: Pages with a picture that their code draws. The last two need PyTorch and
 #: transformers.
 PAGES = (
@@ -87,10 +90,6 @@ def make_picture(name: str, theme: str) -> None:
     elif name == "hero":
         results = compare(*demo_logits(), list(TITLES)).results
         save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
-        save(
-            draw_hero(results, narrow=True),
-            DOCS / "assets" / f"hero-narrow-{theme}.png",
-        )
     elif name == "report":
         photograph_report(DOCS / "assets" / "gallery" / f"report-{theme}.png", theme)
     else:
@@ -98,10 +97,37 @@ def make_picture(name: str, theme: str) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
+    """The picture, and its narrow form where it has several columns of panels."""
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
+    panels = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    if any(axes.get_subplotspec().get_gridspec().ncols > 1 for axes in panels):
+        stack(figure, panels)
+        name, _, theme = path.stem.rpartition("-")
+        figure.savefig(path.with_name(f"{name}-narrow-{theme}.png"), dpi=110)
     plt.close(figure)
     print(path.relative_to(DOCS.parent))
+
+
+def stack(figure: Any, panels: list[plt.Axes]) -> None:
+    """Put the panels of a figure one above the other."""
+    shape = panels[0].get_subplotspec().get_gridspec()
+    panel_height = figure.get_figheight() / shape.nrows
+    grid = figure.add_gridspec(len(panels), 1)
+    for place, axes in enumerate(panels):
+        axes.set_subplotspec(grid[place, 0])
+        axes.tick_params(labelleft=True, labelbottom=True)
+    for legend in list(figure.legends):
+        names = [text.get_text() for text in legend.get_texts()]
+        legend.remove()
+        figure.legend(
+            legend.legend_handles,
+            names,
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
+    figure.set_size_inches(NARROW_WIDTH, panel_height * len(panels))
 
 
 def photograph_report(path: Path, theme: str) -> None:
@@ -143,12 +169,9 @@ def draw_gallery(name: str, theme: str) -> None:
                 save(namespace["ax"].figure, path)
 
 
-def draw_hero(results: tuple[Evaluation, ...], *, narrow: bool = False) -> Any:
-    """Reliability before and after, and the gap of every class; for phones one above
-    the other.
-    """
-    shape, size = ((3, 1), (4.6, 12.5)) if narrow else ((1, 3), (13, 4.3))
-    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained")
+def draw_hero(results: tuple[Evaluation, ...]) -> Any:
+    """Reliability before and after, and the gap of every class."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     for axis, result in zip(axes[:2], results, strict=True):
         draw(axis, result)
     axes[0].set_ylabel("accuracy")

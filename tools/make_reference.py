@@ -76,6 +76,22 @@ MADE_BY = {
     "hokical.stability.Noise": "hokical.label_stability",
     "hokical.stability.StabilityTable": "hokical.label_stability",
 }
+#: Inherited names that users call; their classes have no page of their own.
+INHERITED = (
+    "save",
+    "load",
+    "lock",
+    "is_fitted",
+    "n_classes_",
+    "class_names",
+    "members_",
+    "needed_members_",
+    "group_codes",
+    "without_groups",
+    "library_version",
+    "get_params",
+    "set_params",
+)
 INTRODUCTION = """# Reference
 
 Every public name, by package. Which are stable: [production](../production.md#compatibility).
@@ -139,12 +155,11 @@ def page(name: str, found: dict[str, griffe.Object]) -> str:
     none.
     """
     lines = [f"::: {name}", "    options:", "      heading_level: 1"]
-    bases = {str(base).rpartition(".")[2] for base in getattr(found[name], "bases", ())}
-    if bases & {
-        "Calibrator",
-        "BaseCalibrator",
-    }:  # what all share is shown once, at the base
-        lines.append("      inherited_members: false")
+    inherited = inherited_names(found[name])
+    if inherited:  # after its own members
+        own = [key for key in found[name].members if not key.startswith("_")]
+        lines.append(f"      members: [{', '.join([*own, *inherited])}]")
+        lines.append(f"      inherited_members: [{', '.join(inherited)}]")
     parts = ["\n".join(lines) + "\n"]
     if not own_example(found[name]):
         maker = MADE_BY[name]
@@ -153,6 +168,16 @@ def page(name: str, found: dict[str, griffe.Object]) -> str:
         parts.append(f"\n## Example\nFrom [`{maker}`]({link}):\n\n")
         parts.append(f"```pycon\n{example_of(name, found)}\n```\n")
     return "".join(parts)
+
+
+def inherited_names(one: griffe.Object) -> list[str]:
+    """Names of a class that come from classes without a page.
+
+    What all calibrators share is shown once, at `Calibrator`.
+    """
+    if not one.is_class or "Calibrator" in {base.name for base in one.mro()}:
+        return []
+    return [name for name in INHERITED if name in one.inherited_members]
 
 
 def example_of(name: str, found: dict[str, griffe.Object]) -> str:

@@ -29,6 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "mkdocs.site.yml"
 #: The line of mkdocs.yml after which the pages of the reference are listed.
 OVERVIEW = "      - Overview: api/index.md\n"
+#: A picture of a page for light or for dark pages.
+_PICTURE = re.compile(
+    r'<img\b[^>]*\bsrc="?(?P<name>[^">\s]*)-(?P<theme>light|dark)\.png[^>]*>'
+)
 REDIRECT = """<!doctype html>
 <meta charset="utf-8">
 <title>hokical</title>
@@ -77,6 +81,7 @@ def main() -> None:
     if done.returncode:
         sys.exit(done.returncode)
     serve_search_locally(folder)
+    stack_on_phones(folder)
     for place in (folder, site):
         (place / "404.html").write_text(MISSING, encoding="utf-8")
     versions = list_versions(site)
@@ -144,6 +149,23 @@ def serve_search_locally(folder: Path) -> None:
         up = "../" * (len(page.relative_to(folder).parts) - 1)
         own = f'<script src="{up}assets/search-from-files.js"></script>'
         page.write_text(page.read_text("utf-8").replace(fetched, own), encoding="utf-8")
+
+
+def stack_on_phones(folder: Path) -> None:
+    """Show the narrow form of a picture on narrow screens, where it has one."""
+    for page in folder.rglob("*.html"):
+        text = page.read_text("utf-8")
+
+        def choose(image: re.Match[str], page: Path = page) -> str:
+            narrow = f"{image['name']}-narrow-{image['theme']}.png"
+            if not (page.parent / narrow).is_file():
+                return image[0]
+            source = f'<source media="(max-width: 600px)" srcset="{narrow}">'
+            return f"<picture>{source}{image[0]}</picture>"
+
+        changed = _PICTURE.sub(choose, text)
+        if changed != text:
+            page.write_text(changed, encoding="utf-8")
 
 
 def list_versions(site: Path) -> list[str]:

@@ -223,6 +223,7 @@ class EventPicture:
             "upper left",
             "predicted probability",
             "observed share of events",
+            {"bbox_to_anchor": (0.0, 0.95)},  # below the marks of events
             xlim=(0, self.top),
             ylim=(-0.05 * self.top, 1.06 * self.top),
         )

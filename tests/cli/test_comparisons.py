@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hokical
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 
@@ -78,3 +79,27 @@ def test_classes_have_their_names_and_methods_their_reasons(tmp_path: Path) -> N
         True
     ] * 3
     assert "Left out: platt (for two classes, and there are 3)." in found.err
+
+
+def test_columns_are_in_the_order_of_the_fit_whatever_their_names(
+    tmp_path: Path,
+) -> None:
+    """A class whose name has a comma, and test columns in another order."""
+    logits, labels = synthetic_logits(600, 3, seed=6)
+    logits[:, 0] += 2.0  # what a bias per class corrects
+    names = np.array(["a", "b, rare", "c"])
+    for file, rows, order in (
+        ("val.csv", slice(0, 300), [0, 1, 2]),
+        ("test.csv", slice(300, 600), [2, 0, 1]),
+    ):
+        columns = {f"logit_{names[k]}": logits[rows, k] for k in order}
+        columns["label"] = names[labels[rows]]
+        hokical.io.write_table(tmp_path / file, columns)
+    words = ("compare", tmp_path / "val.csv", tmp_path / "test.csv")
+    found = hokical_command(*words, "--methods=vecs", "--json").methods
+    by_hand = hokical.compare(
+        (logits[:300], labels[:300]), (logits[300:], labels[300:]), ["vecs"]
+    )
+    for metric in ("accuracy", "log_loss"):
+        value = found["vecs"]["estimates"][metric]["value"]
+        assert value == pytest.approx(by_hand["vecs"][metric].value, rel=1e-9)

@@ -10,6 +10,7 @@ import typer
 import hokical
 from hokical.cli import app
 from hokical.cli.console import in_words
+from hokical.cli.options import set_options
 from tests.conftest import synthetic_logits
 
 #: Options whose default differs between commands, not their meaning.
@@ -57,3 +58,16 @@ def test_errors_of_the_library_are_told_in_words_of_the_command_line() -> None:
     with pytest.raises(ValueError, match="--look-alike") as error:
         cal.certify(logits, labels)
     assert "pass --look-alike." in in_words(str(error.value))
+
+
+def test_whole_numbers_are_set_in_every_form() -> None:
+    for text in ("n_bins=20", "n_bins=20.0", "n_bins = 2e1"):
+        n_bins = set_options(hokical.make("hoki"), [text]).n_bins
+        assert n_bins == 20
+        assert type(n_bins) is int
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "20.5", "true", "many"])
+def test_what_is_no_whole_number_is_refused(value: str) -> None:
+    with pytest.raises(typer.BadParameter, match="must be a whole number, as the"):
+        set_options(hokical.make("hoki"), [f"n_bins={value}"])

@@ -75,7 +75,7 @@ def test_commands_read_scores_as_the_fit_did(
         assert wrong.code == (
             1 if n_classes == 2 else 2
         )  # columns prob_0, ... are no logits
-        assert "logits do not match the fit" in wrong.err
+        assert "The scores are logits; the calibrator was fitted on" in wrong.err
 
 
 def test_export_says_what_the_model_takes(tmp_path: Path) -> None:
@@ -359,3 +359,26 @@ def test_a_method_for_two_classes_is_refused_with_more(tmp_path: Path) -> None:
     )
     assert "`platt` takes two classes; got 3" in one_line(done)
     assert not output.exists()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("command", ["evaluate", "apply", "certify", "shift"])
+def test_classes_in_another_order_than_the_fit_are_refused(
+    tmp_path: Path, command: str
+) -> None:
+    logits, labels = synthetic_logits(300, 3, seed=1)
+    np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "new.npz", logits=logits[::-1] + 0.1, labels=labels[::-1])
+    cal = tmp_path / "cal.json"
+    fit = ("fit", tmp_path / "val.npz", "--method", "temps", "-o", cal)
+    assert hokical_command(*fit, "--classes", "cat,dog,bird").code == 0
+    outputs = [] if command in ("evaluate", "shift") else ["-o", tmp_path / "out.npz"]
+    words = (command, cal, tmp_path / "new.npz", *outputs)
+    refused = hokical_command(*words, "--classes", "dog,cat,bird")
+    assert refused.code == 2
+    assert (
+        "must be in the order of the fit, cat, dog, bird; got dog, cat, bird. "
+        "Leave it out: the calibrator knows them." in refused.words
+    )
+    completed = hokical_command(*words, "--classes", "cat,dog,bird")
+    assert completed.code == 0, completed.err

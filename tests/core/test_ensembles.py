@@ -24,7 +24,7 @@ def test_members_may_come_as_array_sequence_or_mapping() -> None:
         assert ensemble.names == names
         assert ensemble.shape == (7, 4)
         assert ensemble.n_members == 3
-        assert (ensemble.stack()[0] == ROWS).all()
+        assert (np.stack(ensemble.checked()[0]) == ROWS).all()
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_members_may_come_as_array_sequence_or_mapping() -> None:
 )
 def test_rows_are_cut_from_every_member(rows: Any) -> None:
     ensemble = Ensemble(ROWS)
-    assert (ensemble[rows].stack()[0] == ROWS[:, rows]).all()
+    assert (np.stack(ensemble[rows].checked()[0]) == ROWS[:, rows]).all()
 
 
 def test_selected_members_keep_their_names() -> None:
     chosen = Ensemble(ROWS, ["a", "b", "c"]).select(["c", "a"])
     assert chosen.names == ("c", "a")
-    assert (chosen.stack()[0] == ROWS[[2, 0]]).all()
+    assert (np.stack(chosen.checked()[0]) == ROWS[[2, 0]]).all()
     assert chosen[:3].names == ("c", "a")
 
 
@@ -48,7 +48,7 @@ def test_probabilities_become_logits_member_by_member() -> None:
     proba[1, 3] = np.nan
     converted = from_probabilities(Ensemble(proba, ["a", "b", "c"]))
     assert converted.names == ("a", "b", "c")
-    values = converted.stack()[0]
+    values = np.stack(converted.checked()[0])
     assert np.isnan(values[1, 3]).all()
     values[1, 3] = 0.0
     proba[1, 3] = 0.25
@@ -60,7 +60,7 @@ def test_frames_are_matched_by_the_names_of_their_columns() -> None:
     columns = list("wxyz")
     first = pd.DataFrame(ROWS[0], columns=columns)
     second = pd.DataFrame(ROWS[1], columns=columns)[columns[::-1]]
-    values = Ensemble([first, second]).stack()[0]
+    values = np.stack(Ensemble([first, second]).checked()[0])
     assert (values == ROWS[:2]).all()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from hokical._fitting import pooling
 from hokical._fitting.examples import Examples
 from hokical._fitting.pooling import Penalty, fit_pool, make_table
 from hokical.rules.pooled import MemberLogits
@@ -25,12 +26,11 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def test_coefficients_have_the_least_penalised_log_loss() -> None:
     """One ridge, by a general optimiser that is told the objective alone."""
-    from hokical._fitting import pooling
-
     members, labels = noisy_members(400, seed=1)
     examples = examples_of(members, labels)
     pool = fit_pool(examples).pool
     table = make_table(examples, pool)
+    logs = table.logs.astype(np.float64)
     penalty = Penalty.of(4, 3.0, 400.0)
     start = pooling._Point(penalty.centre, pooling._moments(table, penalty.centre))
     point, converged = pooling._minimize(table, penalty, start)
@@ -38,9 +38,9 @@ def test_coefficients_have_the_least_penalised_log_loss() -> None:
 
     def objective(x: np.ndarray) -> float:
         weights = x[:4] / x[:4].sum()
-        scores = np.tensordot(x[:4], table.logs, 1)
-        scores = scores + x[4] * np.log(np.tensordot(weights, table.proba, 1))
-        true = softmax(scores)[np.arange(400), labels]
+        scores = np.tensordot(x[:4], logs, 1)
+        scores = scores + x[4] * np.log(np.tensordot(weights, np.exp(logs), 1))
+        true = softmax(scores.T)[np.arange(400), labels]
         distance = x - penalty.centre
         return float(-np.log(true).mean() + 0.5 * distance @ penalty.matrix @ distance)
 
@@ -53,6 +53,30 @@ def distance(scores: np.ndarray, target: np.ndarray) -> float:
     """Between two rows of scores, up to a constant."""
     difference = scores - target
     return float(np.abs(difference - difference.mean()).max())
+
+
+@pytest.mark.parametrize("n", [30, 400])
+def test_steps_without_a_row_solve_its_own_equations(n: int) -> None:
+    """Repeated steps lead where (S - H)^-1 g does, with each row's Hessian written out."""
+    members, labels = noisy_members(n, seed=9)
+    examples = examples_of(members, labels)
+    block = make_table(examples, fit_pool(examples).pool).block(slice(None))
+    x = np.array([0.1, 0.2, 0.15, 0.05, 0.5])
+    penalty = Penalty.of(4, 3.0, n)
+    hessian = pooling._block_moments(block, x).hessian + penalty.matrix
+    left_out = pooling._left_out(
+        pooling.RowMoments.of(block, x), block.share, hessian, x
+    )
+    moments = pooling.RowMoments.of(block, x)
+    for row in range(n):
+        slopes = moments.slopes[:, :, row].astype(np.float64)
+        proba = moments.proba[:, row].astype(np.float64)
+        mean = slopes @ proba
+        own = (slopes * proba) @ slopes.T - np.outer(mean, mean)
+        rest = hessian - block.share[row] * own
+        gradient = mean - slopes[:, labels[row]]
+        target = x + np.linalg.solve(rest, block.share[row] * gradient)
+        np.testing.assert_allclose(left_out[:, row], np.maximum(target, 0), atol=1e-3)
 
 
 def test_a_row_is_pooled_as_if_it_had_been_left_out() -> None:
@@ -120,8 +144,6 @@ def test_tables_of_a_sample_lead_to_the_same_weights(
 def test_the_last_step_sees_more_rows_than_the_fit_or_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from hokical._fitting import pooling
-
     members, labels = noisy_members(3000, seed=7, n_classes=3)
     numbers_per_row = 4 * 3
     monkeypatch.setattr(pooling, "MAX_TABLE", numbers_per_row * 1000)
@@ -147,8 +169,6 @@ def test_the_last_step_sees_more_rows_than_the_fit_or_is_left_out(
 def test_the_last_step_has_the_ridge_of_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from hokical._fitting import pooling
-
     members, labels = noisy_members(3000, seed=7, n_classes=3)
     monkeypatch.setattr(pooling, "MAX_TABLE", 4 * 3 * 500)
     monkeypatch.setattr(pooling, "MAX_LAST_STEP", 4 * 3 * 1000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hokical._core.logits import as_logits
-from hokical._core.special import row_argmax
+from hokical._core.special import clip, contract, contract_row, row_argmax
 from hokical._fitting.searches import moment_sums, odds_sums
 from hokical._fitting.structured import leave_out_changes
 from hokical.rules import scaling
@@ -111,3 +111,32 @@ def test_one_row_in_floats_is_a_row_of_many_to_the_bit(n_classes: int) -> None:
             np.testing.assert_array_equal(rule.proba(twice)[-1], expected[i])
         pair = rule.proba(as_logits(rows[7:9]))
         np.testing.assert_array_equal(pair, expected[7:9])
+
+
+@pytest.mark.parametrize("size", [2, 10, 30])
+def test_products_of_columns_do_not_depend_on_the_batch(size: int) -> None:
+    rng = np.random.default_rng(size)
+    rows = np.asfortranarray(rng.normal(size=(100, size)))
+    matrix = rng.normal(size=(size, size))
+    products = contract(rows, matrix, np)
+    np.testing.assert_allclose(products, rows @ matrix, atol=1e-12)
+    for start, count in ((0, 2), (3, 16), (5, 17), (40, 33)):
+        some = np.asfortranarray(rows[start : start + count])
+        np.testing.assert_array_equal(
+            contract(some, matrix, np), products[start : start + count]
+        )
+    for i in range(20):
+        alone = contract_row(rows[i].tolist(), matrix)
+        np.testing.assert_array_equal(alone, products[i])
+
+
+@pytest.mark.parametrize("n_rows", [3, 900])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, None), (None, 0.5), (-1.0, 0.5)])
+def test_clipping_where_needed_is_clipping(
+    n_rows: int, low: float | None, high: float | None
+) -> None:
+    table = np.random.default_rng(5).normal(size=(n_rows, 4))
+    table[1, 2] = np.nan
+    for values in (table, 0.1 * table):
+        expected = np.clip(values, low, high)
+        np.testing.assert_array_equal(clip(values, low, high, np), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hokical import Ensemble
 from hokical._core.logits import Logits
+from hokical.rules.members import as_members
 from hokical.rules.pooled import MemberLogits, Pool, pool_rows
 from tests.ensembles import noisy_members
 
@@ -74,6 +77,17 @@ def test_blocks_have_the_bits_of_the_whole() -> None:
         assert (pool_rows(pool, block).values == pooled[rows]).all()
 
 
+def test_members_are_pooled_without_a_copy_of_them() -> None:
+    members, _ = noisy_members(4000, n_classes=50, noise=np.ones(12))
+    ensemble = Ensemble(list(members.astype(np.float32)))
+    pool = some_pool(12, 1)
+    tracemalloc.start()
+    pool_rows(pool, as_members(ensemble))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.5 * 12 * 4000 * 50 * 4
+
+
 def test_members_without_a_weight_are_not_looked_at() -> None:
     members, _ = noisy_members(20)
     pool = Pool(np.array([0.5, 0.0, 0.5, 0.0]), np.ones(4), 0.5)
@@ -120,7 +134,8 @@ def test_torch_members_are_pooled_alike() -> None:
 def test_rows_are_taken_of_every_member() -> None:
     members = MemberLogits.from_array(noisy_members(10)[0])
     assert isinstance(members, Logits)
-    assert (members.take(np.array([3, 1])).values == members.values[:, [3, 1]]).all()
+    taken = members.take(np.array([3, 1])).tables
+    assert (np.stack(taken) == np.stack(members.tables)[:, [3, 1]]).all()
 
 
 @pytest.mark.parametrize(

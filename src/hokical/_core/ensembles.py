@@ -71,8 +71,6 @@ class Ensemble:
         self.named = names is not None
         self.names = _check_names(names, len(listed))
         self.exchangeable = exchangeable
-        is_array = arrays.backend_of(members) is not None
-        self._whole: Array = members if is_array else None
         first = listed[0]
         columns = reading.column_names(first)
         self.members = (
@@ -149,8 +147,9 @@ class Ensemble:
         >>> ensemble.label_survival().tolist()
         [[True], [False]]
         """
-        values, top, backend = self.stack()
-        labels = backend.to_host(backend.namespace(values).argmax(values, axis=2))
+        tables, top, backend = self.checked()
+        xp = backend.namespace(top)
+        labels = np.stack([backend.to_host(xp.argmax(z, axis=1)) for z in tables])
         missing = np.isnan(backend.to_host(top))
         return np.asarray((labels[1:] == labels[0]) | missing[1:])
 
@@ -217,8 +216,8 @@ class Ensemble:
         )
         return f"Ensemble({sizes}: {shown})" if self.named else f"Ensemble({sizes})"
 
-    def stack(self) -> tuple[Array, Array, Backend]:
-        """Checked values (members, n, classes), row maxima (members, n), and backend.
+    def checked(self) -> tuple[tuple[Array, ...], Array, Backend]:
+        """Checked logits (n, classes) of each member, row maxima (members, n), backend.
 
         Maxima are NaN where a member was not evaluated.
         """
@@ -226,7 +225,7 @@ class Ensemble:
             as_float_matrix(member, self.label(v))
             for v, member in enumerate(self.members)
         ]
-        matrices = [matrix for matrix, _ in checked]
+        tables = tuple(table for table, _ in checked)
         backend = checked[0][1]
         for v, (_, library) in enumerate(checked):
             if library is not backend:
@@ -234,25 +233,23 @@ class Ensemble:
                     f"`{self.label(v)}` must be an array of the library of the first "
                     "member. Convert all members to one library."
                 )
-        values = self._whole
-        if values is None or values.dtype != matrices[0].dtype:
-            values = backend.namespace(matrices[0]).stack(matrices)
-        xp = backend.namespace(values)
-        tops = [row_maxima(values[v, ...], backend) for v in range(self.n_members)]
-        top = xp.stack(tops)
-        self._check_values(values, top, backend)
-        return values, top, backend
+        tops = [row_maxima(table, backend) for table in tables]
+        top = backend.namespace(tables[0]).stack(tops)
+        self._check_values(tables, top, backend)
+        return tables, top, backend
 
-    def _check_values(self, values: Array, top: Array, backend: Backend) -> None:
+    def _check_values(
+        self, tables: Sequence[Array], top: Array, backend: Backend
+    ) -> None:
         """Refuse entries that are no logits, and rows that no member was evaluated on."""
-        if backend.is_traced(values):
+        if backend.is_traced(top):
             return
         tops = backend.to_host(top)
         if np.isfinite(tops).all():
             return
         for v, maxima in enumerate(tops):
             rows = np.flatnonzero(~np.isfinite(maxima))
-            suspects = backend.to_host(values[v, ...])[rows]
+            suspects = backend.to_host(tables[v])[rows]
             _check_member_rows(suspects, rows, self.label(v))
         absent = np.flatnonzero(np.isnan(tops).all(axis=0))
         if absent.size:

@@ -157,7 +157,7 @@ class Logits:
             if self._margins.max() <= MAX_MARGIN:
                 self._all_possible = True
             else:
-                np.minimum(self._margins, MAX_MARGIN, out=self._margins)
+                self._margins.clip(0.0, MAX_MARGIN, out=self._margins)
         elif self._margins is None:
             with arrays.ignore_overflow(
                 self.xp
@@ -172,13 +172,13 @@ class Logits:
         self._margins = self.margins
         return self
 
-    def new_margins(self, factor: Array = 1.0) -> Array:
+    def new_margins(self, factor: Array = 1.0, out: FloatArray | None = None) -> Array:
         """`margins` times a factor, in an array that may be overwritten; NumPy's up
-        to infinity.
+        to infinity, in `out` if there is one.
         """
         if not self.is_numpy:
             return self.margins * factor
-        below = self._room
+        below = self._room if out is None else out
         self._room = None
         if below is None:
             below = np.empty(self.values.shape, order=self.order)

@@ -120,15 +120,15 @@ def clip(x: Array, low: float | None, high: float | None, xp: Namespace) -> Arra
     """`xp.clip`, which NumPy takes four times as long for on small arrays.
 
     Large ones are clipped only where needed: finding out is quicker, and x itself is
-    returned.
+    returned. With both bounds NumPy clips in a quarter of the time of a minimum.
     """
     if xp is not np:
         return xp.clip(x, low, high)
-    if low is not None and (x.size <= _FEW or not x.min() >= low):
-        x = np.maximum(x, low)
-    if high is not None and (x.size <= _FEW or not x.max() <= high):
-        x = np.minimum(x, high)
-    return x
+    is_low = low is not None and (x.size <= _FEW or not x.min() >= low)
+    is_high = high is not None and (x.size <= _FEW or not x.max() <= high)
+    if not (is_low or is_high):
+        return x
+    return x.clip(-np.inf if low is None else low, np.inf if high is None else high)
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:
@@ -238,15 +238,42 @@ def erfcx(y: Array) -> Array:
     return horner(_ERFCX, t) / (1.0 + 2.0 * y)
 
 
+#: Columns that BLAS multiplies at once: with as many as there are, it would sum in an
+#: order that depends on their number.
+_LANES = 16
+
+
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
-    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that
-    depends on n.
-    """
-    if xp is np and rows.flags.f_contiguous:
-        return np.einsum("pn,pq->qn", rows.T, matrix).T
+    """rows (n, p) times matrix (p, q), each row to the same bits in every batch."""
+    if xp is np and rows.flags.f_contiguous and rows.shape[0] > 1:
+        return _contract_columns(matrix.T, rows.T).T
     if xp is np:
         return np.einsum("np,pq->nq", np.ascontiguousarray(rows), matrix)
     return xp.matmul(rows, matrix)
+
+
+def contract_row(row: list[float], matrix: FloatArray) -> list[float]:
+    """`contract` of one row (p,) of a table in Fortran order, to the bit."""
+    column = np.zeros((len(row), _LANES))
+    column[:, 0] = row
+    products: list[float] = (matrix.T @ column)[:, 0].tolist()
+    return products
+
+
+def _contract_columns(matrix: FloatArray, columns: FloatArray) -> FloatArray:
+    """matrix (q, p) times columns (p, n), `_LANES` columns at a time."""
+    n_columns = columns.shape[1]
+    products = np.empty((matrix.shape[0], n_columns))
+    whole = n_columns - n_columns % _LANES
+    if whole:
+        lanes = columns[:, :whole].reshape(len(columns), -1, _LANES)
+        out = products[:, :whole].reshape(len(matrix), -1, _LANES)
+        np.matmul(matrix, lanes.swapaxes(0, 1), out=out.swapaxes(0, 1))
+    if whole < n_columns:
+        last = np.zeros((len(columns), _LANES))
+        last[:, : n_columns - whole] = columns[:, whole:]
+        products[:, whole:] = (matrix @ last)[:, : n_columns - whole]
+    return products
 
 
 #: The leading 32 bits of ln 2: products with an exponent are exact.

@@ -24,9 +24,10 @@ coefficients end with a Newton step on all of them, block by block.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +36,13 @@ from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import check_count
 from hokical._core.logits import Logits
 from hokical._core.runtime import cut_rows, one_blas_thread
-from hokical._core.special import row_sums
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.searches import choose_base
-from hokical.rules.pooled import MemberLogits, Pool
+from hokical.rules.pooled import FARTHEST_MARGIN, MemberLogits, Pool
+
+#: Tables are in single precision, in half the memory and a third of the time: what is
+#: fitted differs by 1e-6.
+SingleArray = NDArray[np.float32]
 
 #: Penalties, in nats, on the squared deviation of the coefficients from each other: for
 #: members that are nearly equal, and for members that differ.
@@ -46,23 +50,31 @@ RIDGES = (100.0, 3.0)
 #: The same on the overall scale, and on the balance of the two means.
 SCALE_RIDGE = 10.0
 BALANCE_RIDGE = 10.0
-#: Most numbers in a table (members, n, classes), and the fewest rows of it.
+#: Most numbers in a table (members, classes, n), and the fewest rows of it.
 MAX_TABLE = 3 << 18
 MIN_ROWS = 500
-#: Numbers of a table (members, rows, classes) that the cache holds with others.
-BLOCK_SIZE = 1 << 17
+#: Numbers of a table (members, classes, rows) that the cache holds with others, and the
+#: fewest rows of it, as it is worked on by runs of rows.
+BLOCK_SIZE = 1 << 18
+_MIN_BLOCK = 64
 #: Most numbers that the last Newton step looks at.
 MAX_LAST_STEP = 1 << 22
 #: Most numbers of a member that its temperature is fitted on.
-MAX_FOR_TEMPERATURE = 1 << 16
+MAX_FOR_TEMPERATURE = 1 << 15
 #: Most numbers that the greedy order looks at, over all its steps.
-MAX_FOR_ORDER = 1 << 22
+MAX_FOR_ORDER = 1 << 21
 #: Members that are chosen one by one; the others follow by their weights.
 MAX_GREEDY = 8
 #: The search ends where it expects to gain less than this, in nats over all rows.
 ENOUGH = 0.05
 MAX_ITER = 30
 _MAX_HALVINGS = 10
+#: Relative change of the Hessian's diagonal that makes up for rounding.
+_ROUNDING = 1e-6
+#: Steps without a row are repeated until coefficients change by less than this share of
+#: all.
+_CLOSE = 1e-4
+_MAX_REPEATS = 30
 #: Least share of the coefficients that members have together: without any, their mean
 #: probability would not be defined.
 _LEAST_SHARE = 0.05
@@ -77,16 +89,17 @@ _TEMPERATURE_RIDGE = 1.0
 
 
 class MemberTable(NamedTuple):
-    """Log-probabilities and probabilities (members, n, classes) at the temperatures.
+    """Log-probabilities (members, classes, n) at the temperatures, in single precision.
 
-    `labels` (n,) and `share` (n,), which sums to 1. Members that were not evaluated on
-    a row have the mean of the others there.
+    `labels` (n,) and `share` (n,), which sums to 1. `proba` is None where it is the
+    exponential of `logs`. Members that were not evaluated on a row have the mean of the
+    others there, of both.
     """
 
-    logs: FloatArray
-    proba: FloatArray
+    logs: SingleArray
     labels: IntArray
     share: FloatArray
+    proba: SingleArray | None = None
 
     @property
     def n_members(self) -> int:
@@ -95,76 +108,115 @@ class MemberTable(NamedTuple):
     def take(self, rows: IntArray | slice) -> MemberTable:
         """Some rows; their shares are those among all rows."""
         return MemberTable(
-            self.logs[:, rows],
-            self.proba[:, rows],
+            np.ascontiguousarray(self.logs[:, :, rows]),
             self.labels[rows],
             self.share[rows],
+            None if self.proba is None else self.proba[:, :, rows],
         )
 
-    def scores(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The pooled scores (n, classes) and the arithmetic mean in them.
+    def block(self, rows: IntArray | slice) -> TableBlock:
+        """Some rows with their probabilities."""
+        some = self.take(rows)
+        proba = np.exp(some.logs) if some.proba is None else some.proba
+        return TableBlock(some.logs, proba, some.labels, some.share)
+
+
+class Scores(NamedTuple):
+    """Pooled scores (classes, n), and the arithmetic mean in them with its logarithm."""
+
+    values: SingleArray
+    mean: SingleArray
+    log_mean: SingleArray
+
+
+class TableBlock(NamedTuple):
+    """Rows of a `MemberTable` that fit into the cache, with their probabilities."""
+
+    logs: SingleArray
+    proba: SingleArray
+    labels: IntArray
+    share: FloatArray
+
+    def scores(self, coefficients: FloatArray | SingleArray) -> Scores:
+        """The pooled scores.
 
         The coefficients (members + 1, n) or (members + 1, 1) may differ by row.
         """
         a = coefficients[:-1]
-        weights = a / a.sum(axis=0)
+        weights = (a / a.sum(axis=0)).astype(np.float32)
+        a = a.astype(np.float32)
         if a.shape[1] == 1:
             scores = np.tensordot(a[:, 0], self.logs, 1)
-            arithmetic = np.tensordot(weights[:, 0], self.proba, 1)
+            mean = np.tensordot(weights[:, 0], self.proba, 1)
         else:
-            scores = np.einsum("vn,vnk->nk", a, self.logs)
-            arithmetic = np.einsum("vn,vnk->nk", weights, self.proba)
-        scores += coefficients[-1][:, None] * np.log(arithmetic)
-        return scores, arithmetic
+            scores = np.einsum("vn,vkn->kn", a, self.logs)
+            mean = np.einsum("vn,vkn->kn", weights, self.proba)
+        log_mean = np.log(mean)
+        scores += coefficients[-1].astype(np.float32) * log_mean
+        return Scores(np.asarray(scores, np.float32), mean, log_mean)
 
-    def losses(self, coefficients: FloatArray) -> FloatArray:
+    def losses(self, coefficients: FloatArray | SingleArray) -> FloatArray:
         """-log p of the true class, (n,)."""
-        return _log_losses(self.scores(coefficients)[0], self.labels)[0]
+        return _log_losses(self.scores(coefficients).values, self.labels)[0]
+
+    def true(self, table: SingleArray) -> SingleArray:
+        """The entries of a table (..., classes, n) at the labels, (..., n)."""
+        rows = np.arange(self.labels.size)
+        return np.asarray(table[..., self.labels, rows])
+
+    def slopes(self, coefficients: FloatArray, scores: Scores) -> SingleArray:
+        """Derivatives (p, classes, n) of the scores by the coefficients, up to
+        constants.
+        """
+        slopes = np.empty((coefficients.size, *scores.mean.shape), np.float32)
+        unit = np.float32(coefficients[-1] / coefficients[:-1].sum()) / scores.mean
+        np.multiply(self.proba, unit, out=slopes[:-1])
+        slopes[:-1] += self.logs
+        slopes[-1] = scores.log_mean
+        return slopes
 
 
-def _log_losses(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
-    """-log p of the true class (n,), and the softmax (n, classes)."""
-    top = scores.max(axis=1, keepdims=True)
+def _log_losses(
+    scores: SingleArray, labels: IntArray
+) -> tuple[FloatArray, SingleArray]:
+    """-log p of the true class (n,), and the softmax (classes, n)."""
+    top = scores.max(axis=0)
     odds = scores - top
     np.exp(odds, out=odds)
-    total = row_sums(odds, np)[:, None]
-    true = scores[np.arange(labels.size), labels]
+    total = odds.sum(axis=0)
+    true = scores[labels, np.arange(labels.size)]
     odds *= 1.0 / total
-    return top[:, 0] + np.log(total[:, 0]) - true, odds
+    return (top + np.log(total) - true).astype(np.float64), odds
 
 
 class RowMoments(NamedTuple):
-    """Each row's loss (n,), gradient (n, p) and Hessian (n, p, p), without its weight.
+    """Of each row: loss (n,), gradient (p, n), and what its Hessian is made of.
 
-    The Hessian is that of scores that are linear in the coefficients.
+    That is of scores that are linear in the coefficients: their slopes (p, classes, n)
+    with the mean (p, n) by the probabilities (classes, n).
     """
 
     losses: FloatArray
-    gradients: FloatArray
-    hessians: FloatArray
+    gradients: SingleArray
+    slopes: SingleArray
+    means: SingleArray
+    proba: SingleArray
 
+    @classmethod
+    def of(cls, block: TableBlock, coefficients: FloatArray) -> RowMoments:
+        scores = block.scores(coefficients[:, None])
+        losses, proba = _log_losses(scores.values, block.labels)
+        slopes = block.slopes(coefficients, scores)
+        means = np.einsum("pkn,kn->pn", slopes, proba)
+        return cls(losses, means - block.true(slopes), slopes, means, proba)
 
-def _row_moments(table: MemberTable, coefficients: FloatArray) -> RowMoments:
-    scores, arithmetic = table.scores(coefficients[:, None])
-    losses, proba = _log_losses(scores, table.labels)
-    slopes = _slopes(table, coefficients, arithmetic).transpose(1, 0, 2)
-    means = (slopes @ proba[:, :, None])[:, :, 0]
-    true = slopes[np.arange(table.labels.size), :, table.labels]
-    hessians = (slopes * proba[:, None, :]) @ slopes.transpose(0, 2, 1)
-    hessians -= means[:, :, None] * means[:, None, :]
-    return RowMoments(losses, means - true, hessians)
-
-
-def _slopes(
-    table: MemberTable, coefficients: FloatArray, arithmetic: FloatArray
-) -> FloatArray:
-    """Derivatives (p, n, classes) of the scores by the coefficients, up to constants."""
-    slopes = np.empty((coefficients.size, *arithmetic.shape))
-    unit = coefficients[-1] / coefficients[:-1].sum() / arithmetic
-    np.multiply(table.proba, unit, out=slopes[:-1])
-    slopes[:-1] += table.logs
-    np.log(arithmetic, out=slopes[-1])
-    return slopes
+    def hessians_times(self, vectors: FloatArray) -> FloatArray:
+        """The product of each row's Hessian and its own vector, (p, n)."""
+        change = np.einsum("pkn,pn->kn", self.slopes, vectors.astype(np.float32))
+        change -= (self.means * vectors).sum(axis=0)
+        change *= self.proba
+        products = np.einsum("pkn,kn->pn", self.slopes, change)
+        return np.asarray(products, np.float64)
 
 
 class WeightedMoments(NamedTuple):
@@ -174,33 +226,45 @@ class WeightedMoments(NamedTuple):
     gradient: FloatArray
     hessian: FloatArray
 
+    @classmethod
+    def zero(cls, size: int) -> WeightedMoments:
+        """Those of no row."""
+        return cls(0.0, np.zeros(size), np.zeros((size, size)))
+
+    def plus(self, other: WeightedMoments) -> WeightedMoments:
+        """Those of both lots of rows."""
+        return WeightedMoments(
+            self.loss + other.loss,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian,
+        )
+
 
 def _moments(table: MemberTable, coefficients: FloatArray) -> WeightedMoments:
-    """`_row_moments` added up, by blocks of rows that fit into the cache."""
-    size = coefficients.size
-    loss = 0.0
-    gradient = np.zeros(size)
-    hessian = np.zeros((size, size))
-    for rows in _row_blocks(table):
-        block = table.take(rows)
-        scores, arithmetic = block.scores(coefficients[:, None])
-        losses, proba = _log_losses(scores, block.labels)
-        slopes = _slopes(block, coefficients, arithmetic)
-        means = np.einsum("pnk,nk->pn", slopes, proba)
-        true = slopes[:, np.arange(block.labels.size), block.labels]
-        loss += float(block.share @ losses)
-        gradient += (means - true) @ block.share
-        proba *= block.share[:, None]
-        slopes *= np.sqrt(proba)
-        flat = slopes.reshape(size, -1)
-        hessian += flat @ flat.T
-        hessian -= (means * block.share) @ means.T
-    return WeightedMoments(loss, gradient, hessian)
+    """`RowMoments` added up, by blocks of rows."""
+    sums = WeightedMoments.zero(coefficients.size)
+    for rows in _row_blocks(table.logs.shape):
+        sums = sums.plus(_block_moments(table.block(rows), coefficients))
+    return sums
 
 
-def _row_blocks(table: MemberTable) -> list[slice]:
-    per_row = table.n_members * table.logs.shape[2]
-    return cut_rows(table.labels.size, max(1, BLOCK_SIZE // per_row))
+def _block_moments(block: TableBlock, coefficients: FloatArray) -> WeightedMoments:
+    rows = RowMoments.of(block, coefficients)
+    share = block.share
+    spread = rows.proba
+    spread *= share
+    np.sqrt(spread, out=spread)
+    slopes = rows.slopes
+    slopes *= spread
+    flat = slopes.reshape(coefficients.size, -1)
+    hessian = (flat @ flat.T).astype(np.float64)
+    hessian -= (rows.means * share) @ rows.means.T
+    return WeightedMoments(float(share @ rows.losses), rows.gradients @ share, hessian)
+
+
+def _row_blocks(shape: tuple[int, ...]) -> list[slice]:
+    """Blocks of the rows of a table (members, classes, n)."""
+    return cut_rows(shape[2], max(_MIN_BLOCK, BLOCK_SIZE // (shape[0] * shape[1])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +306,7 @@ def _newton_target(
 
     gradient = moments.gradient + penalty.gradient(coefficients)
     hessian = moments.hessian + penalty.matrix
-    hessian.flat[:: coefficients.size + 1] *= 1.0 + 1e-12
+    hessian.flat[:: coefficients.size + 1] *= 1.0 + _ROUNDING
     factor = cholesky(hessian)
     linear = hessian @ coefficients - gradient
     target, _ = nnls(factor, solve_triangular(factor, linear, trans="T"))
@@ -287,25 +351,31 @@ def _minimize(
 def _left_out(
     moments: RowMoments, share: FloatArray, hessian: FloatArray, x: FloatArray
 ) -> FloatArray:
-    """The coefficients (p, n) as if each row, or each fold of rows, had been left out.
+    """The coefficients (p, n) as if each row had been left out.
 
-    `hessian` (p, p) is that of the objective on all rows.
+    `hessian` (p, p) is that of the objective on all rows, S. With H of a row, the steps
+    (S - H)^-1 g are repeated S^-1 (g + H step), as H is a small part of S.
     """
     free = np.flatnonzero(x > _NOTHING * x.sum())
-    gradients = share[:, None] * moments.gradients[:, free]
-    own = share[:, None, None] * moments.hessians[:, free[:, None], free]
-    rest = hessian[free[:, None], free] - own
-    steps = np.linalg.solve(rest, gradients[:, :, None])[:, :, 0]
-    moved = np.repeat(x[:, None], share.size, axis=1)
-    moved[free] += steps.T
-    return np.maximum(moved, _LEAST_LEFT * x[:, None])
+    inverse = np.linalg.inv(hessian[free[:, None], free])
+    gradients = share * moments.gradients
+    steps = np.zeros(gradients.shape)
+    steps[free] = inverse @ gradients[free]
+    for _ in range(_MAX_REPEATS):
+        right = gradients + share * moments.hessians_times(steps)
+        following = inverse @ right[free]
+        change = np.abs(following - steps[free]).max()
+        steps[free] = following
+        if change < _CLOSE * x.sum():
+            break
+    return np.maximum(x[:, None] + steps, _LEAST_LEFT * x[:, None])
 
 
 class _Ridged(NamedTuple):
     """The minimum of a ridge, and coefficients (p, n) with each row left out."""
 
     point: _Point
-    left_out: FloatArray
+    left_out: SingleArray
     loss: float
     converged: bool
 
@@ -317,11 +387,11 @@ def _fit_ridge(
     point, converged = _minimize(table, penalty, start)
     hessian = point.moments.hessian + penalty.matrix
     x = point.coefficients
-    left_out = np.empty((x.size, table.labels.size))
+    left_out = np.empty((x.size, table.labels.size), np.float32)
     losses = np.empty(table.labels.size)
-    for rows in _row_blocks(table):
-        block = table.take(rows)
-        moments = _row_moments(block, x)
+    for rows in _row_blocks(table.logs.shape):
+        block = table.block(rows)
+        moments = RowMoments.of(block, x)
         left_out[:, rows] = _left_out(moments, block.share, hessian, x)
         losses[rows] = block.losses(left_out[:, rows])
     return _Ridged(point, left_out, float(table.share @ losses), converged)
@@ -424,10 +494,7 @@ def _check_members(examples: Examples, names: Sequence[str] | None) -> None:
 def _take_members(examples: Examples, chosen: list[int]) -> Examples:
     """Some members, on the rows that one of them was evaluated on."""
     members = _members_of(examples)
-    index = members.from_host(np.array(chosen))
-    values = members.xp.take(members.values, index, axis=0)
-    top = members.xp.take(members.top, index, axis=0)
-    few = replace(examples, logits=replace(members, values=values, top=top))
+    few = replace(examples, logits=members.select(chosen))
     rows = _members_of(few).evaluated.any(axis=0) & ~few.masked_truth
     return few if rows.all() else few.take(np.flatnonzero(rows))
 
@@ -521,7 +588,7 @@ def _choose_temperatures(sample: Examples, exchangeable: bool) -> Pool:
 def _member_examples(rows: Examples, v: int) -> Examples:
     """The rows that one member was evaluated on, with its logits, on the host."""
     members = _members_of(rows)
-    values = members.to_host(members.values[v, ...])
+    values = members.to_host(members.tables[v])
     index = np.flatnonzero(members.evaluated[v])
     top = members.to_host(members.top[v, ...])[index]
     weights = None if rows.weights is None else rows.weights[index]
@@ -542,42 +609,70 @@ def _stack(singles: list[Examples]) -> Examples:
 
 
 def make_table(examples: Examples, pool: Pool) -> MemberTable:
-    """Tables of the members at the pool's temperatures; see `MemberTable`."""
+    """A table of the members at the pool's temperatures; see `MemberTable`."""
     members = _members_of(examples)
+    n_members = 1 if pool.exchangeable else members.n_members
+    shape = (n_members, members.n_columns, members.n_rows)
+    logs = np.empty(shape, np.float32)
+    differs = pool.exchangeable or not members.evaluated.all()
+    proba = np.empty(shape, np.float32) if differs else None
+    for rows in _example_blocks(examples):
+        block = make_block(examples, pool, rows)
+        logs[:, :, rows] = block.logs
+        if proba is None:
+            logs[:, :, rows] -= np.log(np.exp(block.logs).sum(axis=1, keepdims=True))
+        else:
+            proba[:, :, rows] = block.proba
+    return MemberTable(logs, examples.labels, examples.share, proba)
+
+
+def make_block(examples: Examples, pool: Pool, rows: slice) -> TableBlock:
+    """Some rows of the table of all, with logarithms up to a constant of each row."""
+    members = _members_of(examples).take(rows)
     evaluated = members.evaluated
-    logs = np.empty((members.n_members, members.n_rows, members.n_columns))
-    proba = np.empty_like(logs)
+    logs = np.empty((members.n_members, members.n_columns, members.n_rows), np.float32)
     for v in range(members.n_members):
-        single, _ = members.member(v)
-        i = 0 if pool.exchangeable else v
-        logs[v] = members.to_host(pool.member_scores(single, i))
-        odds = np.exp(logs[v], out=proba[v])
-        total = row_sums(odds, np)[:, None]
-        odds *= 1.0 / total
-        logs[v] -= np.log(total)
+        _put_scores(logs[v], members.member(v)[0], pool, 0 if pool.exchangeable else v)
+    proba = np.exp(logs)
+    proba *= 1.0 / proba.sum(axis=1, keepdims=True)
     if pool.exchangeable:
-        weights = evaluated / evaluated.sum(axis=0)
-        logs = np.einsum("vn,vnk->nk", weights, logs)[None]
-        proba = np.einsum("vn,vnk->nk", weights, proba)[None]
+        weights = (evaluated / evaluated.sum(axis=0)).astype(np.float32)
+        logs = np.einsum("vn,vkn->kn", weights, logs)[None]
+        proba = np.einsum("vn,vkn->kn", weights, proba)[None]
     elif not evaluated.all():
         _impute(logs, evaluated, pool.weights)
         _impute(proba, evaluated, pool.weights)
-    return MemberTable(logs, proba, examples.labels, examples.share)
+    return TableBlock(logs, proba, examples.labels[rows], examples.share[rows])
 
 
-def _impute(table: FloatArray, evaluated: BoolArray, weights: FloatArray) -> None:
+def _put_scores(out: SingleArray, logits: Logits, pool: Pool, i: int) -> None:
+    """Write a member's scores, at its temperature, to `out` (classes, n)."""
+    values = logits.values
+    if not logits.is_numpy or values.dtype != np.float32 or pool.floors is not None:
+        out[...] = logits.to_host(pool.member_scores(logits, i)).T
+        return
+    with np.errstate(over="ignore"):
+        np.subtract(values.T, logits.top.astype(np.float32), out=out)
+        out *= np.float32(1.0 / pool.temperatures[i])
+    if not out.min() >= -FARTHEST_MARGIN:
+        np.maximum(out, -FARTHEST_MARGIN, out=out)
+
+
+def _impute(table: SingleArray, evaluated: BoolArray, weights: FloatArray) -> None:
     """Put the weighted mean of the evaluated members in the place of missing ones."""
     rows = np.flatnonzero(~evaluated.all(axis=0))
     own = np.maximum(weights, _NOTHING)[:, None] * evaluated[:, rows]
-    mean = np.einsum("vn,vnk->nk", own / own.sum(axis=0), table[:, rows])
-    table[:, rows] = np.where(evaluated[:, rows, None], table[:, rows], mean)
+    shares = (own / own.sum(axis=0)).astype(np.float32)
+    some = table[:, :, rows]
+    mean = np.einsum("vn,vkn->kn", shares, some)
+    table[:, :, rows] = np.where(evaluated[:, None, rows], some, mean)
 
 
 class _Averaged(NamedTuple):
     """As `_Ridged`, averaged over ridges; `ridge` is their geometric mean."""
 
     coefficients: FloatArray
-    left_out: FloatArray
+    left_out: SingleArray
     ridge: float
     converged: bool
 
@@ -595,7 +690,9 @@ def _average_ridges(table: MemberTable, n_examples: float) -> _Averaged:
     shares = np.exp(-n_examples * (losses - losses.min()))
     shares /= shares.sum()
     coefficients = np.tensordot(shares, [fit.point.coefficients for fit in fits], 1)
-    left_out = np.tensordot(shares, [fit.left_out for fit in fits], 1)
+    left_out = np.zeros_like(fits[0].left_out)
+    for weight, fit in zip(shares, fits, strict=True):
+        left_out += np.float32(weight) * fit.left_out
     ridge = float(np.exp(shares @ np.log(ridges)))
     converged = all(fit.converged for fit in fits)
     return _Averaged(coefficients, left_out, ridge, converged)
@@ -608,22 +705,16 @@ def _last_step(
 
     The penalty is that of the fit, also where these are only some of its rows.
     """
-    gradient = np.zeros(x.size)
-    hessian = np.zeros((x.size, x.size))
+    sums = WeightedMoments.zero(x.size)
     for rows in _example_blocks(examples):
-        block = examples.take(rows)
-        table = make_table(block, pool)._replace(share=examples.share[rows])
-        moments = _moments(table, x)
-        gradient += moments.gradient
-        hessian += moments.hessian
-    return _newton_target(WeightedMoments(0.0, gradient, hessian), penalty, x)
+        sums = sums.plus(_block_moments(make_block(examples, pool, rows), x))
+    return _newton_target(sums, penalty, x)
 
 
 def _example_blocks(examples: Examples) -> list[slice]:
-    """Rows whose tables have at most `BLOCK_SIZE` numbers each."""
+    """Blocks of rows of the table that examples make."""
     members = _members_of(examples)
-    per_row = members.n_members * members.n_columns
-    return cut_rows(examples.n_rows, max(1, BLOCK_SIZE // per_row))
+    return _row_blocks((members.n_members, members.n_columns, members.n_rows))
 
 
 def _losses_alone(sample: Examples, pool: Pool) -> FloatArray:
@@ -631,13 +722,14 @@ def _losses_alone(sample: Examples, pool: Pool) -> FloatArray:
     losses = np.empty(_members_of(sample).n_members)
     for v in range(losses.size):
         single = _member_examples(sample, v)
-        scores = pool.member_scores(single.logits, 0 if pool.exchangeable else v)
+        scores = np.empty((single.logits.n_columns, single.n_rows), np.float32)
+        _put_scores(scores, single.logits, pool, 0 if pool.exchangeable else v)
         rows, proba = _log_losses(scores, single.labels)
         # Derivatives by the logarithm of 1 / temperature.
-        true = scores[np.arange(single.n_rows), single.labels]
-        expected = np.einsum("nk,nk->n", proba, scores)
+        true = scores[single.labels, np.arange(single.n_rows)]
+        expected = np.einsum("kn,kn->n", proba, scores)
         slopes = expected - true
-        curvatures = np.einsum("nk,nk->n", proba, scores**2) - expected**2
+        curvatures = np.einsum("kn,kn,kn->n", proba, scores, scores) - expected**2
         weights = single.counts
         rest = weights @ curvatures - weights * curvatures + _TEMPERATURE_RIDGE
         rows += weights * slopes**2 / rest
@@ -652,26 +744,25 @@ def _order(table: MemberTable, fit: _Averaged) -> tuple[tuple[int, ...], FloatAr
     one half of the rows, whose choices are judged on the other half: the losses of
     members that were chosen for these losses would be too low.
     """
-    size = table.n_members
-    numbers = size * (size + 1) // 2 * table.logs.shape[2]
+    per_row = table.n_members * (table.n_members + 1) // 2 * table.logs.shape[1]
     n_rows = table.labels.size
-    step = max(1, min(n_rows // 100, n_rows * numbers // MAX_FOR_ORDER))
+    step = n_rows // max(MIN_ROWS, MAX_FOR_ORDER // per_row)
     rows = spaced_rows(0, n_rows, step) if step > 1 else np.arange(n_rows)
-    sample = table.take(rows)
-    left_out = fit.left_out[:, rows]
-    halves = [np.arange(side, rows.size, 2) for side in (0, 1)]
-    first, second = (_GrowingPool(sample.take(r), left_out[:, r]) for r in halves)
+    rows = np.concatenate([rows[::2], rows[1::2]])
+    pool = _GrowingPool(table.block(rows), fit.left_out[:, rows])
+    n_first = (rows.size + 1) // 2
+    first = pool.take(slice(None, n_first))
+    second = pool.take(slice(n_first, None))
     after_first = second.losses_along(_greedy_order(first))
     after_second = first.losses_along(_greedy_order(second))
-    order = _greedy_order(_GrowingPool(sample, left_out))
-    return tuple(order), 0.5 * (after_first + after_second)
+    return tuple(_greedy_order(pool)), 0.5 * (after_first + after_second)
 
 
 def _greedy_order(pool: _GrowingPool) -> list[int]:
     """The members as they lower the log loss most; after a few by their weights."""
     remaining = list(pool.by_weight)
     order: list[int] = []
-    pool.clear()
+    pool.begin()
     while remaining:
         losses = [0.0]
         if len(order) < MAX_GREEDY:
@@ -685,129 +776,152 @@ class _GrowingPool:
     """The mean of some members, to which others are added one by one.
 
     Coefficients (p, n) are those with each row left out. Members that are not added yet
-    leave their weight to the others. The scale is fitted again for each set.
-
-    Tables are (members, classes, n) here, as numbers of rows multiply them, and in
-    single precision, in which exponentials take a quarter of the time: losses are
-    compared, and reported to four digits.
+    leave their weight to the others. The scale is fitted again for each set. The tables
+    of the block are overwritten.
     """
 
-    def __init__(self, table: MemberTable, left_out: FloatArray) -> None:
-        share = table.share / table.share.sum()
-        weights = np.maximum(left_out[:-1], _NOTHING * left_out.sum(axis=0))
-        weights = weights / weights.sum(axis=0)
-        #: The members by their weights, the largest first.
-        self.by_weight = np.argsort(-weights.sum(axis=1), kind="stable").tolist()
-        self.weights = weights.astype(np.float32)
-        self.linear = (left_out[-1] / left_out.sum(axis=0)).astype(np.float32)
-        by_row = self.weights[:, None, :]
-        self.logs = by_row * table.logs.transpose(0, 2, 1).astype(np.float32, order="C")
-        self.proba = by_row * table.proba.transpose(0, 2, 1).astype(
-            np.float32, order="C"
-        )
-        self.share = share
-        self.true = (table.labels, np.arange(table.labels.size))
-        self.clear()
+    def __init__(self, block: TableBlock, left_out: SingleArray) -> None:
+        total = left_out.sum(axis=0)
+        self.weights = np.maximum(left_out[:-1], np.float32(_NOTHING) * total)
+        self.weights /= self.weights.sum(axis=0)
+        self.linear: SingleArray = left_out[-1] / total
+        #: Tables (members, classes, n), each times the weights.
+        self.logs = block.logs
+        self.logs *= self.weights[:, None, :]
+        self.proba = block.proba
+        self.proba *= self.weights[:, None, :]
+        self.labels = block.labels
+        self.share = block.share
+        self.begin()
 
-    def clear(self) -> None:
+    def take(self, rows: slice) -> Self:
+        """That of some of the rows."""
+        some = copy.copy(self)
+        some.weights = self.weights[:, rows]
+        some.linear = self.linear[rows]
+        some.logs = self.logs[:, :, rows]
+        some.proba = self.proba[:, :, rows]
+        some.labels = self.labels[rows]
+        some.share = self.share[rows] / self.share[rows].sum()
+        some.begin()
+        return some
+
+    def begin(self) -> None:
         """Begin with no member."""
-        self.geometric = np.zeros(self.logs.shape[1:], np.float32)
-        self.arithmetic = np.zeros(self.logs.shape[1:], np.float32)
-        self.total = np.zeros(self.share.size, np.float32)
-        self.scale = 1.0
+        shape = self.logs.shape[1:]
+        self.geometric = np.zeros(shape, np.float32)
+        self.arithmetic = np.zeros(shape, np.float32)
+        self.total = np.zeros(shape[1], np.float32)
+        self.scale = np.float32(1.0)
+        #: Two tables (classes, n) that are written again and again.
+        self._scores = np.empty(shape, np.float32)
+        self._odds = np.empty(shape, np.float32)
+
+    @property
+    def by_weight(self) -> list[int]:
+        """The members by their weights, the largest first."""
+        means = self.weights.sum(axis=1)
+        order: list[int] = np.argsort(-means, kind="stable").tolist()
+        return order
 
     def losses_along(self, order: list[int]) -> FloatArray:
         """The log loss (members,) of the first, the first two, ... of an order."""
-        self.clear()
+        self.begin()
         return np.array([self.add(v) for v in order])
 
     def losses_with(self, members: list[int]) -> list[float]:
         """The log loss with one more member, for each of some."""
-        return [self.loss(self.scores_with(v)) for v in members]
+        return [self._loss(self._scores_with(v)) for v in members]
 
     def add(self, v: int) -> float:
         """Add a member; returns the log loss with it."""
-        scores = self.scores_with(v)
+        scores = self._scores_with(v)
         self._fit_scale(scores)
         self.geometric += self.logs[v]
         self.arithmetic += self.proba[v]
         self.total += self.weights[v]
-        return self.loss(scores)
+        return self._loss(scores)
 
-    def scores_with(self, v: int) -> NDArray[np.float32]:
-        """The pooled scores (classes, n) with one more member."""
-        total = self.total + self.weights[v]
-        scores: NDArray[np.float32] = self.geometric + self.logs[v]
-        scores *= (1.0 - self.linear) / total
-        arithmetic = self.arithmetic + self.proba[v]
-        arithmetic *= 1.0 / total
+    def _scores_with(self, v: int) -> SingleArray:
+        """The pooled scores (classes, n) with one more member, up to constants."""
+        scores = self._scores
+        np.add(self.geometric, self.logs[v], out=scores)
+        scores *= (1.0 - self.linear) / (self.total + self.weights[v])
+        arithmetic = self._odds
+        np.add(self.arithmetic, self.proba[v], out=arithmetic)
         np.log(arithmetic, out=arithmetic)
         arithmetic *= self.linear
         scores += arithmetic
         return scores
 
-    def loss(self, scores: NDArray[np.float32]) -> float:
-        odds, top = self._odds(scores)
-        losses = np.log(odds.sum(axis=0)) + np.float32(self.scale) * top
-        losses -= np.float32(self.scale) * scores[self.true]
+    def _loss(self, scores: SingleArray) -> float:
+        odds, top = self._exponentials(scores)
+        losses = np.log(odds.sum(axis=0))
+        losses += self.scale * (top - self._true(scores))
         return float(self.share @ losses)
 
-    def _odds(
-        self, scores: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _true(self, table: SingleArray) -> SingleArray:
+        return np.asarray(table[self.labels, np.arange(self.labels.size)])
+
+    def _exponentials(self, scores: SingleArray) -> tuple[SingleArray, SingleArray]:
         """exp(scale (scores - top)) (classes, n), and the top score of each row (n,)."""
         top = scores.max(axis=0)
-        odds = scores - top
-        odds *= np.float32(self.scale)
+        odds = np.subtract(scores, top, out=self._odds)
+        odds *= self.scale
         return np.exp(odds, out=odds), top
 
-    def _fit_scale(self, scores: NDArray[np.float32]) -> None:
+    def _fit_scale(self, scores: SingleArray) -> None:
         """Two Newton steps for the scale of the scores, held near 1."""
-        true = scores[self.true]
+        true = self._true(scores)
         ridge = SCALE_RIDGE / true.size
         for _ in range(2):
-            proba, _ = self._odds(scores)
+            proba, _ = self._exponentials(scores)
             proba /= proba.sum(axis=0)
             expected = np.einsum("kn,kn->n", proba, scores)
             squares = np.einsum("kn,kn,kn->n", proba, scores, scores)
             variance = squares - expected * expected
             slope = self.share @ (expected - true) + ridge * (self.scale - 1.0)
             step = slope / (self.share @ variance + ridge)
-            self.scale = max(self.scale - float(step), 0.5 * self.scale)
+            self.scale = max(
+                self.scale - np.float32(step), np.float32(0.5) * self.scale
+            )
 
 
 def _cross_fit(fit: PoolFit, examples: Examples) -> Logits:
-    pooled = np.empty((examples.n_rows, examples.n_classes))
+    members = _members_of(examples)
+    shape = (examples.n_rows, examples.n_classes)
+    pooled = np.empty(shape, order=members.order)
     free = np.flatnonzero(fit.coefficients > _NOTHING * fit.coefficients.sum())
     inverse = np.linalg.inv(fit.hessian[free[:, None], free])
     for rows in _example_blocks(examples):
-        table = make_table(examples.take(rows), fit.pool)
-        gradients = _row_gradients(table, fit.coefficients)[free]
-        left_out = np.repeat(fit.coefficients[:, None], table.labels.size, axis=1)
-        left_out[free] += inverse @ (gradients * examples.share[rows])
+        block = make_block(examples, fit.pool, rows)
+        gradients = _row_gradients(block, fit.coefficients)[free]
+        left_out = np.repeat(fit.coefficients[:, None], block.labels.size, axis=1)
+        left_out[free] += inverse @ (gradients * block.share)
         left_out = np.maximum(left_out, _LEAST_LEFT * fit.coefficients[:, None])
-        pooled[rows] = _own_scale(fit.pool, table, left_out)
-    members = _members_of(examples)
+        pooled[rows] = _own_scale(fit.pool, block, left_out).T
     pooled[~members.to_host(members.possible)] = -np.inf
     return Logits(pooled, pooled.max(axis=1), codes=members.codes)
 
 
-def _row_gradients(table: MemberTable, coefficients: FloatArray) -> FloatArray:
+def _row_gradients(block: TableBlock, coefficients: FloatArray) -> SingleArray:
     """The gradient (p, n) of each row's loss, without its weight."""
-    scores, arithmetic = table.scores(coefficients[:, None])
-    _, residual = _log_losses(scores, table.labels)
-    residual[np.arange(table.labels.size), table.labels] -= 1.0
-    unit = coefficients[-1] / coefficients[:-1].sum() / arithmetic
-    gradients = np.empty((coefficients.size, table.labels.size))
-    np.einsum("vnk,nk->vn", table.logs, residual, out=gradients[:-1])
-    gradients[:-1] += np.einsum("vnk,nk->vn", table.proba, residual * unit)
-    np.einsum("nk,nk->n", np.log(arithmetic), residual, out=gradients[-1])
+    scores = block.scores(coefficients[:, None])
+    _, residual = _log_losses(scores.values, block.labels)
+    residual[block.labels, np.arange(block.labels.size)] -= 1.0
+    gradients = np.empty((coefficients.size, block.labels.size), np.float32)
+    np.einsum("vkn,kn->vn", block.logs, residual, out=gradients[:-1])
+    np.einsum("kn,kn->n", scores.log_mean, residual, out=gradients[-1])
+    residual /= scores.mean
+    unit = np.float32(coefficients[-1] / coefficients[:-1].sum())
+    gradients[:-1] += unit * np.einsum("vkn,kn->vn", block.proba, residual)
     return gradients
 
 
-def _own_scale(pool: Pool, table: MemberTable, coefficients: FloatArray) -> FloatArray:
-    """Pooled scores (n, classes) at the scale of the members' own logits."""
+def _own_scale(pool: Pool, block: TableBlock, coefficients: FloatArray) -> SingleArray:
+    """Pooled scores (classes, n) at the scale of the members' own logits."""
     weights = coefficients[:-1] / coefficients[:-1].sum(axis=0)
     beta = (weights / pool.temperatures[:, None]).sum(axis=0)
-    scores, _ = table.scores(coefficients)
-    return np.asarray(scores / (coefficients.sum(axis=0) * beta)[:, None])
+    scores = block.scores(coefficients).values
+    scores *= 1.0 / (coefficients.sum(axis=0) * beta)
+    return scores

@@ -819,7 +819,8 @@ class Calibrator(FittedCalibrator):
         self._store_fit(fit, schema, record)
         self._warn_unless_converged(fit)
         warn_about_examples(self.name, stats, fit.rule)
-        warn_of_copies(sample, stats.record)
+        if schema.members is None:  # `FitReader.pool` looks at those of an ensemble
+            warn_of_copies(sample, stats.record.sketch)
 
     def _warn_unless_converged(self, fit: Fit) -> None:
         """Warn if a search ended before it converged."""

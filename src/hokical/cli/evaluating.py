@@ -291,7 +291,7 @@ def compare(
     path = test or val
     test_source = source.at(
         path,
-        classes=_class_order(validation, source),
+        classes=validation.classes,
         labels=test_labels or source.labels,
         split=opt.Part.test,
     )
@@ -325,13 +325,6 @@ def _entrants(methods: str) -> list[str] | None:
     if not names:
         raise ui.bad_option("--methods", "name at least one method, or `all`.")
     return list(dict.fromkeys(["uncalibrated", *names]))
-
-
-def _class_order(validation: Rows, source: Source) -> str | None:
-    """The classes in whose order the columns of the test data are put."""
-    if any("," in name for name in validation.classes):
-        return source.classes
-    return ",".join(validation.classes) or None
 
 
 @command(report=opt.text("HTML report to write."))

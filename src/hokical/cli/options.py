@@ -200,7 +200,7 @@ class Source:
     labels: Path | None = None
     label_column: str | None = None
     score_columns: str | None = None
-    classes: str | None = None
+    classes: tuple[str, ...] = ()
     probabilities: bool | None = None
     confidence: str | None = None
     groups: str | None = None
@@ -364,24 +364,20 @@ class Source:
             kind = _KINDS[self.probabilities]
         if kind_of_fit and kind != kind_of_fit:
             ui.warn(
-                f"{kind} do not match the fit of the calibrator, which had "
-                f"{kind_of_fit}."
+                f"The scores are {kind}; the calibrator was fitted on {kind_of_fit}."
             )
-        classes = split_names(self.classes)
         columns = split_names(self.score_columns)
-        if names and classes and set(names) != set(classes):
-            why = (
-                f"must name the classes of the fit, {', '.join(names)}; got "
-                f"{self.classes}. Leave"
-            )
+        if names and self.classes and tuple(names) != self.classes:
             raise ui.bad_option(
-                "--classes", f"{why} it out: the calibrator knows them."
+                "--classes",
+                f"must be in the order of the fit, {', '.join(names)}; got "
+                f"{', '.join(self.classes)}. Leave it out: the calibrator knows them.",
             )
         options = {
             "kind": kind,
             "score_columns": split_names(self.confidence) or columns,
             "label_column": self.label_column,
-            "classes": names or classes,
+            "classes": names or self.classes,
             "split": self.split.value,
         }
         return stored | {name: value for name, value in options.items() if value}
@@ -414,10 +410,14 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
             name: field for name, field in source_fields.items() if name in names
         }
         for name, option in options.items():
-            kind = list[str] | None if name in REPEATABLE else option.annotation
+            kind = option.annotation
+            default = option.default
+            if name in REPEATABLE:
+                kind = list[str] | None
+                default = None
             annotated: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
             options[name] = option.replace(
-                annotation=annotated, kind=Parameter.KEYWORD_ONLY
+                annotation=annotated, default=default, kind=Parameter.KEYWORD_ONLY
             )
 
         @wraps(function)
@@ -426,6 +426,8 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
             for name in REPEATABLE & {*values}:
                 values[name] = _join_names(values[name])
             read = {name: values.pop(name) for name in names}
+            if "classes" in read:
+                read["classes"] = split_names(read["classes"])
             source = {"given": Source(**read)} if names else {}
             function(**values, **source).print(as_json)
 
@@ -583,12 +585,15 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
         with suppress(SyntaxError, ValueError):
             is_constant = value.lower() in ("true", "false", "none")
             value = ast.literal_eval(value.capitalize() if is_constant else value)
+        kind_of_default = type(defaults[key])
+        if kind_of_default is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 20.0 is a whole number
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits, kind = {
             bool: (isinstance(value, bool), "true or false"),
-            int: (number and int(value) == value, "a whole number"),
+            int: (number and isinstance(value, int), "a whole number"),
             float: (number, "a number"),
-        }.get(type(defaults[key]), (True, ""))
+        }.get(kind_of_default, (True, ""))
         if not fits:
             why = f"must be {kind}, as the default {defaults[key]}; got {setting!r}."
             raise ui.bad_option("--set", why)

@@ -29,7 +29,10 @@ from hokical.rules.base import LEAST
 #: are treated.
 _MIN_OF_EACH = 5
 #: The error of a slope must be made of as many rows: of one row it says nothing.
-_MIN_ROWS = 2.0
+_MIN_ROWS = 1.5
+#: Where it is made of fewer rows than this, a normal interval held in 66 to 92 % of the
+#: simulations of sharp models that had one, and is widened.
+_MANY_ROWS = 50.0
 #: Log-odds of probabilities nearer to 0 or 1 are those of this distance.
 _MIN_DISTANCE = 1e-12
 #: Shifts of log-odds are sought up to here: log-odds are at most 28.
@@ -319,7 +322,8 @@ def binary_summary(
     Intervals of prevalence are Clopper and Pearson's. Those of O:E and intercept are of
     the number of events and allow for one more unexpected outcome, as that of the
     scaled Brier score does. Those of the slope are of the likelihood or a sandwich,
-    whichever is wider, of AUROC DeLong's, of means Hall's.
+    whichever is wider, and wider where few rows with an unexpected outcome decide
+    it, of AUROC DeLong's, of means Hall's.
 
     Examples
     --------
@@ -830,7 +834,8 @@ class _Cells(NamedTuple):
         """Coefficients with normal intervals, of the larger of two errors.
 
         That of the likelihood is too small where the model is wrong, that of the
-        sandwich in small samples. A coefficient that hangs on one row has none.
+        sandwich in small samples. Intervals that are made of few rows are widened; a
+        coefficient that hangs on one row has none.
         """
         coefficients, eta, hessian = fit
         special = bounds.scipy_special()
@@ -845,6 +850,7 @@ class _Cells(NamedTuple):
         rows = squares**2 / fourths
         variance = np.maximum(np.diag(inverse), squares)
         width = -float(special.ndtri(0.5 * delta)) * np.sqrt(variance)
+        width = width * _widening(rows, delta)
         return [
             Estimate(value, value - width_k, value + width_k)
             if rows_k >= _MIN_ROWS
@@ -853,6 +859,19 @@ class _Cells(NamedTuple):
                 coefficients.tolist(), width.tolist(), rows.tolist(), strict=True
             )
         ]
+
+
+def _widening(rows: FloatArray, delta: float) -> FloatArray:
+    """By how much normal intervals of errors made of so many rows (k,) are too narrow.
+
+    Log-odds of rare outcomes are logarithms of their number. Of the logarithm of the
+    mean, the exact lower end for so many (Poisson) is farther than the normal one.
+    """
+    special = bounds.scipy_special()
+    exact = np.log(rows / special.gammaincinv(rows, 0.5 * delta))
+    normal = -special.ndtri(0.5 * delta) / np.sqrt(rows)
+    is_few = rows < _MANY_ROWS
+    return np.where(is_few, np.maximum(exact / normal, 1.0), 1.0)
 
 
 def _log_odds(p: FloatArray) -> FloatArray:

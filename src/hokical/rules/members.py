@@ -130,6 +130,12 @@ class PooledMembers(Checked):
             self._warn_of_few(ensemble.n_members)
         return self.pool_needed(as_members(ensemble))
 
+    def pool_all(self, members: MemberLogits) -> Logits:
+        """The pooled logits (n, classes) of the members of the fit, in their order."""
+        if self.exchangeable:
+            return self.pool_needed(members)
+        return self.pool_needed(members.select(self._needed_indices))
+
     def pool_needed(self, members: MemberLogits) -> Logits:
         """The pooled logits (n, classes) of the needed members, in their order."""
         pool = self.pool
@@ -250,8 +256,7 @@ def with_first_labels(pooled: Logits, members: MemberLogits) -> Logits:
 
 def as_members(ensemble: Ensemble) -> MemberLogits:
     """The checked logits (members, n, classes) of an ensemble."""
-    values, top, backend = ensemble.stack()
-    return MemberLogits(values, top, backend)
+    return MemberLogits(*ensemble.checked())
 
 
 def pooled_members_of(schema: InputSchema) -> PooledMembers | None:

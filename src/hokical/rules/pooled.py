@@ -31,10 +31,10 @@ from hokical._core.arrays import (
     NUMPY,
     AnyArray,
     Array,
+    Backend,
     BoolArray,
     FloatArray,
     IntArray,
-    Namespace,
 )
 from hokical._core.checks import (
     LARGEST_TEMPERATURE,
@@ -44,7 +44,7 @@ from hokical._core.checks import (
     Share,
 )
 from hokical._core.logits import Logits, by_blocks, row_maxima
-from hokical._core.special import clip, exponential, plus, row_sums
+from hokical._core.special import row_sums
 from hokical._core.storage import storable
 from hokical.rules.base import add_floor
 
@@ -56,15 +56,26 @@ _ROUNDING = 1e-6
 
 
 class MemberLogits(Logits):
-    """Checked logits of several members, `values` (members, n, classes).
+    """Checked logits of several members, `tables` (n, classes) of each.
 
-    `top` (members, n) are the row maxima, NaN where a member was not evaluated. Rows
-    are examples, so that blocks of rows are taken as of plain logits.
+    `values` are those of the first. `top` (members, n) are the row maxima, NaN where a
+    member was not evaluated. Rows are examples, so that blocks of rows are taken as of
+    plain logits.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.n_members: int = self.values.shape[0]
+    def __init__(
+        self,
+        tables: Sequence[Array],
+        top: Array,
+        backend: Backend = NUMPY,
+        codes: object = None,
+    ) -> None:
+        super().__init__(tables[0], top, backend, codes)
+        self.tables = tuple(tables)
+
+    @property
+    def n_members(self) -> int:
+        return len(self.tables)
 
     @classmethod
     def from_array(cls, values: Array) -> Self:
@@ -75,8 +86,20 @@ class MemberLogits(Logits):
         (3, 5, 2)
         """
         backend = arrays.backend_of(values) or NUMPY
-        tops = [row_maxima(values[v, ...], backend) for v in range(values.shape[0])]
-        return cls(values, backend.namespace(values).stack(tops), backend)
+        tables = [values[v, ...] for v in range(values.shape[0])]
+        tops = [row_maxima(table, backend) for table in tables]
+        return cls(tables, backend.namespace(values).stack(tops), backend)
+
+    def select(self, chosen: Sequence[int]) -> Self:
+        """Some of the members, by number.
+
+        >>> MemberLogits.from_array(np.zeros((3, 5, 2))).select([2, 0]).n_members
+        2
+        """
+        index = self.from_host(np.array(chosen))
+        top = self.xp.take(self.top, index, axis=0)
+        tables = [self.tables[v] for v in chosen]
+        return type(self)(tables, top, self.backend, self.codes)
 
     @property
     def evaluated(self) -> BoolArray:
@@ -97,9 +120,9 @@ class MemberLogits(Logits):
     def possible(self) -> Array:
         """Which classes are possible to some evaluated member, (n, classes)."""
         if self._possible is None:
-            possible = self.values[0, ...] > -self.xp.inf  # False where it is NaN
-            for v in range(1, self.n_members):
-                possible = possible | (self.values[v, ...] > -self.xp.inf)
+            possible = self.values > -self.xp.inf  # False where it is NaN
+            for table in self.tables[1:]:
+                possible = possible | (table > -self.xp.inf)
             if self.is_numpy:
                 possible = np.asarray(possible, order=self.order)
             self._possible = possible
@@ -114,7 +137,7 @@ class MemberLogits(Logits):
 
     def _look_for_masks(self) -> bool:
         with np.errstate(invalid="ignore"):  # NaN of members that were not evaluated
-            lowest = self.values.min()
+            lowest = min(table.min() for table in self.tables)
         return bool(lowest > -np.inf) or bool(self.possible.all())
 
     def member(self, index: int) -> tuple[Logits, Array]:
@@ -122,7 +145,7 @@ class MemberLogits(Logits):
         xp = self.xp
         top = self.top[index, ...]
         evaluated = ~xp.isnan(top)
-        values = self.values[index, ...]
+        values = self.tables[index]
         if not self.is_numpy or not evaluated.all():
             values = xp.where(evaluated[:, None], values, xp.zeros_like(values))
             top = xp.where(evaluated, top, xp.zeros_like(top))
@@ -141,15 +164,15 @@ class MemberLogits(Logits):
     def take(self, rows: AnyArray | slice) -> Self:
         """Examples selected by number or by a mask (host arrays), or by a slice."""
         if isinstance(rows, slice) or self.is_numpy:
-            values = self.values[:, rows, ...]
+            tables = [table[rows, ...] for table in self.tables]
             top = self.top[:, rows]
         else:
             is_mask = rows.dtype == np.bool_
             index = self.from_host(np.flatnonzero(rows) if is_mask else rows)
-            values = self.xp.take(self.values, index, axis=1)
+            tables = [self.xp.take(table, index, axis=0) for table in self.tables]
             top = self.xp.take(self.top, index, axis=1)
         codes = None if self.codes is None else self.codes[rows]
-        return type(self)(values, top, self.backend, codes)
+        return type(self)(tables, top, self.backend, codes)
 
 
 PerMember = Annotated[FloatArray, ArrayOf(("members",), 0.0, 1.0)]
@@ -237,44 +260,76 @@ class Pool(Checked):
     def pool(self, members: MemberLogits) -> Logits:
         """The pooled logits (n, classes), float64, in the library of the members.
 
-        Of one member at a time there are tables (n, classes) of float64; give it
-        blocks of rows (`pool_rows`) to bound the memory.
+        There are four tables (n, classes) of float64 at a time; give it blocks of rows
+        (`pool_rows`) to bound the memory.
         """
+        values = self.pooled_values(members)
+        top = members.xp.max(values, axis=1)
+        return Logits(values, top, members.backend, members.codes)
+
+    def pooled_values(self, members: MemberLogits) -> Array:
+        """Those of `pool`, without their maxima."""
         if self.n_members not in (None, members.n_members):
             raise ValueError(
                 f"`members` must be the {self.n_members} members of the fit, in their "
                 f"order; got {members.n_members}. Members that were not evaluated are "
                 "rows of NaN."
             )
+        if members.is_numpy:
+            return self._pool_on_host(members)
         xp = members.xp
         geometric: Array = 0.0
         arithmetic: Array = 0.0
         total: Array = 0.0
-        room = None
-        if members.is_numpy:  # its tables are overwritten
-            shape = members.n_rows, members.n_columns
-            room = np.empty(shape, order=members.order)
-            geometric = np.zeros_like(room)
-            arithmetic = np.zeros_like(room)
-            total = np.zeros((members.n_rows, 1))
         for index in self._members_used(members):
             i = 0 if self.exchangeable else index
             logits, evaluated = members.member(index)
+            weight = xp.where(evaluated, self.weights[i], 0.0)[:, None]
             scores = self.member_scores(logits, i)
-            weight = self.weights[i]
-            if room is None or not evaluated.all():
-                weight = xp.where(evaluated, weight, 0.0)[:, None]
-            geometric = _add_scaled(geometric, scores, weight, room, xp)
-            odds = exponential(scores, xp)
-            share = weight / row_sums(odds, xp)[:, None]
-            arithmetic = _add_scaled(arithmetic, odds, share, room, xp)
+            odds = xp.exp(scores)
+            geometric = geometric + weight * scores
+            arithmetic = arithmetic + weight / row_sums(odds, xp)[:, None] * odds
             total = total + weight
         has_member = total > 0.0
         total = xp.where(has_member, total, 1.0)
         arithmetic = xp.log(xp.where(has_member, arithmetic / total, 1.0))
         u = self.linear_share
         pooled = (1.0 - u) / total * geometric + u * arithmetic
-        return self._as_logits(pooled / self._mean_beta(), has_member, members)
+        pooled = members.put_masked(pooled / self._mean_beta(), -xp.inf)
+        return xp.where(has_member, pooled, xp.nan)
+
+    def _pool_on_host(self, members: MemberLogits) -> FloatArray:
+        """The same of NumPy's, whose four tables are written again for each member."""
+        shape = members.n_rows, members.n_columns
+        room, term = (np.empty(shape, order=members.order) for _ in range(2))
+        geometric = np.zeros_like(room)
+        arithmetic = np.zeros_like(room)
+        total = np.zeros((members.n_rows, 1))
+        for index in self._members_used(members):
+            i = 0 if self.exchangeable else index
+            logits, evaluated = members.member(index)
+            weight = self.weights[i] * evaluated[:, None]
+            scores = self.member_scores(logits, i, out=room)
+            np.multiply(scores, self.weights[i], out=term)
+            if not evaluated.all():
+                term *= evaluated[:, None]
+            geometric += term
+            np.exp(scores, out=scores)
+            scores *= weight / row_sums(scores, np)[:, None]
+            arithmetic += scores
+            total += weight
+        has_member = total > 0.0
+        total[~has_member] = 1.0
+        arithmetic[~has_member[:, 0]] = 1.0
+        arithmetic *= 1.0 / total
+        np.log(arithmetic, out=arithmetic)
+        scale = 1.0 / self._mean_beta()
+        arithmetic *= self.linear_share * scale
+        geometric *= (1.0 - self.linear_share) * scale / total
+        geometric += arithmetic
+        pooled: FloatArray = members.put_masked(geometric, -np.inf)
+        pooled[~has_member[:, 0]] = np.nan
+        return pooled
 
     def _members_used(self, members: MemberLogits) -> range | list[int]:
         """Those without a weight are not looked at, so they need not be evaluated."""
@@ -282,44 +337,27 @@ class Pool(Checked):
             return range(members.n_members)
         return self.needed
 
-    def member_scores(self, logits: Logits, i: int) -> Array:
-        """Minus the margins in temperatures, (n, classes), in an array of its own."""
+    def member_scores(
+        self, logits: Logits, i: int, out: FloatArray | None = None
+    ) -> Array:
+        """Minus the margins in temperatures, (n, classes), in an array of its own.
+
+        NumPy's are written to `out`.
+        """
         xp = logits.xp
         if self.floors is not None:
             logits = add_floor(logits, self.floors[i])
         with arrays.ignore_overflow(xp):
-            scores = logits.new_margins(-1.0 / self.temperatures[i])
-        return clip(scores, -FARTHEST_MARGIN, None, xp)
+            scores = logits.new_margins(-1.0 / self.temperatures[i], out)
+        if not logits.is_numpy:
+            return xp.clip(scores, -FARTHEST_MARGIN, None)
+        if not scores.min() >= -FARTHEST_MARGIN:
+            np.maximum(scores, -FARTHEST_MARGIN, out=scores)
+        return scores
 
     def _mean_beta(self) -> Array:
         """The weighted mean of 1 / temperature."""
         return (self.weights / self.temperatures).sum()
-
-    def _as_logits(
-        self, pooled: Array, has_member: Array, members: MemberLogits
-    ) -> Logits:
-        """With -inf for impossible classes, and NaN for rows without a member."""
-        xp = members.xp
-        if not members.all_possible:
-            pooled = xp.where(members.possible, pooled, -xp.inf)
-        pooled = xp.where(has_member, pooled, xp.nan)
-        if members.is_numpy:
-            pooled = np.asarray(pooled, order=members.order)
-        top = xp.max(pooled, axis=1)
-        return Logits(pooled, top, members.backend, members.codes)
-
-
-def _add_scaled(
-    sums: Array, table: Array, factor: Array, room: FloatArray | None, xp: Namespace
-) -> Array:
-    """Sums (n, classes) with a table times a factor added; NumPy's are overwritten.
-
-    `room` (n, classes) is for NumPy's product.
-    """
-    if room is None:
-        return sums + factor * table
-    np.multiply(table, factor, out=room)
-    return plus(sums, room, xp)
 
 
 #: Tables (n, classes) that are held at a time, for blocks that stay in the cache.
@@ -330,10 +368,12 @@ def pool_rows(pool: Pool, members: MemberLogits) -> Logits:
     """The pooled logits (n, classes) of all rows, block by block."""
 
     def work(block: MemberLogits) -> Array:
-        return on_device.pool(block).values
+        return on_device.pooled_values(block)
 
     on_device = pool.on_device_of(members)
-    values = by_blocks(work, members, _N_TABLES * members.n_columns)
-    return Logits(
-        values, members.xp.max(values, axis=1), members.backend, members.codes
-    )
+    out = None
+    if members.is_numpy:
+        out = np.empty((members.n_rows, members.n_columns), order=members.order)
+    values = by_blocks(work, members, _N_TABLES * members.n_columns, out=out)
+    top = members.xp.max(values, axis=1)
+    return Logits(values, top, members.backend, members.codes)

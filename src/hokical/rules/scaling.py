@@ -319,7 +319,7 @@ class RowCorrection(Checked):
             return np.exp(log_scale), shift
         unit = standardise(_features(sums, xp), self.centre, self.spread, xp)
         weights = special.stack_rows([self.log_scale, self.shift], xp)
-        weighted = weights[:, :1] + _weigh_features(weights[:, 1:], unit, xp)
+        weighted = _weigh_features(weights, unit, xp)
         log_scale = clip(weighted[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         shift = clip(weighted[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
         return xp.exp(log_scale), shift
@@ -339,25 +339,17 @@ class RowCorrection(Checked):
         To the bit what arrays give; but an operation on an array of one number takes as
         long as twenty on floats.
         """
-        first_log_scale, *log_scales = self.log_scale.tolist()
-        first_shift, *shifts = self.shift.tolist()
-        log_scale = 0.0
-        shift = 0.0
-        for feature, centre, spread, by_log_scale, by_shift in zip(
-            _features_of_row(sums),
-            self.centre.tolist(),
-            self.spread.tolist(),
-            log_scales,
-            shifts,
-            strict=True,
-        ):
-            unit = _limit((feature - centre) / spread, LARGEST_FEATURE)
-            log_scale += by_log_scale * unit
-            shift += by_shift * unit
-        return (
-            _limit(first_log_scale + log_scale, LARGEST_LOG_SCALE),
-            _limit(first_shift + shift, LARGEST_SHIFT),
-        )
+        centres = self.centre.tolist()
+        spreads = self.spread.tolist()
+        units = [
+            _limit((feature - centre) / spread, LARGEST_FEATURE)
+            for feature, centre, spread in zip(
+                _features_of_row(sums), centres, spreads, strict=True
+            )
+        ]
+        log_scale = _weigh_row(self.log_scale.tolist(), units)
+        shift = _weigh_row(self.shift.tolist(), units)
+        return _limit(log_scale, LARGEST_LOG_SCALE), _limit(shift, LARGEST_SHIFT)
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
@@ -424,7 +416,7 @@ def _features(sums: list[Array], xp: Namespace) -> Array:
     mean = total / count
     deviation = special.safe_sqrt(square / count - mean * mean, xp)
     others = special.stack_rows([entropy, mean, deviation], xp)
-    return xp.concat([-xp.log(rest), others], axis=0)
+    return xp.concat([times(xp.log(rest), -1.0, xp), others], axis=0)
 
 
 def _features_of_row(sums: list[float]) -> list[float]:
@@ -438,6 +430,11 @@ def _features_of_row(sums: list[float]) -> list[float]:
     return [*(-np.log(np.array(rest))).tolist(), entropy, mean, deviation]
 
 
+def _weigh_row(weights: list[float], units: list[float]) -> float:
+    """`_weigh_features` of one row, by one row of weights."""
+    return weights[0] + _sum(map(mul, weights[1:], units))
+
+
 def _limit(number: float, largest: float) -> float:
     """A number between minus and plus the largest."""
     return min(max(number, -largest), largest)
@@ -445,17 +442,22 @@ def _limit(number: float, largest: float) -> float:
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
     """Standardised features (features, n)."""
-    unit = (features - centre[:, None]) / spread[:, None]
-    return clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
+    away = features - centre[:, None]
+    if xp is not np:
+        return xp.clip(away / spread[:, None], -LARGEST_FEATURE, LARGEST_FEATURE)
+    np.divide(away, spread[:, None], out=away)
+    return away.clip(-LARGEST_FEATURE, LARGEST_FEATURE, out=away)
 
 
 def _weigh_features(weights: Array, unit: Array, xp: Namespace) -> Array:
-    """weights (2, features) times features (features, n), term by term: matrix products
-    round by the number of rows.
+    """Weights (2, 1 + features) times 1 and features (features, n), term by term: matrix
+    products round by the number of rows.
     """
     if xp is np:
-        return np.add.reduce(weights[:, :, None] * unit, axis=1)
-    return reduce(add, (weights[:, i : i + 1] * unit[i, :] for i in range(N_FEATURES)))
+        terms = weights[:, 1:, None] * unit
+        return weights[:, :1] + np.add.reduce(terms, axis=1)
+    products = (weights[:, i + 1 : i + 2] * unit[i, :] for i in range(N_FEATURES))
+    return weights[:, :1] + reduce(add, products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,8 +570,7 @@ def _scores_of_row(rule: StructuredRule, margins: list[float]) -> list[float]:
     z, misses, proba = _shapes_of_row(tempered, label)
     between = [0.0] * len(z)
     if rule.cross.size:
-        twice = np.array([z, z], order="F")
-        between = special.contract(twice, rule.cross.T, np)[0].tolist()
+        between = special.contract_row(z, rule.cross.T)
     by_miss, by_proba = rule.shape.tolist()
     return [
         k * scale + bias + others + miss * by_miss + p * by_proba
@@ -633,5 +634,5 @@ def _exp(numbers: list[float]) -> list[float]:
 
 
 def _sum(numbers: Iterable[float]) -> float:
-    """One after the other, which Python's own `sum` does not promise."""
+    """One after the other, which Python's own `sum` does not guarantee."""
     return reduce(add, numbers)

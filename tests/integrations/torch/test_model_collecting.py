@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hokical
@@ -212,7 +213,7 @@ def test_calibrate_segmentation() -> None:
 
 def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
     with pytest.raises(
-        TypeError, match="must be a method's name or a calibrator; got int"
+        TypeError, match=r"`data` must be a tensor .* got DataLoader with .* int\."
     ):
         calibrate(network, loader(data), 3)
     for method in (Hoki(), hokical.MultilabelCalibrator()):
@@ -464,3 +465,66 @@ def test_nested_inputs_and_targets(data: Any, wrap: Any) -> None:
     found, truth = collect_logits(wrap(Joined()), DataLoader(dataset, batch_size=64))
     torch.testing.assert_close(found, expected)
     assert torch.equal(truth, labels)
+
+
+class Streamed(torch.utils.data.IterableDataset):
+    """Examples without a length, as of a stream."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[Any]:
+        return zip(*self.data, strict=True)
+
+
+def test_a_loader_without_a_length(network: Any, data: Any) -> None:
+    streamed = DataLoader(Streamed(data), batch_size=70)
+    logits, labels = collect_logits(network, streamed, progress=False)
+    expected, _ = collect_logits(network, loader(data))
+    assert torch.equal(logits, expected)
+    assert torch.equal(labels, data[1])
+
+
+@pytest.mark.parametrize("form", [tuple, list, pd.Series, np.asarray])
+def test_labels_beside_inputs_may_be_of_any_kind(
+    network: Any, data: Any, form: Any
+) -> None:
+    inputs, labels = data
+    model = calibrate(network, inputs, form(labels.tolist()), "temps")
+    expected = calibrate(network, inputs, labels, "temps")
+    assert model.fitted.temperature_ == expected.fitted.temperature_
+    model.certify(inputs, form(labels.tolist()), reused="ignore")
+    assert model.predict_set(inputs[:3], coverage=0.9).members.shape == (3, 3)
+
+
+def test_an_index_of_a_series_is_not_used(network: Any, data: Any) -> None:
+    inputs, labels = data
+    odd = pd.Series(labels.numpy(), index=np.arange(300)[::-1] + 7)
+    found = calibrate(network, inputs, odd, "temps").fitted
+    expected = calibrate(network, inputs, labels, "temps").fitted
+    assert found.temperature_ == expected.temperature_
+
+
+@pytest.mark.parametrize("ignored", [-100, 255])
+def test_labels_that_are_ignored_are_not_known(ignored: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(600, 3, generator=generator)
+    labels = (torch.rand(600, 3, generator=generator) < torch.sigmoid(inputs)).long()
+    is_known = torch.rand(600, 3, generator=generator) < 0.7
+    marked = torch.where(is_known, labels, ignored)
+    _, truth = collect_logits(
+        torch.nn.Identity(), loader((3.0 * inputs, marked)), ignore_label=ignored
+    )
+    assert torch.equal(truth.isnan(), ~is_known)
+    assert torch.equal(truth[is_known], labels[is_known].float())
+    model = calibrate(
+        torch.nn.Identity(),
+        loader((3.0 * inputs, marked)),
+        hokical.MultilabelCalibrator(),
+        ignore_label=ignored,
+    )
+    partial = torch.where(is_known, labels.double(), torch.nan)
+    expected = hokical.MultilabelCalibrator().fit(3.0 * inputs, partial)
+    np.testing.assert_array_equal(
+        model.fitted.predict_proba(inputs), expected.predict_proba(inputs)
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,3 +184,51 @@ def test_what_the_network_returns_is_in_the_file(tmp_path: Path) -> None:
     torch.testing.assert_close(
         program.module()(inputs).confidence, model(inputs).confidence
     )
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        ("{", "is damaged: Expecting property name"),
+        ("[1]", "`hokical_use` must be an object; got \\[1\\]"),
+        ('{"class_axis": "1"}', "`class_axis` of `hokical_use` must be an integer"),
+        ('{"class_axis": true}', "`class_axis` of .* an integer; got True"),
+        ('{"outputs": "auto"}', "`outputs` of .* logits or probabilities; got 'auto'"),
+        ('{"outputs": []}', "`outputs` of .* logits or probabilities; got "),
+        ('{"members": "ab"}', "`members` of `hokical_use` must be a list of names"),
+        ('{"as_tuple": true}', "class_axis, outputs, members alone; got 'as_tuple'"),
+    ],
+)
+def test_damaged_uses_are_named(tmp_path: Path, use: str, words: str) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    model = CalibratedModel(make_network(), fitted_again())
+    model.save(path)
+    with safetensors.safe_open(str(path), framework="pt") as stored:
+        metadata = stored.metadata() | {"hokical_use": use}
+    safetensors.save_model(make_network(), str(path), metadata=metadata)
+    with pytest.raises(CalibratorFileError, match=rf"model\.safetensors .*{words}"):
+        CalibratedModel.load(path, make_network)
+
+
+def test_a_damaged_calibrator_names_the_file(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    metadata = {"hokical_calibrator": "{}"}
+    safetensors.save_model(make_network(), str(path), metadata=metadata)
+    with pytest.raises(CalibratorFileError, match=r"model\.safetensors is damaged"):
+        CalibratedModel.load(path, make_network)
+
+
+@pytest.mark.parametrize(
+    "wrap", [data_parallel, partial(torch.compile, backend="eager")]
+)
+def test_the_config_is_that_of_the_bare_network(wrap: Any) -> None:
+    network = make_network()
+    network.config = SimpleNamespace(problem_type="multi_label_classification")
+    model = CalibratedModel(wrap(network), fitted_again())
+    assert model.config is network.config
+    with pytest.raises(ValueError, match="got 'multi_label_classification'"):
+        model.for_pipeline()
+    network.config.problem_type = None
+    assert type(model.for_pipeline()) is type(network)

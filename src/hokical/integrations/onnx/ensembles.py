@@ -26,7 +26,8 @@ def pool_scores(members: PooledMembers, logits: Array) -> Logits:
     # Runtimes do not agree on the maximum of NaN and other numbers.
     is_missing = xp.any(xp.isnan(logits), axis=-1)
     top = xp.where(is_missing, xp.nan, to_float64(xp.max(logits, axis=-1), xp))
-    return members.pool_needed(MemberLogits(logits, top, BACKEND))
+    tables = [logits[v, ...] for v in range(len(chosen))]
+    return members.pool_needed(MemberLogits(tables, top, BACKEND))
 
 
 def check_members_of(

@@ -313,7 +313,8 @@ def _trace_logits(
     rule = predictor.rule
     inputs: Tensors = {"logits": (tuple(layout.shape), layout.dtype)}
     if rule.needed_groups is not None:
-        inputs["groups"] = (layout.groups_shape(rule.needed_groups), "int64")
+        coding = rule.needed_groups
+        inputs["groups"] = (layout.groups_shape(coding), coding.input_dtype)
     outputs = _outputs_of(predictor, layout, options)
     facts = {"method": rule.name, "n_classes": str(predictor.n_classes)}
     if layout.members is not None:
@@ -481,7 +482,7 @@ def export(
     """Write a fitted calibrator as an ONNX model, and return the model.
 
     Its input is `logits` (batch, classes), and of a calibrator that learned from groups
-    `groups` (batch, columns) int64, made by `calibrator.group_codes`. Its outputs are
+    `groups` (batch, columns), made by `calibrator.group_codes`. Its outputs are
     `labels` (batch,) int64, `confidence` (batch,) and `probabilities` (batch, classes),
     floats in float32, or in float64 where `input_dtype` is. Rows that Python would
     refuse (NaN, +inf, or -inf for every class) have NaN for confidence.
@@ -653,7 +654,8 @@ def _append(
         names["groups"] = _free_name("groups", taken)
         properties["hokical_groups"] = names["groups"]
         codes = layout.groups_shape(coding, declared=True)
-        network.graph.input.append(_value_info(names["groups"], codes, "int64"))
+        info = _value_info(names["groups"], codes, coding.input_dtype)
+        network.graph.input.append(info)
     models.rename(tail.graph, names, prefix)
     network.graph.node.extend(tail.graph.node)
     network.graph.initializer.extend(tail.graph.initializer)

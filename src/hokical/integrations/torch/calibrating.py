@@ -6,14 +6,17 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
-from hokical.integrations.torch.collecting import OutputReading, collect_outputs
+from hokical.integrations.torch.collecting import (
+    OutputReading,
+    collect_outputs,
+    with_labels,
+)
 from hokical.integrations.torch.ensembles import CalibratedEnsemble, collect_members
 from hokical.integrations.torch.members import (
     ROWS_AT_ONCE,
@@ -82,10 +85,10 @@ def calibrate(
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
-    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
+    if isinstance(labels, (str, Calibrator, MultilabelCalibrator)):
         method = labels
         labels = None
-    loader = data if labels is None else (data, torch.as_tensor(labels))
+    loader = with_labels(data, labels)
     reading = OutputReading(get_logits, class_axis, ignore_label, outputs)
     has_networks = isinstance(model, (Sequence, Mapping, *_CONTAINERS))
     if has_networks or transforms is not None or dropout is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from hokical._core.checks import check_choice
+from hokical._core.reading import to_numpy
 from hokical._core.runtime import progress_bar
 from hokical.integrations.torch.networks import (
     check_network,
@@ -84,8 +86,9 @@ def collect_logits(
     sent to `device`, by default where the network is. `get_logits` and `class_axis` are
     as in `CalibratedModel`: images and tokens are flattened, each position a row,
     without those labelled `ignore_label`, say -100 or 255. Labels of the shape of the
-    logits, for several labels at once, are returned as (n, labels). `progress` shows a
-    progress bar; None means: if stderr is a terminal.
+    logits, for several labels at once, are returned as (n, labels), with NaN, not known,
+    in the place of `ignore_label`. `progress` shows a progress bar; None means: if
+    stderr is a terminal.
 
     A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs`
     says whether it returns "logits" or "probabilities", which become their logarithms
@@ -121,7 +124,8 @@ def collect_outputs(
     if takes_one is None:
         takes_one = takes_one_argument(model)
     batches = _as_batches(loader)
-    n_batches = len(batches) if hasattr(batches, "__len__") else 0
+    # Loaders of iterable datasets have a `__len__` that raises a TypeError.
+    n_batches = length_hint(batches, 0)
     blocks: list[tuple[Tensor, Tensor]] = []
     n_axes = 0
     with (
@@ -136,6 +140,21 @@ def collect_outputs(
             blocks.append(_labelled_rows(scores, labels, reading))
             advance()
     return _join_blocks(blocks, reading.outputs, n_axes)
+
+
+def with_labels(data: object, labels: object) -> object:
+    """A loader as it is, or inputs and their labels (n,) as a pair of tensors."""
+    if labels is None:
+        return data
+    if not isinstance(data, (Tensor, np.ndarray)):
+        raise TypeError(
+            "`data` must be a tensor of inputs where `labels` are given; got "
+            f"{type(data).__name__} with labels of type {type(labels).__name__}. "
+            "Batches of a loader have their labels; a method is a name or a calibrator."
+        )
+    if isinstance(labels, Tensor):
+        return data, labels
+    return data, torch.tensor(to_numpy(labels, "labels"))
 
 
 def _as_batches(loader: Any) -> Any:
@@ -249,7 +268,7 @@ def _labelled_rows(
     rows = classes_last(scores, class_axis)
     is_binary = rows.shape[-1] == 1
     if truth.shape == scores.shape and scores.ndim == 2 and not is_binary:
-        return rows, truth  # several labels at once
+        return rows, _mask_ignored(truth, reading.ignore_label)
     if is_binary and truth.shape == scores.shape:
         truth = truth.squeeze(class_axis)
     _check_label_shape(truth, rows)
@@ -261,6 +280,13 @@ def _labelled_rows(
         return rows, truth
     counts = truth != reading.ignore_label
     return rows[counts], truth[counts]
+
+
+def _mask_ignored(labels: Tensor, ignore_label: int | None) -> Tensor:
+    """Several labels (n, labels), NaN where they are not known."""
+    if ignore_label is None:
+        return labels
+    return labels.float().masked_fill(labels == ignore_label, torch.nan)
 
 
 def _check_label_shape(labels: Tensor, rows: Tensor) -> None:

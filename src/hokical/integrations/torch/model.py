@@ -25,7 +25,11 @@ from hokical.calibrators.stored import refuse_groups
 from hokical.guarantees.fingerprints import Reused
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import PredictionSets
-from hokical.integrations.torch.collecting import OutputReading, collect_outputs
+from hokical.integrations.torch.collecting import (
+    OutputReading,
+    collect_outputs,
+    with_labels,
+)
 from hokical.integrations.torch.module import (
     CalibratorModule,
     MultilabelModule,
@@ -45,6 +49,7 @@ from hokical.integrations.torch.stored import (
     MEMBERS,
     USE,
     StoredNetwork,
+    check_use,
     save_network,
 )
 from hokical.rules.sets import SetKind
@@ -211,8 +216,7 @@ class CalibratedModel(nn.Module):
         `calibrate`; `cluster` and `reused` are those of `Calibrator.certify`. Files
         hold the counts.
         """
-        loader = data if labels is None else (data, torch.as_tensor(labels))
-        logits, truth = self._collect(loader, device, progress)
+        logits, truth = self._collect(with_labels(data, labels), device, progress)
         self.fitted.certify(logits, truth, cluster=cluster, reused=reused)
         return self
 
@@ -307,13 +311,14 @@ class CalibratedModel(nn.Module):
     @property
     def config(self) -> Any:
         """The network's `config`, as those of transformers have."""
-        return self.model.config
+        return bare(self.model).config
 
     def for_pipeline(self) -> nn.Module:
         """The network for `transformers.pipeline(..., model=...)`, with calibrated
         scores.
 
-        It is of the network's own class and shares its numbers. Its outputs have the
+        It is of the bare network's own class, without `DataParallel` or the compiler
+        around it, and shares its numbers. Its outputs have the
         logarithms of the calibrated probabilities as `logits`, of which the softmax
         makes the probabilities again (their log-odds and the sigmoid for several labels
         at once); a `loss` is as before. The network itself, and this module, are
@@ -328,9 +333,10 @@ class CalibratedModel(nn.Module):
         `from_pretrained`.
         """
         self._check_problem_type()
-        network = copy.copy(self.model)
+        bare_network = bare(self.model)
+        network = copy.copy(bare_network)
         # Hooks of its own, or the network itself would get this one too.
-        network._forward_hooks = self.model._forward_hooks.copy()
+        network._forward_hooks = bare_network._forward_hooks.copy()
         network.register_forward_hook(self._with_log_proba)
         for name in ("save_pretrained", "push_to_hub"):
             setattr(network, name, _refuse_to_save)
@@ -341,7 +347,7 @@ class CalibratedModel(nn.Module):
         problem_types: list[str | None] = [None, "single_label_classification"]
         if isinstance(self.calibrator, MultilabelModule):
             problem_types = ["multi_label_classification"]
-        config = getattr(self.model, "config", None)
+        config = getattr(bare(self.model), "config", None)
         problem_type = getattr(config, "problem_type", None)
         if problem_type not in problem_types:
             raise ValueError(
@@ -449,7 +455,8 @@ class CalibratedModel(nn.Module):
         if not isinstance(model, nn.Module):
             model = model.from_pretrained(name, **options).eval()
         fitted: Any = load_file(file)
-        return cls(model, fitted, **fitted.metadata_.pop(USE, {}))
+        use = check_use(fitted.metadata_.pop(USE, {}), file)
+        return cls(model, fitted, **use)
 
     @classmethod
     def load(
