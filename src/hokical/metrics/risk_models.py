@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hokical._core import reading
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.runtime import warn_user
 from hokical.guarantees import bounds
@@ -501,13 +502,15 @@ def calibration_slope(
     """Slope and intercept of the observed log-odds on the predicted log-odds (Cox,
     1958).
 
-    `proba` (n, 2) and labels, tested is the probability of class 1; or confidences (n,)
-    and whether each was right; other arguments are as in `ece`. A slope below 1:
-    predictions are too extreme, as those of an overfitted model; above 1: not extreme
-    enough. The intercept is that of a slope of 1, "calibration in the large": above 0,
-    risks are too low on average. Intervals are normal, at 1 - delta each; NaN if
-    outcomes are all equal, or separated by the predictions. Predictions of exactly 0 or
-    1 have no log-odds: they are left out, with a warning.
+    `proba` (n, 2) and labels, of which the probability of class 1 is tested; or
+    confidences (n,) and whether each was right; other arguments are as in `ece`. A
+    slope below 1: predictions are too extreme, as those of an overfitted model; above
+    1: not extreme enough. The intercept is that of a slope of 1, "calibration in the
+    large": above 0, risks are too low on average. The interval of the slope is normal,
+    that of the intercept that of the number of events, as in `binary_summary`, at 1 -
+    delta each. Both are NaN if all outcomes are equal; the slope also where the
+    predictions separate them. Predictions of exactly 0 or 1 have no log-odds: they are
+    left out, with a warning.
 
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(-1.0, 1.0, size=2000)
@@ -617,14 +620,25 @@ def _cut_bands(
         starts = levels.bin_starts(10, "mass")
         lower = levels.confidence[starts]
         return starts, lower, np.append(lower[1:], levels.confidence[-1])
-    inner = np.asarray(edges, np.float64).ravel()
-    in_range = ((inner >= 0.0) & (inner <= 1.0)).all()
-    if not in_range or not (np.diff(inner) > 0.0).all():
-        raise ValueError(f"`edges` must ascend between 0 and 1; got {edges!r}.")
+    inner = _check_edges(edges, 0.0, 1.0)
     cuts = np.concatenate([[0.0], inner[(inner > 0.0) & (inner < 1.0)], [1.0]])
     band = np.searchsorted(cuts[1:-1], levels.confidence, side="right")
     used, starts = np.unique(band, return_index=True)
     return starts, cuts[used], cuts[used + 1]
+
+
+def _check_edges(
+    edges: object, low: float = -math.inf, high: float = math.inf
+) -> FloatArray:
+    """Edges (bands - 1,) as finite numbers that ascend, from `low` to `high`."""
+    values = np.atleast_1d(reading.to_floats(edges, "edges", "fiu"))
+    is_inside = np.isfinite(values) & (values >= low) & (values <= high)
+    if values.ndim != 1 or not is_inside.all() or not (np.diff(values) > 0.0).all():
+        within = f" between {low:g} and {high:g}" if math.isfinite(high) else ""
+        raise ValueError(
+            f"`edges` must be finite numbers that ascend{within}; got {edges!r}."
+        )
+    return values
 
 
 def _jeffreys(
@@ -710,10 +724,10 @@ def population_stability_index(
                 f"`{name}` must be finite numbers, at least one; got {values!r}."
             )
     if edges is None:
-        cuts = np.quantile(old, np.arange(1, 10) / 10.0)
+        cuts = np.unique(np.quantile(old, np.arange(1, 10) / 10.0))
     else:
-        cuts = np.asarray(edges, np.float64).ravel()
-    bands = np.concatenate([[-math.inf], np.unique(cuts), [math.inf]])
+        cuts = _check_edges(edges)
+    bands = np.concatenate([[-math.inf], cuts, [math.inf]])
     e, a = (
         np.maximum(np.histogram(scores, bands)[0], 0.5) / scores.size
         for scores in (old, new)
