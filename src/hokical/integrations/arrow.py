@@ -5,6 +5,7 @@ DuckDB.
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -183,7 +184,7 @@ class BatchPredictor:
             return rows.combine_chunks().to_batches()[0]
         return rows
 
-    def _predict_columns(self, arrow: Any, rows: Any) -> list[Any]:
+    def _predict_columns(self, arrow: ModuleType, rows: Any) -> list[Any]:
         """The new columns, with nulls for rows without scores."""
         has_scores = self._has_scores(rows)
         if not has_scores.any():
@@ -267,7 +268,7 @@ class BatchPredictor:
         return to_scores(_TABLE, rows, self.logits)
 
     def _column(
-        self, arrow: Any, name: Column, scores: Any, options: dict[str, Any]
+        self, arrow: ModuleType, name: Column, scores: Any, options: dict[str, Any]
     ) -> Any:
         """A new column for rows that all have scores."""
         cal = self.calibrator
@@ -298,12 +299,12 @@ class BatchPredictor:
             return arrow.array(labels.tolist())
         return self._label_names(arrow).take(arrow.array(labels))
 
-    def _label_lists(self, arrow: Any, members: AnyArray) -> Any:
+    def _label_lists(self, arrow: ModuleType, members: AnyArray) -> Any:
         """A column of lists of the labels that are members (n, labels)."""
         labels = self._label_names(arrow).take(arrow.array(np.nonzero(members)[1]))
         return _lists(arrow, labels, np.count_nonzero(members, axis=1))
 
-    def _label_names(self, arrow: Any) -> Any:
+    def _label_names(self, arrow: ModuleType) -> Any:
         """The names of classes or labels, or their numbers, as an Arrow array."""
         cal: Any = self.calibrator
         if self._of_features:
@@ -348,13 +349,13 @@ def _missing_score_error(rows: Any, has_scores: AnyArray) -> ValueError:
     )
 
 
-def _table_column(arrow: Any, values: AnyArray) -> Any:
+def _table_column(arrow: ModuleType, values: AnyArray) -> Any:
     """A column of lists, the rows of a table (n, k)."""
     n_rows, n_columns = values.shape
     return _lists(arrow, arrow.array(values.ravel()), np.full(n_rows, n_columns))
 
 
-def _lists(arrow: Any, values: Any, sizes: Any) -> Any:
+def _lists(arrow: ModuleType, values: Any, sizes: Any) -> Any:
     """A column of lists, from all values and the length of each list."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return arrow.ListArray.from_arrays(arrow.array(offsets), values)

@@ -2,11 +2,13 @@
 written.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from numpy.typing import NDArray
 from hokical._core.runtime import import_optional
 from hokical._core.storage import replace_file
 from hokical._core.version import VERSION
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 onnx = import_optional("onnx", "onnx")
 helper = onnx.helper
@@ -37,7 +42,7 @@ _MAX_SIZE = 1e30
 Shape = Sequence[int | str | None]
 
 
-def read_model(model: Any) -> tuple[Any, int]:
+def read_model(model: ModelProto | str | os.PathLike[str]) -> tuple[ModelProto, int]:
     """A copy of a ModelProto, or of the model in a file, and its opset.
 
     A model without an opset is given one for calibrators.
@@ -65,7 +70,7 @@ def read_model(model: Any) -> tuple[Any, int]:
     return copy, opset
 
 
-def _fits_into_a_file(model: Any) -> bool:
+def _fits_into_a_file(model: ModelProto) -> bool:
     protobuf = import_optional("google.protobuf.message", "onnx")
     try:
         return bool(model.ByteSize() <= LARGEST_FILE)
@@ -73,11 +78,12 @@ def _fits_into_a_file(model: Any) -> bool:
         return False
 
 
-def load_model(model: Any) -> Any:
+def load_model(model: ModelProto | str | os.PathLike[str]) -> ModelProto:
     """A ModelProto itself, or the model in a file, with all its weights."""
     if isinstance(model, (str, os.PathLike)):
         try:
-            return onnx.load(os.fspath(model), format="protobuf")
+            loaded: ModelProto = onnx.load(os.fspath(model), format="protobuf")
+            return loaded
         except (
             import_optional("google.protobuf.message", "onnx").DecodeError,
             TypeError,
@@ -93,7 +99,8 @@ def load_model(model: Any) -> Any:
         raise TypeError(
             f"`model` must be a path or a ModelProto; got {type(model).__name__}."
         )
-    weights = model.graph.initializer
+    proto: ModelProto = model
+    weights = proto.graph.initializer
     absent = [
         tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL
     ]
@@ -103,7 +110,7 @@ def load_model(model: Any) -> Any:
             "among them, are in files that were not loaded. Give the path, or load it "
             "with its external data."
         )
-    return model
+    return proto
 
 
 def check_opset(opset: Any, name: str = "`opset`") -> None:
@@ -151,7 +158,7 @@ class _FloatTensor:
 
 
 def find_scores(
-    model: Any, output: str | None, class_axis: int | None, n_classes: int
+    model: ModelProto, output: str | None, class_axis: int | None, n_classes: int
 ) -> ScoresTensor:
     """The tensor called `output`, or the only output that can be the scores."""
     tensors = _float_tensors(model)
@@ -172,7 +179,7 @@ def find_scores(
     return ScoresTensor(output, tensor.dtype, tensor.shape, axis)
 
 
-def _float_tensors(model: Any) -> dict[str, _FloatTensor]:
+def _float_tensors(model: ModelProto) -> dict[str, _FloatTensor]:
     """The tensors of floats, by name."""
     tensors = {}
     graph = onnx.shape_inference.infer_shapes(model).graph
@@ -189,7 +196,7 @@ def _float_tensors(model: Any) -> dict[str, _FloatTensor]:
 
 
 def _choose_output(
-    model: Any,
+    model: ModelProto,
     tensors: Mapping[str, _FloatTensor],
     class_axis: int | None,
     n_classes: int,
@@ -247,7 +254,7 @@ def shape_of(tensor: Any) -> tuple[int | str | None, ...] | None:
     )
 
 
-def describe_tensor(item: Any) -> str:
+def describe_tensor(item: ValueInfoProto) -> str:
     """Name, type and shape of an input or output of a graph, in words.
 
     >>> from onnx import TensorProto, helper
@@ -270,7 +277,7 @@ def shape_in_words(shape: Shape) -> str:
     return f"({', '.join('?' if length is None else str(length) for length in shape)})"
 
 
-def names_in(graphs: Iterable[Any]) -> set[str]:
+def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     """The names of the tensors of graphs."""
     names: set[str] = set()
     for graph in graphs:
@@ -288,14 +295,14 @@ def free_prefix(taken: set[str]) -> str:
     return next(p for p in prefixes if not any(name.startswith(p) for name in taken))
 
 
-def cast_to_float(model: Any, name: str) -> str:
+def cast_to_float(model: ModelProto, name: str) -> str:
     """The name of a tensor's copy in float32, which a new node makes."""
     wide = f"{free_prefix(names_in(every_graph(model.graph)))}scores"
     model.graph.node.append(helper.make_node("Cast", [name], [wide], to=FLOAT))
     return wide
 
 
-def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
+def write_model(model: ModelProto, path: str | os.PathLike[str] | None) -> None:
     """Check a model and, if there is a path, write it: a crash leaves the old file
     or the new.
     """
@@ -310,14 +317,14 @@ def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
             stream.write(model.SerializeToString())
 
 
-def every_graph(graph: Any) -> Iterator[Any]:
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph, and those that are attributes of its nodes, as of If, Loop and Scan."""
     yield graph
     for node in graph.node:
         yield from graphs_within(node)
 
 
-def graphs_within(node: Any) -> Iterator[Any]:
+def graphs_within(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs that are attributes of a node, at any depth."""
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -325,7 +332,7 @@ def graphs_within(node: Any) -> Iterator[Any]:
                 yield from every_graph(graph)
 
 
-def names_used(node: Any) -> set[str]:
+def names_used(node: NodeProto) -> set[str]:
     """The tensors that a node needs, and those that the graphs within it mention."""
     names = set(node.input)
     for graph in graphs_within(node):
@@ -335,7 +342,7 @@ def names_used(node: Any) -> set[str]:
     return names
 
 
-def fold_constants(model: Any) -> None:
+def fold_constants(model: ModelProto) -> None:
     """Compute nodes that depend on no input, and drop constants that nothing needs."""
     graph = model.graph
     folded, kept = _divide_nodes(graph)
@@ -350,13 +357,13 @@ def fold_constants(model: Any) -> None:
     _set_constants(graph, dict(zip(names, values, strict=True)))
 
 
-def _divide_nodes(graph: Any) -> tuple[list[Any], list[Any]]:
+def _divide_nodes(graph: GraphProto) -> tuple[list[NodeProto], list[NodeProto]]:
     """Nodes that depend on constants alone and make no output, and the others."""
     # An input that is left out is called "".
     constant_names = {"", *(tensor.name for tensor in graph.initializer)}
     outputs = {item.name for item in graph.output}
-    folded: list[Any] = []
-    kept: list[Any] = []
+    folded: list[NodeProto] = []
+    kept: list[NodeProto] = []
     for node in graph.node:
         depends = not constant_names.issuperset(names_used(node))
         if depends or not outputs.isdisjoint(node.output):
@@ -368,7 +375,7 @@ def _divide_nodes(graph: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _compute_constants(
-    model: Any, nodes: Sequence[Any], names: Sequence[str]
+    model: ModelProto, nodes: Sequence[NodeProto], names: Sequence[str]
 ) -> list[NDArray[Any]]:
     """The values of tensors that nodes make of a model's constants."""
     if not names:
@@ -380,13 +387,15 @@ def _compute_constants(
     return [np.asarray(value) for value in evaluator.run(None, {})]
 
 
-def _set_constants(graph: Any, arrays: dict[str, NDArray[Any]]) -> None:
+def _set_constants(graph: GraphProto, arrays: dict[str, NDArray[Any]]) -> None:
     del graph.initializer[:]
     make = onnx.numpy_helper.from_array
     graph.initializer.extend(make(array, name) for name, array in arrays.items())
 
 
-def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -> None:
+def use_opset(
+    model: ModelProto, opset: int, outputs: Sequence[ValueInfoProto], *, narrow: bool
+) -> None:
     """Write a recorded model, its constants folded, in the operators of an opset.
 
     The operators of rules have the same meaning in all opsets from 13 on. If `narrow`,
@@ -408,7 +417,7 @@ def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -
     _write_head(model, opset, outputs)
 
 
-def _narrow_attributes(node: Any) -> None:
+def _narrow_attributes(node: NodeProto) -> None:
     """Use float32 in the place of float64 in constants and conversions."""
     for attribute in node.attribute:
         if attribute.t.data_type == DOUBLE:
@@ -419,7 +428,7 @@ def _narrow_attributes(node: Any) -> None:
 
 
 def _fit_attributes(
-    node: Any, opset: int, constants: Mapping[str, NDArray[Any]]
+    node: NodeProto, opset: int, constants: Mapping[str, NDArray[Any]]
 ) -> None:
     """Leave only attributes that the operator has in an opset.
 
@@ -447,7 +456,9 @@ def _fit_attributes(
     node.attribute.extend(attributes)
 
 
-def _write_head(model: Any, opset: int, outputs: Sequence[Any]) -> None:
+def _write_head(
+    model: ModelProto, opset: int, outputs: Sequence[ValueInfoProto]
+) -> None:
     """Declare the outputs, the opset and the producer."""
     del model.graph.output[:], model.opset_import[:]
     model.graph.output.extend(outputs)
@@ -469,7 +480,7 @@ def _narrow(array: NDArray[Any]) -> NDArray[Any]:
     return np.where((array < 1.0) & (narrow == 1.0), below_one, narrow)
 
 
-def rename(graph: Any, names: dict[str, str], prefix: str) -> None:
+def rename(graph: GraphProto, names: dict[str, str], prefix: str) -> None:
     """Rename tensors, by default to their names after a prefix; nodes lose theirs."""
 
     def new_name(name: str) -> str:
