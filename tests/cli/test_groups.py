@@ -100,6 +100,31 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     assert "at least 90%" in run("apply", cal, files / "test.csv", "-o", output, *more)
 
 
+def test_fit_and_apply_with_a_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(2400, 3))
+    age = rng.normal(50.0, 12.0, size=2400).round(1)
+    scores = logits + np.outer((age - 50.0) / 20.0, [1.0, 0.0, -1.0])
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
+    columns |= {"label": labels, "age": age}
+    for name, rows in {"val": slice(0, 1200), "new": slice(1200, None)}.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*(v[rows] for v in columns.values()), strict=True))
+    cal = tmp_path / "cal.json"
+    text = run("fit", tmp_path / "val.csv", "-o", cal, "--groups", "age")
+    assert "'age' as a number was used" in " ".join(text.split())
+    output = tmp_path / "out.csv"
+    run("apply", cal, tmp_path / "new.csv", "-o", output)
+    rows = csv.DictReader(output.read_text().splitlines())
+    found = [float(row["confidence"]) for row in rows]
+    groups = {"age": age[1200:]}
+    expected = load(cal).predict_confidence(logits[1200:], groups=groups)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_monitor_watches_groups(files: Path) -> None:
     cal, state = files / "cal.json", files / "state.json"
     run("fit", files / "val.csv", "-o", cal, "--method", "temps")

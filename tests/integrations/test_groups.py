@@ -135,3 +135,92 @@ def test_codes_need_a_calibrator_that_learned_from_groups() -> None:
     logits, labels, _ = grouped_examples(100, seed=2)
     with pytest.raises(ValueError, match="did not learn from groups"):
         hokical.make("temps").fit(logits, labels).group_codes(["a"])
+
+
+@pytest.fixture(scope="module")
+def with_a_number() -> hokical.AutoCalibrator:
+    rng = np.random.default_rng(3)
+    logits, labels, site = grouped_examples(2000, seed=3)
+    age = rng.normal(50.0, 10.0, 2000)
+    older = (age[:, None] - 50.0) / 10.0
+    scores = np.log(np.eye(4)[labels] + 0.2) + older * [1.0, 0.0, 0.0, -1.0]
+    labels = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    cal = hokical.auto(logits, labels, groups={"site": site, "age": age})
+    assert cal.rule_.effects is not None
+    assert cal.groups_ == ["age", "site"]
+    return cal
+
+
+def rows_with_a_number() -> tuple[Any, Any]:
+    logits, groups = rows()
+    age = np.random.default_rng(0).normal(50.0, 20.0, 30)
+    age[4] = np.nan
+    return logits, {"site": groups["site"], "age": age}
+
+
+def test_a_module_takes_numbers(with_a_number: hokical.AutoCalibrator) -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import as_module
+
+    logits, groups = rows_with_a_number()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = with_a_number.predict_proba(logits, groups=groups)
+    module = as_module(with_a_number)
+    inputs = torch.as_tensor(with_a_number.group_codes(groups))
+    assert inputs.dtype == torch.float64
+    scores = torch.as_tensor(logits)
+    np.testing.assert_allclose(
+        module.proba(scores, inputs).numpy(), expected, atol=1e-12
+    )
+    with torch.enable_grad():
+        traced = module.proba(scores.clone().requires_grad_(), inputs)
+    np.testing.assert_allclose(traced.detach().numpy(), expected, atol=1e-12)
+    exported = torch.export.export(module, (scores, inputs)).module()
+    torch.testing.assert_close(exported(scores, inputs), module(scores, inputs))
+    with pytest.raises(
+        ValueError, match=r"`groups` must be numbers of shape \(30, 2\)"
+    ):
+        module(scores)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_arrays_of_other_libraries_get_the_same(
+    with_a_number: hokical.AutoCalibrator, library: str
+) -> None:
+    pytest.importorskip(library)
+    logits, groups = rows_with_a_number()
+    if library == "torch":
+        import torch
+
+        scores: Any = torch.as_tensor(logits).requires_grad_()
+    else:
+        import jax.numpy as jnp
+
+        scores = jnp.asarray(logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = with_a_number.predict_proba(scores, groups=groups)
+        expected = with_a_number.predict_proba(np.asarray(logits), groups=groups)
+    found = found.detach() if library == "torch" else found
+    atol = 1e-12 if np.asarray(found).dtype == np.float64 else 1e-6
+    np.testing.assert_allclose(np.asarray(found), expected, atol=atol)
+
+
+def test_a_graph_takes_numbers(with_a_number: hokical.AutoCalibrator) -> None:
+    pytest.importorskip("ndonnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from hokical.integrations.onnx import check, export
+
+    logits, groups = rows_with_a_number()
+    model = export(with_a_number, input_dtype="float64")
+    session = runtime.InferenceSession(model.SerializeToString())
+    types = {entry.name: entry.type for entry in session.get_inputs()}
+    assert types == {"logits": "tensor(double)", "groups": "tensor(double)"}
+    inputs = with_a_number.group_codes(groups)
+    found = session.run(None, {"logits": logits, "groups": inputs})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = with_a_number.predict_proba(logits, groups=groups)
+    np.testing.assert_allclose(found[2], expected, atol=1e-12)
+    assert check(model, with_a_number).largest_difference < 1e-12

@@ -137,6 +137,22 @@ class ArrayOf:
         return array
 
 
+@dataclass(frozen=True)
+class SequenceOf:
+    """Annotation of a field: a `container`, tuple or list, of entries of one type."""
+
+    container: type[Any]
+    entry: type[Any]
+
+    def check(self, name: str, value: object, sizes: dict[Any, int]) -> object:
+        entries = value if isinstance(value, tuple | list) else ()
+        fits = isinstance(value, self.container)
+        if not fits or not all(isinstance(entry, self.entry) for entry in entries):
+            rule = f"a {self.container.__name__} of {self.entry.__name__}"
+            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+        return value
+
+
 def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
     """Raise unless an array is an `ArrayOf` what follows."""
     ArrayOf(*kind, **more).check(name, array, {})
@@ -152,9 +168,9 @@ LogShare = Annotated[float, Within(-745.0, 0.0)]
 class Checked:
     """Base of dataclasses whose fields must be what their annotations say.
 
-    Besides `Within` and `ArrayOf`, a bool must be one, and a record of one of the
-    classes that are named, or None. Subclasses with more to check extend
-    `__post_init__`.
+    Besides `Within` and `ArrayOf`, a bool or text must be one, a tuple of texts or a
+    list of bools hold them alone, and a record be of one of the classes that are named,
+    or None. Subclasses with more to check extend `__post_init__`.
     """
 
     def __post_init__(self) -> None:
@@ -170,6 +186,13 @@ class Checked:
                 raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
             for check in checks:
                 object.__setattr__(self, name, check.check(name, value, sizes))
+
+
+#: What annotations of sequences stand for.
+_SEQUENCES = {
+    tuple[str, ...]: SequenceOf(tuple, str),
+    list[bool]: SequenceOf(list, bool),
+}
 
 
 @cache
@@ -193,7 +216,10 @@ def _field_checks(
             else (hints[name],)
         )
         checks = getattr(hints[name], "__metadata__", ())
-        plain = (bool, NoneType, Checked)
+        sequence = _SEQUENCES.get(hints[name])
+        if sequence is not None:
+            checks = (*checks, sequence)
+        plain = (bool, str, NoneType, Checked)
         are_checked = [
             is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain))
             for k in kinds

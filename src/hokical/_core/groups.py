@@ -3,16 +3,16 @@ column.
 
 A column of numbers with more than `MANY` different values is cut at its quantiles; text
 never is, nor are whole numbers that come alone and without a name: they are ids.
-Calibrators that learned from groups get codes beside logits (`InputSchema.read`);
-guarantees by group go by the values themselves (`GroupNames`), matched by name and
-meaning.
+Calibrators that learned from groups get codes beside logits (`InputSchema.read`), or
+the numbers themselves of columns that are `numeric`; guarantees by group go by the
+values themselves (`GroupNames`), matched by name and meaning.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -43,12 +43,14 @@ class GroupCoding:
     cut.
 
     The codes of a column are 0, 1, ... in this order; the last is for rows whose group
-    is missing or unknown.
+    is missing or unknown. The `inputs` of a rule are codes, but for the numbers
+    themselves in columns that are `numeric`: as () says, in none.
     """
 
     columns: tuple[str, ...]
     levels: tuple[tuple[Any, ...], ...]
     cut: tuple[bool, ...]
+    numeric: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         fields = (self.columns, self.levels, self.cut)
@@ -63,6 +65,17 @@ class GroupCoding:
         for levels, cut in zip(self.levels, self.cut, strict=True):
             if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
                 raise ValueError("`levels` must be different names, or rising numbers.")
+        if self.numeric:
+            self._check_numeric()
+
+    def _check_numeric(self) -> None:
+        """Raise unless numeric columns have numbers as levels."""
+        is_tuple = isinstance(self.numeric, tuple)
+        if not is_tuple or [*map(type, self.numeric)] != [bool] * len(self.columns):
+            raise ValueError("`numeric` must be True or False for each column.")
+        for column, is_numeric in enumerate(self.numeric):
+            if is_numeric and not all(map(_is_number, self.levels[column])):
+                raise ValueError("`levels` must be numbers where a column is numeric.")
 
     @classmethod
     def read(
@@ -103,13 +116,93 @@ class GroupCoding:
             [_encode(*names, levels, cut) for names, levels, cut in pairs], axis=1
         )
 
-    def take(self, columns: list[int]) -> Self:
-        """The coding of some of the columns."""
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the inputs of a rule are numbers in some column."""
+        return any(self.numeric)
+
+    @property
+    def input_dtype(self) -> str:
+        """The type of the `inputs` of a rule."""
+        return "float64" if self.has_numbers else "int64"
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether a rule gets the numbers of a column instead of codes."""
+        return bool(self.numeric) and self.numeric[column]
+
+    def inputs(self, groups: Any, n_rows: int) -> Array:
+        """What a rule gets (n, columns): codes, int64; or float64 if it needs numbers.
+
+        A number is NaN where it is missing.
+        """
+        if not self.has_numbers:
+            return self.codes(groups, n_rows)
+        columns = _same_columns(groups, n_rows, self.columns, "the fit")
+        inputs = []
+        for k, (names, index) in enumerate(map(_distinct, columns)):
+            if self.is_numeric(k):
+                values = np.array([*map(_to_float, names)])[index]
+            else:
+                values = _encode(names, index, self.levels[k], self.cut[k])
+            inputs.append(values.astype(np.float64))
+        return np.stack(inputs, axis=1)
+
+    def column_codes(self, inputs: Array, column: int, xp: arrays.Namespace) -> Array:
+        """The codes (n,) of a column from the `inputs` (n, columns) of a rule."""
+        values = inputs[:, column]
+        if not self.is_numeric(column):
+            return xp.astype(values, xp.int64) if self.has_numbers else values
+        codes = xp.zeros_like(values)
+        n_levels = len(self.levels[column])
+        if self.cut[column]:
+            for level in self.levels[column]:
+                codes = xp.where(values >= level, codes + 1.0, codes)
+            codes = xp.where(xp.isnan(values), n_levels + 1.0, codes)
+        else:
+            codes = codes + float(n_levels)
+            for code, level in enumerate(self.levels[column]):
+                codes = xp.where(values == level, float(code), codes)
+        return xp.astype(codes, xp.int64)
+
+    def codes_of_inputs(self, inputs: AnyArray) -> IntArray:
+        """The codes (n, columns) from the `inputs` (n, columns) of a rule."""
+        if not self.has_numbers:
+            return np.asarray(inputs)
+        columns = range(len(self.columns))
+        return np.stack([self.column_codes(inputs, k, np) for k in columns], axis=1)
+
+    def count_unknown(self, inputs: AnyArray) -> list[int]:
+        """How many rows of each column are of no known group, or have no number."""
+        counts = []
+        for column, size in enumerate(self.sizes):
+            values = inputs[:, column]
+            unknown = values == size - 1
+            if self.is_numeric(column):
+                unknown = np.isnan(values)
+            counts.append(int(unknown.sum()))
+        return counts
+
+    def take(self, columns: list[int], numeric: Iterable[int] = ()) -> Self:
+        """The coding of some of the columns, of which some are `numeric`."""
+        flags = tuple(k in numeric for k in columns)
         return type(self)(
             columns=tuple(self.columns[k] for k in columns),
             levels=tuple(self.levels[k] for k in columns),
             cut=tuple(self.cut[k] for k in columns),
+            numeric=flags if any(flags) else (),
         )
+
+    def with_numbers(self) -> Self:
+        """The same, numeric in all columns that can be: those that are cut, and
+        fractions.
+
+        Whole numbers of few different values may be names of groups.
+        """
+        flags = tuple(
+            cut or (len(levels) > 2 and _are_fractions(levels))
+            for levels, cut in zip(self.levels, self.cut, strict=True)
+        )
+        return replace(self, numeric=flags if any(flags) else ())
 
     def full_names(self, column: int) -> list[str]:
         """The names of a column's groups in the order of their codes.
@@ -343,6 +436,14 @@ def _text(name: Any) -> Any:
     )
 
 
+def _are_fractions(levels: Sequence[Any]) -> bool:
+    """Whether these are finite numbers, and some are not whole."""
+    numbers = [level for level in levels if _is_number(level)]
+    if len(numbers) < len(levels) or not np.isfinite(numbers).all():
+        return False
+    return any(float(level) != round(level) for level in numbers)
+
+
 def _is_number(name: Any) -> bool:
     return isinstance(name, (int, float)) and not isinstance(name, bool)
 
@@ -355,26 +456,27 @@ def check_rows_of(rows: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
     return rows._replace(scores=scores, labels=labels, weights=weights)
 
 
-def code_groups(
-    groups: Any, counting: arrays.BoolArray
-) -> tuple[GroupCoding, IntArray]:
-    """The coding of groups (n,) that is learned from rows that count (n,), and all
-    codes.
+def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, Array]:
+    """The coding of groups (n,) that is learned from rows that count (n,), and the
+    inputs of a rule for all rows, with numbers wherever there are any.
     """
     n_bins = N_FINE_BINS if np.count_nonzero(counting) >= FINE_FROM else N_BINS
-    coding, codes = GroupCoding.read(groups, counting.size, counting, n_bins)
-    tell_unknown(codes[counting], coding)
-    return coding, codes
+    coding, inputs = GroupCoding.read(groups, counting.size, counting, n_bins)
+    coding = coding.with_numbers()
+    if coding.has_numbers:
+        inputs = coding.inputs(groups, counting.size)
+    tell_unknown(inputs[counting], coding)
+    return coding, inputs
 
 
-def tell_unknown(codes: Any, coding: GroupCoding) -> None:
+def tell_unknown(inputs: AnyArray, coding: GroupCoding) -> None:
     """Warn of rows whose group is not known, with their number."""
-    unknown = (codes == np.array(coding.sizes) - 1).sum(axis=0)
-    if unknown.any():
-        by_column = zip(coding.columns, unknown.tolist(), strict=True)
+    unknown = coding.count_unknown(inputs)
+    if any(unknown):
+        by_column = zip(coding.columns, unknown, strict=True)
         counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
         warn_user(
-            f"`groups` has rows, of {len(codes):,}, whose group is missing or was not "
+            f"`groups` has rows, of {len(inputs):,}, whose group is missing or was not "
             f"in the fit: {counts}. They get the predictions for all groups together.",
             cause="groups that are not known",
         )

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from hokical._core import arrays, reading
-from hokical._core.arrays import AnyArray, BoolArray, IntArray
+from hokical._core.arrays import AnyArray, BoolArray
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -178,12 +178,14 @@ class InputSchema(ColumnSchema):
             "them."
         )
 
-    def group_codes(self, groups: Any, n_rows: int) -> IntArray:
-        """The codes (n, columns) of groups; a warning counts those not known."""
+    def group_inputs(self, groups: Any, n_rows: int) -> AnyArray:
+        """What the rule gets of groups (n, columns); a warning counts those not
+        known.
+        """
         assert self.groups is not None
-        codes = self.groups.codes(groups, n_rows)
-        tell_unknown(codes, self.groups)
-        return codes
+        inputs: AnyArray = self.groups.inputs(groups, n_rows)
+        tell_unknown(inputs, self.groups)
+        return inputs
 
     def of_log_probabilities(self) -> Self:
         """The same for scores that turned out to be log-probabilities."""
@@ -286,7 +288,7 @@ class InputSchema(ColumnSchema):
             data = self.read(logits)
             if type(data) is not Logits:
                 return data  # refused for what it is
-            codes = self.group_codes(groups, data.n_rows)
+            codes = self.group_inputs(groups, data.n_rows)
         return replace(data, codes=codes)
 
 

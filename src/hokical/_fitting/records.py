@@ -56,12 +56,17 @@ def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRec
 
 
 def _with_needed_groups(block: Examples, rule: Rule) -> Examples:
-    """The examples with the codes of those columns of groups that a rule uses."""
+    """The examples with what a rule needs of the columns of groups that it uses."""
     needed = rule.needed_groups
     if needed is None or block.coding is None:
         return block
-    used = [block.coding.columns.index(name) for name in needed.columns]
-    codes = np.asarray(block.logits.codes)[:, used]
+    inputs = np.asarray(block.logits.codes)
+    of_fit = block.coding.codes_of_inputs(inputs)
+    columns = []
+    for index, name in enumerate(needed.columns):
+        source = inputs if needed.is_numeric(index) else of_fit
+        columns.append(source[:, block.coding.columns.index(name)])
+    codes = np.stack(columns, axis=1)
     return replace(block, logits=replace(block.logits, codes=codes))
 
 
@@ -70,4 +75,6 @@ def _count_groups(rule: Rule, block: Examples, size: int) -> GroupFeatures:
     rows = np.flatnonzero(row_draws(0, block.n_rows) * block.n_rows < size)
     data = block.logits.take(rows)
     proba = predict_on_host(rule, "proba", data).astype(np.float64)
-    return GroupFeatures.from_rows(data, proba, block.labels[rows], block.counts[rows])
+    codes = rule.needed_groups.codes_of_inputs(data.codes)
+    coded = replace(data, codes=codes)
+    return GroupFeatures.from_rows(coded, proba, block.labels[rows], block.counts[rows])

@@ -463,6 +463,10 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self.held_out_for_new_groups_ = count(None) if grouped else None
         return self
 
+    def _restore(self, document: dict[str, Any]) -> None:
+        check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
+        super()._restore(document)
+
     def copies(self, rows: Rows) -> Copies:
         rows = _counting(rows)
         table = np.nan_to_num(rows.scores.reshape(rows.labels.size, -1), nan=-1.0)

@@ -25,6 +25,7 @@ from hokical._core.logits import Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._fitting import default, outcomes, searches, structured
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
+from hokical._fitting.number_effects import beside_numbers, learn_numbers
 from hokical._fitting.partial_pooling import (
     GroupEffects,
     SoftmaxTerms,
@@ -696,8 +697,8 @@ MAX_BIASED = 30
 def add_groups(
     rule: Rule, counted: Examples, held_out: Logits | None, keep_labels: bool
 ) -> tuple[Rule, str, list[str]]:
-    """The rule with the corrections of those groups that help, the reason, and their
-    columns.
+    """The rule with the corrections of those groups and numbers that help, the reason,
+    and their columns.
 
     `held_out` are log-probabilities by fits without each example, where there are any.
     """
@@ -718,25 +719,35 @@ def add_groups(
         biased=counted.n_classes <= MAX_BIASED,
     )
     blocks = [0] + [1] * (rows.n_features - 1)
+    numbers = learn_numbers(rows, coding, logits.codes)
     without = GroupEffects(coding, rows.losses(rows.offset))
     effects = learn_groups(
-        rows,
-        logits.codes,
-        without,
+        *beside_numbers(rows, coding.codes_of_inputs(logits.codes), without, numbers),
         level=GROUP_LEVEL,
         own_blocks=blocks,
         common_blocks=blocks,
     )
-    used = list(dict.fromkeys(chain(*effects.terms)))
-    if effects.fit is not None:
+    numeric = () if numbers.effects is None else numbers.effects.columns
+    used = list(dict.fromkeys(chain(numeric, *effects.terms)))
+    if used:
         terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
-        first_table, *later_tables = effects.tables().values()
-        table = np.vstack([first_table + effects.fit.common, *later_tables])
+        n_biases = rows.n_features - 1 if rows.biased else 1
+        table = np.zeros((0, 1 + n_biases))
+        if effects.fit is not None:
+            first_table, *later_tables = effects.tables().values()
+            table = np.vstack([first_table + effects.fit.common, *later_tables])
         bias = table[:, 1:] if rows.biased else np.zeros((len(table), 1))
         rule = GroupedRule(
-            rule, coding.take(used), table[:, 0], bias, keep_labels, terms
+            rule,
+            coding.take(used, numeric),
+            table[:, 0],
+            bias,
+            keep_labels,
+            terms,
+            numbers.placed(used),
         )
-    return rule, "; ".join(effects.notes), [coding.columns[k] for k in used]
+    notes = (*numbers.used_notes, *effects.notes, *numbers.unused_notes)
+    return rule, "; ".join(notes), [coding.columns[k] for k in used]
 
 
 #: What scores are averaged, in words.

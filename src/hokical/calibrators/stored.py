@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from hokical._core import reading, runtime
-from hokical._core.arrays import IntArray
+from hokical._core.arrays import AnyArray
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
@@ -283,12 +283,13 @@ class StoredEstimator(Estimator, ABC):
     def needed_groups(self) -> GroupCoding | None:
         """The groups that the rule needs beside scores."""
 
-    def group_codes(self, groups: object) -> IntArray:
-        """Integers (n, columns), which torch modules and ONNX graphs take in place of
+    def group_codes(self, groups: object) -> AnyArray:
+        """Numbers (n, columns), which torch modules and ONNX graphs take in place of
         groups.
 
         The last code of each column stands for a group that is missing or was not in
-        the fit.
+        the fit. They are int64; or float64, if the calibrator uses the numbers
+        themselves of some column, which are NaN where they are missing.
         """
         self.check_fitted()
         coding = self.needed_groups
@@ -296,7 +297,8 @@ class StoredEstimator(Estimator, ABC):
             raise ValueError(
                 "`groups` have no codes: this calibrator did not learn from groups."
             )
-        return coding.codes(groups, count_rows(groups))
+        inputs: AnyArray = coding.inputs(groups, count_rows(groups))
+        return inputs
 
     def read_pair(
         self,

@@ -706,6 +706,7 @@ def estimate_shift(
     by_group = {}
     if coding is None:
         return of_all
+    codes = coding.codes_of_inputs(codes)
     cells, cell_index = np.unique(codes, axis=0, return_inverse=True)
     names = [coding.full_names(k) for k in range(len(coding.columns))]
     for number, cell in enumerate(cells):

@@ -40,6 +40,7 @@ from hokical._core.special import (
     times,
 )
 from hokical._core.storage import storable
+from hokical.rules.numbers import NumberEffects
 from hokical.stability import gumbel
 
 
@@ -726,7 +727,8 @@ class GroupedRule(WrappedRule):
     for every group of every term, term after term; the terms of a row add up. A term is
     a column of `coding`, whose last group is for rows whose group is missing or
     unknown, or several, (0, 2) say, with a group for every combination. Without
-    `terms`, they are the columns.
+    `terms`, they are the columns, unless there are `effects` of numbers, which add
+    theirs; the label whose score these shift is the most likely class of p.
     """
 
     name: ClassVar[str] = "grouped"
@@ -737,6 +739,7 @@ class GroupedRule(WrappedRule):
     bias: FloatArray
     keep_labels: bool
     terms: tuple[tuple[int, ...], ...] = ()
+    effects: NumberEffects | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -752,6 +755,21 @@ class GroupedRule(WrappedRule):
         n_groups = sum(math.prod(sizes) for _, sizes in self._parts())
         check_array("scale", self.scale, (n_groups,))
         check_array("bias", self.bias, (n_groups, self.bias.shape[-1]))
+        if self.effects is not None:
+            self._check_effects(self.effects)
+
+    def _check_effects(self, effects: NumberEffects) -> None:
+        """Raise unless the numbers are those of numeric columns, for these classes."""
+        numeric = [
+            k for k in range(len(self.coding.columns)) if self.coding.is_numeric(k)
+        ]
+        if sorted(effects.columns) != numeric:
+            raise ValueError(
+                f"`effects` must be of the numeric columns {numeric}; got "
+                f"{effects.columns}."
+            )
+        if len({effects.bias.shape[-1], self.bias.shape[-1]}) > 1 and self.terms:
+            raise ValueError("`effects` must have biases of as many classes as groups.")
 
     needed_groups = property(attrgetter("coding"))
     preserves_labels = property(attrgetter("keep_labels"))
@@ -762,27 +780,38 @@ class GroupedRule(WrappedRule):
     @property
     def n_classes(self) -> int | None:
         n_columns = int(self.bias.shape[-1])
+        if n_columns == 1 and self.effects is not None:
+            n_columns = int(self.effects.bias.shape[-1])
         return n_columns if n_columns > 1 else self.rule.n_classes
 
     def _parts(self) -> list[tuple[tuple[int, ...], list[int]]]:
         """The columns of each term, and how many codes they have."""
-        terms = self.terms or tuple((k,) for k in range(len(self.coding.columns)))
+        terms = self.terms
+        if not terms and self.effects is None:
+            terms = tuple((k,) for k in range(len(self.coding.columns)))
         return [(term, [self.coding.sizes[k] for k in term]) for term in terms]
 
     def proba(self, logits: Logits) -> Array:
         xp = logits.xp
-        log_p = as_log_proba(probabilities(self.rule, logits), logits).values
+        inner = as_log_proba(probabilities(self.rule, logits), logits)
+        log_p = inner.values
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
         scale = 1.0
         bias = 0.0
         first = 0
-        codes = logits.codes
-        codes = logits.from_host(codes) if isinstance(codes, np.ndarray) else codes
+        inputs = logits.codes
+        inputs = logits.from_host(inputs) if isinstance(inputs, np.ndarray) else inputs
         for term, sizes in self._parts():
-            row = combine_codes([codes[:, k] for k in term], sizes, xp)
+            codes = [self.coding.column_codes(inputs, k, xp) for k in term]
+            row = combine_codes(codes, sizes, xp)
             scale = scale + xp.take(self.scale, row + first, axis=0)
             bias = bias + xp.take(self.bias, row + first, axis=0)
             first += math.prod(sizes)
+        if self.effects is not None:
+            by_number = self.effects.corrections(inputs, xp)
+            scale = scale + by_number[0]
+            bias = bias + by_number[2]
+            bias = bias + xp.where(inner.label_mask(), by_number[1][:, None], 0.0)
         return softmax(
             xp.clip(scale, LEAST_SCALE, None)[:, None] * log_p + bias, logits
         )

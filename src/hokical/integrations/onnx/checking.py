@@ -293,6 +293,24 @@ def _close(shape: Shape, n_rows: int, *, name: str, batch_axis: int) -> list[int
     return lengths
 
 
+def _make_groups(
+    coding: GroupCoding, shape: list[int], rng: np.random.Generator
+) -> AnyArray:
+    """Codes of groups; in numeric columns numbers between their levels and beyond,
+    some of them missing.
+    """
+    codes = rng.integers(0, coding.sizes, size=shape)
+    inputs = codes.astype(coding.input_dtype)
+    for column in range(len(coding.columns)):
+        if coding.is_numeric(column):
+            low, high = coding.levels[column][0], coding.levels[column][-1]
+            spread = max(high - low, 1.0)
+            numbers = rng.uniform(low - spread, high + spread, size=shape[:-1])
+            unknown = codes[..., column] == coding.sizes[column] - 1
+            inputs[..., column] = np.where(unknown, np.nan, numbers)
+    return inputs
+
+
 def _make_input(
     item: Any,
     shape: list[int],
@@ -303,5 +321,5 @@ def _make_input(
     if coding is None and item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     if coding is not None:
-        return rng.integers(0, coding.sizes, size=shape)
+        return _make_groups(coding, shape, rng)
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])

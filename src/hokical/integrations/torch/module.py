@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from hokical._core.arrays import NUMPY, Array, Backend, to_input_library
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits, by_blocks, row_maxima
 from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
@@ -154,7 +155,9 @@ def _attach_groups(
     """Give logits the group codes that the rule needs."""
     if groups is None or spec.needed_groups is None:
         return
-    codes = groups.reshape(-1, len(spec.needed_groups.columns)).long()
+    coding = spec.needed_groups
+    codes = groups.reshape(-1, len(coding.columns))
+    codes = codes.double() if coding.has_numbers else codes.long()
     data.codes = BACKEND.to_host(codes) if on_host else codes
 
 
@@ -339,10 +342,10 @@ class CalibratorModule(_FittedModule):
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
         Confidence is float32, and float64 where the logits are. `groups` (..., columns)
-        are the integers of `calibrator.group_codes(groups)`, where it learned from
-        groups. Of an ensemble, logits are (members, ..., classes): all members of the
-        fit, or those in `fitted.needed_members_`, in that order. A row of NaN says that
-        a member was not evaluated. Results have the shape without the members.
+        are those of `calibrator.group_codes(groups)`, where it learned from groups. Of
+        an ensemble, logits are (members, ..., classes): all members of the fit, or
+        those in `fitted.needed_members_`, in that order. A row of NaN says that a
+        member was not evaluated. Results have the shape without the members.
         """
         return Prediction(*self._evaluate(("labels", "confidence"), logits, groups))
 
@@ -417,7 +420,7 @@ class CalibratorModule(_FittedModule):
             _check_members(logits, spec.members)
             shape = shape[1:]
         if spec.needed_groups is not None and "support" not in names:
-            _check_groups(groups, shape, spec.needed_groups.columns)
+            _check_groups(groups, shape, spec.needed_groups)
         numbers: Any = [*self._buffers.values()]
         if not torch.compiler.is_dynamo_compiling():
             return outputs(spec, names, numbers, logits, groups)
@@ -441,15 +444,17 @@ def _check_last_axis(name: str, tensor: Tensor, size: int, noun: str) -> None:
 
 
 def _check_groups(
-    groups: Tensor | None, leading_shape: torch.Size, columns: Sequence[str]
+    groups: Tensor | None, leading_shape: torch.Size, coding: GroupCoding
 ) -> None:
-    """Raise unless groups have a code for each row and column."""
-    needed = (*leading_shape, len(columns))
+    """Raise unless groups have a code or a number for each row and column."""
+    needed = (*leading_shape, len(coding.columns))
     shape = tuple(groups.shape) if isinstance(groups, Tensor) else groups
     if shape != needed:
+        kind = "numbers" if coding.has_numbers else "integers"
+        names = ", ".join(coding.columns)
         raise ValueError(
-            f"`groups` must be integers of shape {needed}, for {', '.join(columns)}; "
-            f"got {shape!r}. Make them with "
+            f"`groups` must be {kind} of shape {needed}, for {names}; got {shape!r}. "
+            "Make them with "
             "`torch.as_tensor(calibrator.group_codes(groups))`."
         )
 
