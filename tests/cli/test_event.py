@@ -39,6 +39,7 @@ def as_json(*arguments: Any) -> Any:
     return hokical_command(*arguments, "--json").json
 
 
+@pytest.mark.slow
 def test_evaluate_prints_the_event_first(files: dict[str, Path]) -> None:
     text = run("evaluate", files["cal"], files["test"])
     words = [

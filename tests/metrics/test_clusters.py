@@ -70,6 +70,7 @@ def cluster_sizes(kind: str, n_clusters: int, rng: Any) -> Any:
     return np.minimum(np.ceil(3.0 * rng.pareto(1.2, n_clusters) + 1.0), 400).astype(int)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n_clusters", [20, 60])
 @pytest.mark.parametrize("kind", ["Pareto", "one in fifteen"])
 def test_clusters_of_unequal_sizes(kind: str, n_clusters: int) -> None:

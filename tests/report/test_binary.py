@@ -225,6 +225,7 @@ def test_the_plot_is_that_of_the_event(evaluation: Any) -> None:
     assert evaluation.plot(of="label").get_xlabel() == "confidence"
 
 
+@pytest.mark.slow
 def test_folds_are_predicted_by_fits_on_the_others() -> None:
     scores, truth = loans(300, 6)
     evaluation = hokical.evaluate("platt", scores, truth, folds=5)

@@ -38,6 +38,7 @@ def findings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([causes + 0.3 * rng.normal(size=(n, 3)) for _ in range(4)]), y
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_several_labels_are_calibrated(name: str) -> None:
     (X, y), (X_new, y_new) = findings(600, 0), findings(2000, 1)
