@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,8 @@ def main() -> None:
     CONFIG.write_text(site_config(text, names, source_address()), encoding="utf-8")
     site = ROOT / "site"
     folder = site / current_version()
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    clear_former_build(folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
     command += ["--config-file", CONFIG.name]
     environment = {**os.environ, "SITE_DIR": str(folder.relative_to(ROOT))}
     done = subprocess.run(command, cwd=ROOT, env=environment)
@@ -90,6 +92,17 @@ def main() -> None:
         "needs a server:"
     )
     print(f"python -m http.server --directory {site})")
+
+
+def clear_former_build(folder: Path) -> None:
+    """Remove the site and the builder's own cache.
+
+    `zensical build --clean` removes all of `.cache`, where studies keep what took hours.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in (ROOT / ".cache").glob("*"):
+        if path.is_file():
+            path.unlink()
 
 
 def site_config(text: str, names: list[str], address: str = "") -> str:

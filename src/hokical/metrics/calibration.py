@@ -80,9 +80,9 @@ def score_sums(data: Predictions, name: str, values: FloatArray) -> FloatArray:
         true_proba = data.proba[np.arange(data.n_rows), data.labels]
         worst = values + 2.0 * true_proba.astype(np.float64)
     else:
-        rest = 1.0 - data.proba.max(axis=1).astype(np.float64)
-        n_others = data.proba.shape[1] - 1
-        worst = math.log(n_others) - np.log(np.maximum(rest, math.exp(-MOST_LOSS)))
+        error_proba = 1.0 - data.proba.max(axis=1).astype(np.float64)
+        least_proba = np.maximum(error_proba, math.exp(-MOST_LOSS))
+        worst = math.log(data.proba.shape[1] - 1) - np.log(least_proba)
     powers = [(weight * values**k).sum() for k in (1, 2, 3)]
     wrong_sum = np.where(wrong > 0.0, wrong * values, 0.0).sum()
     infinite = weight @ np.isinf(values)
@@ -242,13 +242,15 @@ def debiased_ece(
     ... )
     (0.0407, 0.0207)
     """
-    found = read_levels(proba, labels, sample_weight).by_bin(
+    sums = read_levels(proba, labels, sample_weight).by_bin(
         check_count("n_bins", n_bins), bins
     )
-    gap, w, correct = (column[found[1] > 1] for column in found)
-    accuracy = correct / w
-    square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
-    mean = float((w * square).sum() / found[1].sum())
+    total = sums[1].sum()
+    gap, weight, correct = (column[sums[1] > 1] for column in sums)
+    accuracy = correct / weight
+    noise = accuracy * (1.0 - accuracy) / (weight - 1.0)
+    square = (gap / weight) ** 2 - noise
+    mean = float((weight * square).sum() / total)
     return mean if squared else math.sqrt(max(mean, 0.0))
 
 

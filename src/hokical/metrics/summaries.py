@@ -141,7 +141,7 @@ def _error(name: str, bins: Bins) -> Metric:
     """The calibration error over a kind of bins, with an interval for true gaps of any
     pattern.
 
-    It is found by inversion. Let e be the error of the sample, E the true one, and N_j
+    The interval inverts a bound. Let e be the error of the sample, E the true one, and N_j
     the noise of the summed gap of bin j, normal with variance V_j. By the triangle
     inequality e <= E + sum |N_j| / W; with the signs s_j of the true gaps e >= E + sum
     s_j N_j / W, which is normal whatever the signs are. So E is below e plus a normal
@@ -150,33 +150,35 @@ def _error(name: str, bins: Bins) -> Metric:
     mean gap less its noise. The two lower ends share delta / 2.
     """
 
-    def value(levels: Levels, options: SummaryOptions) -> float:
-        return calibration.ece(levels, n_bins=options.n_bins, bins=bins)
+    return Metric(
+        name,
+        "ECE",
+        f"equal {bins}",
+        lambda levels, options: calibration.ece(
+            levels, n_bins=options.n_bins, bins=bins
+        ),
+        lambda levels, options: _ece_ends(levels, options, bins),
+        ranking=True,
+    )
 
-    def ends(levels: Levels, options: SummaryOptions) -> Ends:
-        ndtri = bounds.scipy_special().ndtri
-        (gap, weight, right), unit = (
-            levels.by_bin(options.n_bins, bins),
-            levels.rows_per_weight,
-        )
-        share = (right * unit + 0.5) / (weight * unit + 1.0)
-        variance = weight / unit * share * (1.0 - share)
-        total = float(weight.sum())
-        total_variance = float(variance.sum())
-        error = float(np.abs(gap).sum()) / total
-        mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
-        noise = gamma_quantile(
-            mean, (1.0 - 2.0 / math.pi) * total_variance, 1.0 - 0.25 * options.delta
-        )
-        common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
-        common += abs(float(gap.sum()))
-        high = (
-            error
-            - float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
-        )
-        return max(error - noise / total, common / total), high
 
-    return Metric(name, "ECE", f"equal {bins}", value, ends, ranking=True)
+def _ece_ends(levels: Levels, options: SummaryOptions, bins: Bins) -> Ends:
+    """The interval of a calibration error; see `_error`."""
+    ndtri = bounds.scipy_special().ndtri
+    unit = levels.rows_per_weight
+    gap, weight, right = levels.by_bin(options.n_bins, bins)
+    share = (right * unit + 0.5) / (weight * unit + 1.0)
+    variance = weight / unit * share * (1.0 - share)
+    total = float(weight.sum())
+    total_variance = float(variance.sum())
+    error = float(np.abs(gap).sum()) / total
+    mean_noise = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
+    noise_variance = (1.0 - 2.0 / math.pi) * total_variance
+    noise = gamma_quantile(mean_noise, noise_variance, 1.0 - 0.25 * options.delta)
+    common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
+    common += abs(float(gap.sum()))
+    half_width = -float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
+    return max(error - noise / total, common / total), error + half_width
 
 
 def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
@@ -184,7 +186,7 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
     distribution).
 
     Few rows of one kind may lie closer together than others would: the variance is that
-    of one row more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
+    of one row more, whose rank is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
     a kind, or if they are perfectly separated.
     """
     from scipy.special import expit, logit, stdtrit
@@ -196,12 +198,13 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
     least = min(n_right, n_wrong) * levels.rows_per_weight
     if least < LEAST_OF_KIND:
         return NONE
-    (below, above, area), variance = levels.roc_places, 0.0
+    below, above, area = levels.roc_places
     if not 0.0 < area < 1.0:
         return NONE
-    for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
+    variance = 0.0
+    for weight, n, rank in ((right, n_right, below), (wrong, n_wrong, above)):
         rows = n * levels.rows_per_weight
-        spread = max(float(weight @ place**2) / n - area**2, 0.0)
+        spread = max(float(weight @ rank**2) / n - area**2, 0.0)
         variance += (spread + area * (1.0 - area) / rows) / (rows - 1.0)
     error = math.sqrt(variance) / (area - area**2)
     width = -float(stdtrit(least - 1.0, 0.5 * options.delta)) * error
@@ -346,10 +349,12 @@ class Summary(Estimates):
     def __str__(self) -> str:
         level = f"{1.0 - self.options.delta:.0%}"
         lines = [f"{self.n} examples, {level} intervals"]
-        for name, e in self.estimates.items():
-            reason = f"  no interval: {e.reason}" if e.reason else ""
-            ends = reason if math.isnan(e.low) else f"  [{e.low:.5f}, {e.high:.5f}]"
-            lines.append(f"{name:<16} {e.value:>9.5f}{ends}")
+        for name, estimate in self.estimates.items():
+            interval = f"  [{estimate.low:.5f}, {estimate.high:.5f}]"
+            if math.isnan(estimate.low):
+                reason = estimate.reason
+                interval = f"  no interval: {reason}" if reason else ""
+            lines.append(f"{name:<16} {estimate.value:>9.5f}{interval}")
         for method, bound in self.bounds.items():
             lines.append(f"true calibration error < {bound:.4f} ({level}, {method})")
         return "\n".join(lines)
@@ -591,9 +596,10 @@ def metric_estimate(
         infinite = levels.correct @ np.isinf(right) + levels.errors @ np.isinf(wrong)
         metric = replace(metric, upper=metric.upper_of_label or metric.upper)
     else:
-        seen, n_seen = sums[3:5] * levels.rows_per_weight
+        # As in `worst_score`: of the rows with a wrong label, and one more.
+        error_sum, n_errors = sums[3:5] * levels.rows_per_weight
         powers = sums[:3] / levels.total
-        worst = (seen + sums[5] / levels.total) / (n_seen + 1.0)  # as in `worst_score`
+        worst = (error_sum + sums[5] / levels.total) / (n_errors + 1.0)
         infinite = sums[6]
     if not math.isfinite(value := float(powers[0])):
         return Estimate(value, reason=_infinite_reason(float(infinite), levels))
@@ -737,7 +743,7 @@ def _rows(
     """A row for each group that occurs; one above `most` is named so."""
     names, index = np.unique(group, return_inverse=True)
     n, hits, total = (np.bincount(index, column) for column in (None, covered, sizes))
-    ends = bounds.clopper_pearson(hits, n, delta=delta)
+    low, high = bounds.clopper_pearson(hits, n, delta=delta).T
     shown = [str(name) if name <= most else f"> {most}" for name in names]
-    columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))
+    columns = (column.tolist() for column in (n, hits / n, low, high, total / n))
     return tuple(SetRow(*row) for row in zip(shown, *columns, strict=True))
