@@ -480,18 +480,8 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
     """
     names = audits.check_names(setting.class_names, n_classes)
     setting = replace(setting, class_names=names)
-    if positive is None:
-        return setting
-    if n_classes != 2:
-        rule = (
-            f"`positive` must be None for {n_classes} classes, as it names the event "
-            "of two"
-        )
-        raise ValueError(f"{rule}; got {positive!r}.")
-    choices = [*names, 0, 1]
-    if isinstance(positive, bool) or positive not in choices:
-        raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-    return replace(setting, positive=choices.index(positive) % 2)
+    event = reading.event_index(positive, names, n_classes)
+    return setting if event is None else replace(setting, positive=event)
 
 
 def _is_vector(scores: Array) -> bool:
