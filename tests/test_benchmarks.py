@@ -115,6 +115,7 @@ def test_failures_and_notes_are_shown(
     assert "Not installed, so not measured: absent." in text
 
 
+@pytest.mark.slow
 def test_a_trial_measures_what_it_says(worker: ModuleType) -> None:
     kept: list[Any] = []
 
@@ -132,6 +133,7 @@ def test_a_trial_measures_what_it_says(worker: ModuleType) -> None:
     assert trial.one_row()["seconds"] > 0.0
 
 
+@pytest.mark.slow
 def test_a_worker_reports_errors(worker: ModuleType) -> None:
     one = worker.Worker("hokical", limit=60.0)
     try:

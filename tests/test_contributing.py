@@ -135,6 +135,7 @@ def test_names_are_taken_once() -> None:
         catalog.register(type("Other", (kind,), {}))
 
 
+@pytest.mark.slow
 def test_another_package_brings_it_to_the_command_line_and_to_load(
     fitted: Any, data: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -340,6 +341,7 @@ def run(
     return run
 
 
+@pytest.mark.slow
 def test_the_walk_throughs_can_be_followed(run: Run) -> None:
     run("fit", "val.npz", "--method", "hedge", "-o", "cal.json")
     assert float(run()) == pytest.approx(0.19, abs=0.15)

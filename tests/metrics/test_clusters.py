@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hokical
@@ -20,7 +21,7 @@ from hokical.metrics.summaries import (
     count_levels,
     metric_estimate,
 )
-from tests.conftest import hold_often, repetitions
+from tests.conftest import hold_often, repetitions, synthetic_logits
 
 NAMES = ("accuracy", "mean_confidence", "brier", "log_loss", "auroc")
 
@@ -70,6 +71,7 @@ def cluster_sizes(kind: str, n_clusters: int, rng: Any) -> Any:
     return np.minimum(np.ceil(3.0 * rng.pareto(1.2, n_clusters) + 1.0), 400).astype(int)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n_clusters", [20, 60])
 @pytest.mark.parametrize("kind", ["Pareto", "one in fifteen"])
 def test_clusters_of_unequal_sizes(kind: str, n_clusters: int) -> None:
@@ -245,3 +247,12 @@ def _answers(n: int, share: float, rng: Any) -> tuple[Any, Any, Any]:
         np.where(wrong, logits.argmin(axis=1), logits.argmax(axis=1)),
         cluster,
     )
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_missing_clusters_are_named(missing: Any) -> None:
+    logits, labels = synthetic_logits(40, 3, seed=0)
+    cluster = np.array([f"patient {k // 2}" for k in range(40)], object)
+    cluster[7] = missing
+    with pytest.raises(ValueError, match=r"`cluster` must be known; got .* in row 7"):
+        hokical.evaluate(None, logits, labels, cluster=cluster)
