@@ -257,20 +257,22 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, model, or None; with `folds`, a method
+    cal : calibrator, model or None; a method where there are folds
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
         or `Dense`. A model is a classifier with `predict_proba` and `classes_`; of a
         `CalibratedClassifier` the estimator's own probabilities come first. None
         evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
-    x, y : arrays, or `x` alone a stream
-        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
-        (n,), or votes or shares (n, classes) of each label;  confidences (n,) and
-        whether each was right (n,); scores and labels, both
-        (n, labels), where every known label counts as a prediction of its own; maps for
-        `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
-        `y`, `x` is a stream that need not fit into memory: a path, a source of
+    x : array, or a stream
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK`;
+        confidences (n,); scores of several labels (n, labels), where every known label
+        counts as a prediction of its own; maps for `Dense`; inputs of a model. Without
+        `y` it is a stream that need not fit into memory: a path, a source of
         `hokical.streams`, or an iterable of chunks (logits, labels) or (logits, labels,
         sample_weight).
+    y : array, optional
+        Labels (n,), or votes or shares (n, classes) of each label; of confidences
+        whether each was right (n,); of several labels (n, labels); of a model values of
+        its `classes_` (n,).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
