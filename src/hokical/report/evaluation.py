@@ -46,7 +46,6 @@ from hokical.guarantees.repeats import (
 )
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.confidences import (
@@ -80,7 +79,7 @@ DEFAULT = "auto"
 #: What groups and sets cannot be tested with.
 _VOTES = "votes, as tests and sets need one label per row"
 #: Metrics with intervals by item: means over positions, in the order of the sums.
-_MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
+_MEANS = ("accuracy", "mean_confidence", *summaries.ROW_SCORES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +174,7 @@ def judge(
         codes = None if codes is None else codes[counting]
         votes_of = None if votes_of is None else votes_of[counting]
     rows = rows.counted()
-    scores = row_scores(rows)
+    scores = summaries.row_scores(rows)
     weight = rows.weight
     levels = summaries.count_levels(
         rows, n_bins=options.n_bins, scores=scores, codes=codes
@@ -819,7 +818,7 @@ def _sum_items(
         weighted |= positions.weights is not None
         item = positions.ids - positions.ids[0]
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
-        losses = row_scores(rows).values()
+        losses = summaries.row_scores(rows).values()
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
         weight = rows.filled_weight()
         n_cells = (item[-1] + 1) * n_bins
