@@ -105,18 +105,15 @@ for _library, _home in {
 
 
 def _packages() -> list[str]:
-    """Packages and modules, which are loaded when an attribute of theirs is asked
-    for.
-    """
-    return [
-        found.name for found in iter_modules(__path__) if not found.name.startswith("_")
-    ]
+    """Packages and modules, which are loaded at their first use."""
+    names = [module.name for module in iter_modules(__path__)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        found = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
-        return globals().setdefault(name, found)
+        public_object = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
+        return globals().setdefault(name, public_object)
     if name in _packages():
         return import_module(f"hokical.{name}")
     raise AttributeError(f"module 'hokical' has no attribute {name!r}")
