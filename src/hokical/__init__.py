@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.report.evaluation import compare as compare
+    from hokical.report.comparison import compare as compare
     from hokical.report.evaluation import evaluate as evaluate
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
@@ -84,7 +84,8 @@ _NAMES = {
     "integrations.sklearn": "CalibratedClassifier",
     "integrations.torch": "calibrate",
     "monitoring": "CalibrationMonitor",
-    "report.evaluation": "compare evaluate",
+    "report.comparison": "compare",
+    "report.evaluation": "evaluate",
     "stability": "Gaussian Gumbel Uniform label_distribution label_stability",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
