@@ -40,7 +40,6 @@ from hokical.guarantees.repeats import (
 )
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Levels, as_examples
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.confidences import (
@@ -75,7 +74,7 @@ from hokical.report.rows import (
 from hokical.streams import checked_blocks, open_source
 
 #: Metrics with intervals by item: means over positions, in the order of the sums.
-_MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
+_MEANS = ("accuracy", "mean_confidence", *summaries.ROW_SCORES)
 
 
 def evaluate(
@@ -100,20 +99,22 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, model, or None; with `folds`, a method
+    cal : calibrator, model or None; a method where there are folds
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
         or `Dense`. A model is a classifier with `predict_proba` and `classes_`; of a
         `CalibratedClassifier` the estimator's own probabilities come first. None
         evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
-    x, y : arrays, or `x` alone a stream
-        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
-        (n,), or votes or shares (n, classes) of each label;  confidences (n,) and
-        whether each was right (n,); scores and labels, both
-        (n, labels), where every known label counts as a prediction of its own; maps for
-        `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
-        `y`, `x` is a stream that need not fit into memory: a path, a source of
+    x : array, or a stream
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK`;
+        confidences (n,); scores of several labels (n, labels), where every known label
+        counts as a prediction of its own; maps for `Dense`; inputs of a model. Without
+        `y` it is a stream that need not fit into memory: a path, a source of
         `hokical.streams`, or an iterable of chunks (logits, labels) or (logits, labels,
         sample_weight).
+    y : array, optional
+        Labels (n,), or votes or shares (n, classes) of each label; of confidences
+        whether each was right (n,); of several labels (n, labels); of a model values of
+        its `classes_` (n,).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
@@ -723,7 +724,7 @@ def _sum_items(
         weighted |= positions.weights is not None
         item = positions.ids - positions.ids[0]
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
-        losses = row_scores(rows).values()
+        losses = summaries.row_scores(rows).values()
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
         weight = rows.filled_weight()
         n_cells = (item[-1] + 1) * n_bins

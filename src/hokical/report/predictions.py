@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core import reading
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import sum_by
 from hokical._core.logits import Logits
@@ -15,7 +16,6 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.confidence import OutcomeCalibrator
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Levels, Outcomes
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.results import DataFacts, Evaluation
@@ -111,17 +111,8 @@ class Setting:
         """
         names = audits.check_names(self.class_names, n_classes)
         setting = replace(self, class_names=names)
-        if positive is None:
-            return setting
-        if n_classes != 2:
-            raise ValueError(
-                f"`positive` must be None for {n_classes} classes, as it names the event "
-                f"of two; got {positive!r}."
-            )
-        choices = [*names, 0, 1]
-        if isinstance(positive, bool) or positive not in choices:
-            raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-        return replace(setting, positive=choices.index(positive) % 2)
+        event = reading.event_index(positive, names, n_classes)
+        return setting if event is None else replace(setting, positive=event)
 
 
 def evaluate_predictions(
@@ -136,7 +127,7 @@ def evaluate_predictions(
     groups = None if setting.groups is None else _audit_groups(rows, setting)
     setting = setting.counted(rows.weight)
     rows = rows.counted()
-    scores = row_scores(rows)
+    scores = summaries.row_scores(rows)
     levels = summaries.count_levels(
         rows, n_bins=setting.options.n_bins, scores=scores, codes=setting.cluster
     )
