@@ -100,8 +100,9 @@ class Calibrator(FittedCalibrator):
         columns (a mapping, a DataFrame, a structured array or (n, columns)). Columns
         that clearly help on held-out examples are used, and `predict` and its like then
         need them; `reason_` names them. Numeric columns with more than 20 distinct
-        values are binned at their deciles, or into 30 quantile bins from 50,000
-        examples on.
+        values, or with fractions, are tried as numbers first, with a linear correction.
+        Beside that, those with more than 20 are binned at their deciles, or into 30
+        quantile bins from 50,000 examples on.
 
         `logits` may be a `hokical.Ensemble` of several evaluations of each example. The
         fit then learns how to pool its members into one row of logits, `members_` says
