@@ -185,7 +185,7 @@ def corrected(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [1, 6])
-@pytest.mark.parametrize("n", [60, 200, 1000])
+@pytest.mark.parametrize("n", [200, 1000])
 def test_columns_of_noise_do_no_harm_to_the_default(n: int, n_columns: int) -> None:
     harm = []
     for seed in range(100):
