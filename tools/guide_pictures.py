@@ -21,7 +21,7 @@ import hokical
 from hokical import Gaussian, Gumbel, Uniform, label_stability, make
 from hokical.demo import DEMO_CLASSES, demo_logits
 from hokical.metrics import brier, ece, log_loss
-from hokical.plots import reliability
+from hokical.plots import draw_reliability
 
 BLUE, ORANGE, GREEN, GREY = "#3f74b5", "#e08a3c", "#3f9b6c", "#808080"
 COLOURS = (BLUE, ORANGE, GREEN, "#a05195", GREY, "#8c6d31")
@@ -45,40 +45,12 @@ def over_and_under() -> Any:
         1, 3, figsize=(12, 4.6), layout="constrained", sharey=True
     )
     for axis, (title, confidence) in zip(axes, shown.items(), strict=True):
-        _reliability_bars(axis, confidence, right)
+        draw_reliability(confidence, right, axis, n_bins=10)
         numbers = (
             f"accuracy {right.mean():.1%}, mean confidence {confidence.mean():.1%}"
         )
         axis.set_title(f"{title.replace('`', '')}\n{numbers}", fontsize=10.5)
-    axes[0].set_ylabel("accuracy of the examples in the bin")
-    _legend_below(figure, axes[1])
     return figure
-
-
-def _reliability_bars(axis: plt.Axes, confidence: Any, right: Any) -> None:
-    bins = reliability(confidence, right, n_bins=10)
-    kept = bins.count >= 20
-    low, accuracy, stated = bins.low[kept], bins.accuracy[kept], bins.confidence[kept]
-    shape: dict[str, Any] = {
-        "width": 0.1,
-        "align": "edge",
-        "edgecolor": axis.get_facecolor(),
-    }
-    axis.bar(low, accuracy, color=BLUE, label="accuracy", **shape)
-    over, under = np.maximum(stated - accuracy, 0.0), np.maximum(accuracy - stated, 0.0)
-    axis.bar(low, over, bottom=accuracy, color=ORANGE, label="overconfident", **shape)
-    axis.bar(
-        low,
-        under,
-        bottom=accuracy - under,
-        color=GREEN,
-        label="underconfident",
-        **shape,
-    )
-    axis.plot(
-        [0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated"
-    )
-    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence")
 
 
 def expected_errors() -> Any:
@@ -499,7 +471,7 @@ PEER_LOOKS = {
     "auto": ("hokical, the default", BLUE, "o"),
     "probmetrics:sms": ("probmetrics SMS", ORANGE, "s"),
     "sklearn:temperature": ("scikit-learn temperature", GREEN, "^"),
-    "sklearn:sigmoid_logits": ("scikit-learn sigmoid", "#a05195", "v"),
+    "sklearn:sigmoid_logits": ("scikit-learn sigmoid, of logits", "#a05195", "v"),
     "sklearn:isotonic": ("scikit-learn isotonic", "#8c6d31", "D"),
     "netcal:logistic": ("netcal logistic", "#4fb0c6", "P"),
     "mapie:venn_abers": ("MAPIE Venn-Abers", "#d1495b", "X"),

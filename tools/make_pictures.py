@@ -30,7 +30,7 @@ from guide_pictures import BLUE, COLOURS, ORANGE, PICTURES
 
 from hokical import compare
 from hokical.demo import DEMO_CLASSES, demo_logits
-from hokical.plots import reliability
+from hokical.plots import draw_reliability
 from hokical.report import Evaluation
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -174,7 +174,6 @@ def draw_hero(results: tuple[Evaluation, ...]) -> Any:
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     for axis, result in zip(axes[:2], results, strict=True):
         draw(axis, result)
-    axes[0].set_ylabel("accuracy")
     draw_classes(axes[2], results)
     return figure
 
@@ -196,40 +195,19 @@ def draw_classes(axis: plt.Axes, results: tuple[Evaluation, ...]) -> None:
 
 
 def draw(axis: plt.Axes, result: Evaluation) -> None:
-    """Accuracy per bin against the diagonal, with the share of examples in each bin."""
+    """Its reliability diagram, as `hokical.plots` draws it."""
     logits, labels = demo_logits()[1]
     confidence = result.calibrator.predict_confidence(logits)
-    bins = reliability(
-        confidence, result.calibrator.predict(logits) == labels, n_bins=N_BINS
-    )
-    kept = bins.count >= 10  # the accuracy of fewer examples is noise
-    left, accuracy, stated = bins.low[kept], bins.accuracy[kept], bins.confidence[kept]
-    width = 1.0 / N_BINS
-    shape = {"width": width, "align": "edge", "edgecolor": axis.get_facecolor()}
-    axis.bar(left, accuracy, color=AFTER, label="accuracy", **shape)
-    over = np.maximum(stated - accuracy, 0.0)
-    axis.bar(
-        left,
-        over,
-        bottom=accuracy,
-        color=BEFORE,
-        alpha=0.7,
-        label="overconfident",
-        **shape,
-    )
-    axis.plot(
-        [0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--", label="calibrated"
-    )
-    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence")
-    mean, right, ece = (
+    right = result.calibrator.predict(logits) == labels
+    draw_reliability(confidence, right, axis, n_bins=N_BINS)
+    mean, accuracy, ece = (
         result.score(name) for name in ("mean_confidence", "accuracy", "ece")
     )
     title = (
-        f"{TITLES[result.name]}\nconfidence {mean:.1%}, accuracy {right:.1%}, ECE "
+        f"{TITLES[result.name]}\nconfidence {mean:.1%}, accuracy {accuracy:.1%}, ECE "
         f"{ece:.3f}"
     )
     axis.set_title(title, fontsize=11)
-    axis.legend(loc="upper left", frameon=False)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,8 @@ def main() -> None:
     CONFIG.write_text(site_config(text, names, source_address()), encoding="utf-8")
     site = ROOT / "site"
     folder = site / current_version()
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    clear_former_build(folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
     command += ["--config-file", CONFIG.name]
     environment = {**os.environ, "SITE_DIR": str(folder.relative_to(ROOT))}
     done = subprocess.run(command, cwd=ROOT, env=environment)
@@ -92,6 +94,17 @@ def main() -> None:
     print(f"python -m http.server --directory {site})")
 
 
+def clear_former_build(folder: Path) -> None:
+    """Remove the site and the builder's own cache.
+
+    `zensical build --clean` removes all of `.cache`, where studies keep what took hours.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in (ROOT / ".cache").glob("*"):
+        if path.is_file():
+            path.unlink()
+
+
 def site_config(text: str, names: list[str], address: str = "") -> str:
     """mkdocs.yml with a place in the menu for each page of the reference, so that it
     is marked there, and has a page before and after it; and with the `address` of the
@@ -104,6 +117,11 @@ def site_config(text: str, names: list[str], address: str = "") -> str:
           - hokical.metrics:
               - ece: api/hokical.metrics.ece.md
     <BLANKLINE>
+    >>> print(site_config(OVERVIEW, [], "https://example.org/hokical"))
+          - Overview: api/index.md
+          - Source: https://example.org/hokical
+          - Report a problem: https://example.org/hokical/issues
+    <BLANKLINE>
     """
     if OVERVIEW not in text:
         raise ValueError(f"mkdocs.yml must have the line {OVERVIEW!r}.")
@@ -114,9 +132,9 @@ def site_config(text: str, names: list[str], address: str = "") -> str:
         menu += f"      - {package}:\n" if pages else ""
         for name in pages:
             menu += f"          - {name.rpartition('.')[2]}: api/{name}.md\n"
-    if address:
+    if address:  # `repo_url` would fetch counts of stars when a page is read
+        menu += f"      - Source: {address}\n"
         menu += f"      - Report a problem: {address}/issues\n"
-        text = f"repo_url: {address}\n{text}"
     return text.replace(OVERVIEW, menu)
 
 

@@ -12,6 +12,8 @@ from scipy.special import expit
 
 import hokical
 from hokical._core.storage import checksum
+from hokical.calibrators.stored import StoredEstimator
+from tests.conftest import softmax_examples
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,63 @@ def test_a_report_replaces_nothing(name: str, tmp_path: Path) -> None:
         return
     assert loaded.fitted.fingerprint() == calibrator.fitted.fingerprint()
     assert loaded.classes_.tolist() == [0, 1, 2]
+
+
+def document_of(calibrator: StoredEstimator, folder: Path) -> dict[str, Any]:
+    calibrator.save(folder / "cal.json")
+    document: dict[str, Any] = json.loads((folder / "cal.json").read_text("utf-8"))
+    return document
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> dict[str, Any]:
+    """The document of a fit on an ensemble that keeps the labels of a member."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(100, 3))
+    members = {"a": logits + rng.normal(size=logits.shape), "b": 2.0 * logits}
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    ensemble = hokical.Ensemble(members)
+    return document_of(hokical.auto(ensemble, labels, keep_labels=True), tmp_path)
+
+
+@pytest.mark.parametrize("name", [0, None, 1.5, True, [], {"$float": "nan"}])
+def test_names_of_members_are_texts(
+    name: object, pooled: dict[str, Any], tmp_path: Path
+) -> None:
+    pooled["schema"]["members"]["names"]["$tuple"][0] = name
+    load_refused(pooled, tmp_path)
+
+
+def test_labels_of_a_member_need_the_member(
+    pooled: dict[str, Any], tmp_path: Path
+) -> None:
+    pooled["schema"]["members"]["keep_first"] = False
+    load_refused(pooled, tmp_path)
+    pooled["schema"]["members"] = None
+    load_refused(pooled, tmp_path)
+
+
+def test_counts_of_classes_do_not_overflow(tmp_path: Path) -> None:
+    calibrator = hokical.make("temps").fit(*softmax_examples(60, 3, seed=0))
+    document = document_of(calibrator, tmp_path)
+    count = document["fit"]["class_features"]["count"]["$array"]["values"]
+    count[-1] = 1e300
+    load_refused(document, tmp_path)
+
+
+@pytest.mark.parametrize("scale", [None, 0, -1.0, "1", [1.0], {"$float": "inf"}])
+def test_the_scale_of_confidences_is_checked(scale: object, tmp_path: Path) -> None:
+    confidence = np.linspace(0.0, 1.0, 40)
+    calibrator = hokical.calibrate_confidence(confidence, confidence > 0.4)
+    document = document_of(calibrator, tmp_path)
+    document["parameters"]["scale"] = scale
+    load_refused(document, tmp_path)
+
+
+def test_an_error_names_the_file(tmp_path: Path) -> None:
+    calibrator = hokical.make("temps").fit(*softmax_examples(60, 3, seed=0))
+    document = document_of(calibrator, tmp_path)
+    document["method"] = "unheard"
+    write_signed(document, tmp_path)
+    with pytest.raises(hokical.CalibratorFileError, match=r"cal\.json is of another"):
+        hokical.load(tmp_path / "cal.json")

@@ -337,6 +337,7 @@ SCALARS = (
 )
 
 
+@pytest.mark.slow
 @given(st.recursive(SCALARS, containers, max_leaves=8))
 @max_examples(100)
 def test_metadata_of_any_keys_comes_back(tmp_path_factory: Any, value: Any) -> None:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from hokical._fitting import pooling
 from hokical._fitting.examples import Examples
-from hokical._fitting.pooling import Penalty, fit_pool, make_table
+from hokical._fitting.pooling import Penalty, Prior, fit_pool, make_table
 from hokical.rules.pooled import MemberLogits
 from tests.ensembles import log_loss, noisy_members
 
@@ -31,7 +31,7 @@ def test_coefficients_have_the_least_penalised_log_loss() -> None:
     pool = fit_pool(examples).pool
     table = make_table(examples, pool)
     logs = table.logs.astype(np.float64)
-    penalty = Penalty.of(4, 3.0, 400.0)
+    penalty = Penalty.of(4, Prior(3.0), 400.0)
     start = pooling._Point(penalty.centre, pooling._moments(table, penalty.centre))
     point, converged = pooling._minimize(table, penalty, start)
     assert converged
@@ -62,7 +62,7 @@ def test_steps_without_a_row_solve_its_own_equations(n: int) -> None:
     examples = examples_of(members, labels)
     block = make_table(examples, fit_pool(examples).pool).block(slice(None))
     x = np.array([0.1, 0.2, 0.15, 0.05, 0.5])
-    penalty = Penalty.of(4, 3.0, n)
+    penalty = Penalty.of(4, Prior(3.0), n)
     hessian = pooling._block_moments(block, x).hessian + penalty.matrix
     left_out = pooling._left_out(
         pooling.RowMoments.of(block, x), block.share, hessian, x
@@ -79,21 +79,24 @@ def test_steps_without_a_row_solve_its_own_equations(n: int) -> None:
         np.testing.assert_allclose(left_out[:, row], np.maximum(target, 0), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_row_is_pooled_as_if_it_had_been_left_out() -> None:
     """One step without a row comes near a fit without it."""
-    members, labels = noisy_members(40, seed=2)
-    fit = fit_pool(examples_of(members, labels))
-    left_out = fit.cross_fit(examples_of(members, labels)).values
-    fitted = fit.pool.pool(MemberLogits.from_array(members)).values
     errors = []
     moves = []
-    for row in range(40):
-        others = np.arange(40) != row
-        refit = fit_pool(examples_of(members[:, others], labels[others])).pool
-        target = refit.pool(MemberLogits.from_array(members[:, [row]])).values[0]
-        errors.append(distance(left_out[row], target))
-        moves.append(distance(fitted[row], target))
-    # Temperatures, which stay, are a part of what is left.
+    for seed in (2, 3):
+        members, labels = noisy_members(40, seed=seed)
+        examples = examples_of(members, labels)
+        fit = fit_pool(examples)
+        left_out = fit.cross_fit(examples).values
+        fitted = fit.pool.pool(MemberLogits.from_array(members)).values
+        for row in range(40):
+            others = np.arange(40) != row
+            refit = fit_pool(examples_of(members[:, others], labels[others])).pool
+            target = refit.pool(MemberLogits.from_array(members[:, [row]])).values[0]
+            errors.append(distance(left_out[row], target))
+            moves.append(distance(fitted[row], target))
+    # Temperatures, and the likelihoods of the priors, which stay, are what is left.
     assert np.mean(errors) < 0.8 * np.mean(moves)
 
 
@@ -123,7 +126,8 @@ def test_weights_count_rows() -> None:
     by_weight = fit_pool(weighted).pool
     by_copies = fit_pool(examples_of(members[:, repeated], labels[repeated])).pool
     np.testing.assert_allclose(by_weight.temperatures, by_copies.temperatures, 0.05)
-    np.testing.assert_allclose(by_weight.weights, by_copies.weights, atol=0.05)
+    # Copies count as more examples, so they are shrunk less.
+    np.testing.assert_allclose(by_weight.weights, by_copies.weights, atol=0.07)
 
 
 @pytest.mark.parametrize("n_classes", [2, 30])
@@ -175,9 +179,9 @@ def test_the_last_step_has_the_ridge_of_all_rows(
     sizes: list[float] = []
     penalty_of = Penalty.of
 
-    def recording(n_members: int, ridge: float, n_examples: float) -> Penalty:
+    def recording(n_members: int, prior: Prior, n_examples: float) -> Penalty:
         sizes.append(n_examples)
-        return penalty_of(n_members, ridge, n_examples)
+        return penalty_of(n_members, prior, n_examples)
 
     monkeypatch.setattr(Penalty, "of", recording)
     fit_pool(examples_of(members, labels))

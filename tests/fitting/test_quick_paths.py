@@ -21,7 +21,8 @@ def test_series_gives_what_elimination_gives(size: float) -> None:
     spreads = roots @ roots.transpose(0, 2, 1)
     proba = rng.dirichlet(np.ones(5), size=40)
     residual = proba - np.eye(5)[rng.integers(5, size=40)]
-    changes = leave_out_changes(spreads, proba, residual)
+    columns = (spreads.transpose(1, 2, 0), proba.T.copy(), residual.T.copy())
+    changes = leave_out_changes(*columns).T
     for spread, p, r, change in zip(spreads, proba, residual, changes, strict=True):
         curvature = np.diag(p) - np.outer(p, p)
         solved = np.linalg.solve(np.eye(5) - curvature @ spread, r)

@@ -223,7 +223,7 @@ def answers(n: int = 300, seed: int = 0) -> tuple[Any, Any]:
     return confidence, rng.random(n) < confidence
 
 
-def some_copies(how: str, n: int = 300) -> Any:
+def some_copies(how: str, n: int = 300) -> np.ndarray:
     """Row numbers of which a fifth or more come again."""
     rng = np.random.default_rng(5)
     return {
@@ -312,10 +312,11 @@ def test_copies_of_several_labels_are_reported(how: str) -> None:
         )
 
 
-def count_copies(caught: Any) -> int:
+def count_copies(caught: list[warnings.WarningMessage]) -> int:
     return sum("copies" in str(warning.message) for warning in caught)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "temps"])
 def test_copies_across_folds_are_reported(method: str) -> None:
     logits, labels = copied("twice, shuffled")
@@ -332,6 +333,7 @@ def test_copies_across_folds_are_reported(method: str) -> None:
         evaluate(method, ROWS, LABELS, folds=5)
 
 
+@pytest.mark.slow
 def test_copies_of_answers_across_folds_are_reported() -> None:
     confidence, right = answers()
     rows = some_copies("shuffled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hokical
+from hokical import Ensemble, FitDataWarning, make
 from hokical.io import agreement, jury, read_logprobs
 
 RNG = np.random.default_rng(0)
@@ -169,3 +171,30 @@ def test_votes_are_compared_as_agreement_compares_samples() -> None:
     judges = jury(["a", "b"], votes={"judge": samples})
     assert judges.members[0].argmax(axis=1).tolist() == [0, 1, 0, 1, 0]
     assert agreement([samples]).share[0] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_judges", "n_choices"), [(200, 4, 2), (300, 4, 2), (500, 4, 3)]
+)
+def test_equal_votes_are_no_copies(n: int, n_judges: int, n_choices: int) -> None:
+    """Coarse votes coincide by nature; rows of a fit tell their labels, but not here."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(n_choices, size=n)
+    guesses = rng.integers(n_choices, size=(n_judges, n))
+    votes = np.where(rng.random((n_judges, n)) < 0.6, truth, guesses)
+    named = {f"judge {v}": vote for v, vote in enumerate(votes)}
+    judges = jury([f"choice {k}" for k in range(n_choices)], votes=named)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*copies", FitDataWarning)
+        for method in ("temps", "hoki"):
+            make(method).fit(judges, truth)
+
+
+@pytest.mark.parametrize("method", ["auto", "hoki", "uncalibrated"])
+def test_copies_of_rows_of_an_ensemble_are_noticed(method: str) -> None:
+    rng = np.random.default_rng(0)
+    members = 2.0 * rng.normal(size=(3, 300, 4))
+    labels = np.argmax(members.mean(axis=0) + rng.gumbel(size=(300, 4)), axis=1)
+    rows = rng.integers(300, size=400)
+    with pytest.warns(FitDataWarning, match="are exact copies of another one"):
+        make(method).fit(Ensemble(members[:, rows]), labels[rows])

@@ -11,6 +11,9 @@ from hokical.io import STATED_WORDS, read_stated
 
 #: Texts, and the confidences that a reader finds in them.
 STATED = [
+    ("95% CI 3-4. Confidence: 60%", 0.6),
+    ("70% or more confident", 0.7),
+    ("I'm 90% sure. Now the capital is Rome.", 0.9),
     ("Confidence (0-100): 85", 0.85),
     ("Confidence (0-100%): 85%", 0.85),
     ("(0-100%): 85%", 0.85),
@@ -262,6 +265,12 @@ STATED = [
 ]
 #: Texts in which a reader finds a confidence, but not which one.
 AMBIGUOUS = [
+    "Confidence interval 95%: [3,4]",
+    "The 95% confidence interval is 3 to 4.",
+    "I was 90% sure, but now 40%",
+    "I am 90% sure; actually, 50%",
+    "I'm 30% less confident than before",
+    "This is 20% more likely than that",
     "I am not 90% sure",
     "-5%",
     "150%",
@@ -362,6 +371,7 @@ def test_texts_without_a_confidence_are_nan(text: str) -> None:
     assert np.isnan(read_stated(text))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("style", ["**{}**", "> {}", "- {}", "`{}`", "{}\n", "\t{} "])
 def test_markdown_and_spaces_change_nothing(style: str) -> None:
     for text, confidence in STATED:

@@ -220,6 +220,7 @@ TRUE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", TRUE)
 def test_the_smooth_curve_finds_the_true_one(shape: str) -> None:
     """ICI within .012 of the true one at 4000 rows, and the band holds where most rows
@@ -302,7 +303,7 @@ def test_bands_are_counted_and_tested_exactly() -> None:
     bands = risk_bands(many, rng.uniform(size=2000) < many)
     assert bands.p_value == pytest.approx(chi2.sf(bands.hosmer_lemeshow, 10))
     assert [row.n for row in risk_bands(*risks(1000, 9)).rows] == [100.0] * 10
-    with pytest.raises(ValueError, match="`edges` must ascend between 0 and 1"):
+    with pytest.raises(ValueError, match=r"`edges` must be .* ascend between 0 and 1"):
         risk_bands(p, event, edges=[0.3, 0.2])
 
 
@@ -388,3 +389,23 @@ def test_psi_is_its_definition() -> None:
     assert population_stability_index(old, old) == 0.0
     with pytest.raises(ValueError, match="`actual` must be finite numbers"):
         population_stability_index(old, [math.nan])
+
+
+@pytest.mark.parametrize(
+    "edges", [[0.0, np.nan], [0.5, 0.2], [0.3, 0.3], [0.5, np.inf], [[0.1, 0.2]]]
+)
+def test_edges_must_be_finite_and_ascend(edges: list[object]) -> None:
+    p, event = np.linspace(0.1, 0.9, 40), np.arange(40) % 2
+    words = "`edges` must be finite numbers that ascend"
+    with pytest.raises(ValueError, match=words):
+        population_stability_index(p, p, edges=edges)
+    with pytest.raises(ValueError, match=f"{words} between 0 and 1"):
+        risk_bands(p, event, edges=edges)
+
+
+def test_separated_predictions_have_an_intercept_and_no_slope() -> None:
+    found = calibration_slope([0.2, 0.3, 0.6, 0.9], [0, 0, 1, 1])
+    assert np.isnan(found.slope.value)
+    assert found.intercept.low < found.intercept.value < found.intercept.high
+    found = calibration_slope([0.2, 0.3, 0.6, 0.9], [0, 0, 0, 0])
+    assert np.isnan([found.slope.value, found.intercept.value]).all()

@@ -4,6 +4,7 @@ labels.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from hokical import Calibrator, make
-from hokical._core.storage import CalibratorFileError
+from hokical._core.storage import CalibratorFileError, checksum
 from hokical.monitoring import CalibrationMonitor, OnlineSets
 
 LATE = 200
@@ -142,6 +143,23 @@ def test_a_file_continues_the_stream(cal: Calibrator, tmp_path: Path) -> None:
     CalibrationMonitor(cal).save(tmp_path / "monitor.json")
     with pytest.raises(CalibratorFileError):
         OnlineSets.load(tmp_path / "monitor.json", cal)
+
+
+@pytest.mark.parametrize("entry", [None, 2.5, "True", [], {"$float": "nan"}])
+def test_forged_outcomes_are_refused(
+    entry: object, cal: Calibrator, tmp_path: Path
+) -> None:
+    logits, labels = stream(np.full(30, 2.0), 8)
+    online = OnlineSets(cal, coverage=0.9)
+    online.predict_set(logits, ids=range(30))
+    online.add_labels(range(20), labels[:20]).save(tmp_path / "sets.json")
+    document = json.loads((tmp_path / "sets.json").read_text("utf-8"))
+    document["state"]["recent"][3] = entry
+    document.pop("checksum")
+    document["checksum"] = checksum(document)
+    (tmp_path / "sets.json").write_text(json.dumps(document), "utf-8")
+    with pytest.raises(CalibratorFileError, match=r"sets\.json"):
+        OnlineSets.load(tmp_path / "sets.json", cal)
 
 
 def test_mistakes_are_named(cal: Calibrator) -> None:

@@ -373,3 +373,65 @@ def test_folds_of_confidences_without_a_name_tell_how_to_name_them() -> None:
     stated = np.linspace(0.1, 0.9, 40)
     with pytest.raises(TypeError, match="'stated': confidence"):
         compare((stated, stated > 0.5), folds=5)
+
+
+def alternating(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Even rows of an easy class, odd rows of a hard one."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    signal = np.where(labels == 0, 4.0, -0.5)
+    logits = rng.normal(size=(n, 2))
+    logits[:, 0] += signal
+    return logits, labels
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_coverage_of_sets_does_not_go_by_the_order_of_rows(size: int) -> None:
+    """Rows, or clusters of `size` rows, whose labels alternate."""
+    logits, labels = alternating(4000 // size, seed=1)
+    logits = np.repeat(logits, size, axis=0)
+    logits += 0.01 * np.random.default_rng(2).normal(size=logits.shape)
+    labels = np.repeat(labels, size)
+    cluster = None if size == 1 else np.repeat(np.arange(4000 // size), size)
+    found = compare(
+        alternating(1000, seed=0),
+        (logits, labels),
+        ["uncalibrated", "temps"],
+        coverage=0.9,
+        cluster=cluster,
+    )
+    for result in found.results:
+        assert result.sets.overall.coverage == pytest.approx(0.9, abs=0.03)
+        assert result.sets.overall.n == 2000
+
+
+def test_what_is_before_calibration_is_a_matter_of_the_method() -> None:
+    data = synthetic_logits(200, 3, seed=0)
+    new = synthetic_logits(300, 3, seed=1)
+    found = compare(data, new, {"temperature": "temps", "baseline": "uncalibrated"})
+    assert found.subject == "temperature"
+    assert found["temperature"].before is found["baseline"]
+    assert found["baseline"].before is None
+    assert found["baseline"].headline.startswith("The model said ")
+    found = compare(data, new, {"uncalibrated": "temps", "second": "vecs"})
+    assert found["second"].before is None
+    assert found["uncalibrated"].before is None
+    assert found["uncalibrated"].headline.startswith("With ")
+    assert found.subject == "second"
+
+
+def test_what_votes_do_not_allow_is_said_in_one_sentence() -> None:
+    logits, labels = synthetic_logits(100, 3, seed=0)
+    votes = np.full((100, 3), 0.2) + 0.4 * np.eye(3)[labels]
+    with pytest.raises(TypeError, match="need one label per row; leave it out"):
+        compare((logits, labels), (logits, votes), ["temps"], coverage=0.9)
+    with pytest.raises(TypeError, match="need one label per row; leave it out"):
+        evaluate(None, logits, votes, coverage=0.9)
+    with pytest.raises(TypeError, match="may have weights; leave it out"):
+        evaluate(None, iter([(logits, labels)]), coverage=0.9)
+
+
+def test_a_seed_that_nothing_would_use_is_refused() -> None:
+    right = np.arange(40) % 2 == 0
+    with pytest.raises(TypeError, match="`random_state` is for methods given by name"):
+        compare(({"stated": right * 0.4 + 0.3}, right), folds=2, random_state=1)

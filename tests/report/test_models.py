@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,7 @@ def test_sets_of_a_certified_model(
         hokical.evaluate(GaussianNB().fit(X, y), X_new, y_new, coverage=0.9)
 
 
+@pytest.mark.slow
 def test_models_are_compared_on_the_same_rows(
     digits: tuple[Any, ...], calibrated: CalibratedClassifier
 ) -> None:
@@ -256,3 +258,61 @@ def test_what_has_no_classes_is_no_model(digits: tuple[Any, ...]) -> None:
     del wrapped.classes_
     with pytest.raises(TypeError, match="`predict_proba` and `classes_`"):
         hokical.evaluate(wrapped, *digits[2:])
+
+
+def test_names_of_classes_may_be_an_array(digits: tuple[Any, ...]) -> None:
+    X, y, X_new, y_new = digits
+    model = GaussianNB().fit(X, y)
+    names = np.array([f"number {k}" for k in range(10)])
+    found = hokical.evaluate(model, X_new, y_new, classes=names)
+    assert "number 3" in str(found.classes.to_dict())
+    found = hokical.compare(None, (X_new, y_new), [model], classes=names)
+    assert "number 3" in str(found["GaussianNB"].classes.to_dict())
+
+
+def test_a_comparison_measures_sets_of_certified_models(
+    digits: tuple[Any, ...], calibrated: CalibratedClassifier
+) -> None:
+    X, y, X_new, y_new = digits
+    model = clone(calibrated).fit(X, y).certify(X_new[:600], y_new[:600])
+    test = (X_new[600:], y_new[600:])
+    found = hokical.compare(None, test, {"certified": model}, coverage=0.9)
+    alone = hokical.evaluate(model, *test, coverage=0.9)
+    assert found["certified"].sets == alone.sets
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"coverage": 0.9}, "`coverage` is for a certified `CalibratedClassifier`"),
+        ({"groups": (np.zeros(5), None)}, "`groups` of the validation rows cannot"),
+        ({"random_state": 1}, "`random_state` is for methods given by name"),
+    ],
+)
+def test_what_a_comparison_of_models_cannot_use_is_refused(
+    options: dict[str, Any], words: str, digits: tuple[Any, ...]
+) -> None:
+    X, y, X_new, y_new = digits
+    models = [GaussianNB().fit(X, y)]
+    with pytest.raises(TypeError, match=words):
+        hokical.compare(None, (X_new, y_new), models, **options)
+
+
+class SlowModel(GaussianNB):
+    def predict_proba(self, X: Any) -> Any:
+        time.sleep(0.1)
+        return super().predict_proba(X)
+
+
+def test_progress_counts_models(
+    digits: tuple[Any, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("hokical._core.runtime._SHOW_AFTER_SECONDS", 0.0)
+    X, y, X_new, y_new = digits
+    models = [SlowModel().fit(X, y)]
+    hokical.compare(None, (X_new, y_new), models, progress=True)
+    assert "Comparing SlowModel" in capsys.readouterr().err
+    hokical.compare(None, (X_new, y_new), models, progress=False)
+    assert capsys.readouterr().err == ""

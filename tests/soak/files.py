@@ -15,15 +15,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from hokical import (
     CalibrationMonitor,
     Calibrator,
     CalibratorFileError,
+    Ensemble,
     MultilabelCalibrator,
+    auto,
+    calibrate_confidence,
     load,
 )
 from hokical._core.storage import checksum
+from hokical.calibrators import SurvivalCalibrator
 from hokical.io import DataFileError, read_examples
 from hokical.streams import open_source
 from tests.io.samples import VAL, WRITERS, write_csv
@@ -178,6 +183,73 @@ def forged_calibrator(rng: Generator, folder: Path) -> str:
     return "harmless"
 
 
+def forged_document(rng: Generator, folder: Path) -> str:
+    """A forged file of an ensemble, of answers or of several labels is refused, or
+    answers probabilities.
+    """
+    kinds = _other_documents()
+    text, answer = kinds[rng.integers(len(kinds))]
+    _write_forged(json.loads(text), folder / "c.json", rng)
+    refusal = ""
+    found: Any = None
+    try:
+        found = load(folder / "c.json")
+    except CalibratorFileError as error:
+        refusal = str(error)
+    if refusal:
+        assert "c.json" in refusal, "an error without the file"
+        return "refused"
+    with contextlib.suppress(ValueError):
+        proba = answer(found)
+        assert np.isfinite(proba).all(), "an answer that is no number"
+        assert ((proba >= 0.0) & (proba <= 1.0 + 1e-9)).all(), (
+            "an answer that is no probability"
+        )
+    assert repr(found)
+    return "harmless"
+
+
+@cache
+def _other_documents() -> list[tuple[str, Callable[[Any], Any]]]:
+    """Files by their text, with what a calibrator of each is asked."""
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(120, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    noisy = logits + rng.normal(size=logits.shape)
+    pair = Ensemble({"first": noisy, "second": 0.5 * logits})
+    passes = Ensemble(np.stack([logits, noisy]), exchangeable=True)
+    signals = rng.random((120, 2))
+    signals[::4, 1] = np.nan
+    right = rng.random(120) < signals[:, 0]
+    group = rng.choice(["u", "v"], 120)
+    survived = rng.random((8, 120)) < signals[:, 0]
+    several = (rng.random(logits.shape) < expit(logits)).astype(float)
+    confidences = calibrate_confidence(signals[:, 0], right, groups=group)
+    calibrators = [
+        (auto(pair, labels), lambda cal: cal.predict_proba(pair)),
+        (auto(pair, labels, keep_labels=True), lambda cal: cal.predict_proba(pair)),
+        (auto(passes, labels), lambda cal: cal.predict_proba(passes)),
+        (auto(logits, labels, groups=group), lambda cal: cal.predict_proba(logits)),
+        (calibrate_confidence(signals, right), lambda cal: cal.predict(signals)),
+        (
+            confidences.certify(signals[:, 0] ** 2, right, groups=group),
+            lambda cal: cal.predict(signals[:, 0], groups=group),
+        ),
+        (
+            MultilabelCalibrator().fit(logits, several).certify(noisy, several),
+            lambda cal: cal.predict_proba(logits),
+        ),
+        (SurvivalCalibrator().fit(survived, right), lambda cal: cal.predict(survived)),
+    ]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "c.json"
+        documents = []
+        for calibrator, answer in calibrators:
+            calibrator.save(path)
+            documents.append((path.read_text("utf-8"), answer))
+    return documents
+
+
 def forged_monitor(rng: Generator, folder: Path) -> str:
     """The state of a monitor with forged numbers is refused, or can be read and goes
     on.
@@ -289,5 +361,6 @@ def _check_others(found: Any, rng: Generator) -> None:
 ATTACKS = {f"damaged .{kind}": partial(damaged_data, kind) for kind in FORMATS} | {
     "damaged calibrators": damaged_calibrator,
     "forged calibrators": forged_calibrator,
+    "forged documents": forged_document,
     "forged monitors": forged_monitor,
 }

@@ -13,6 +13,7 @@ ROUNDS = {
     for name in ATTACKS
 }
 ROUNDS |= {"extreme logits": 4, "stability against twins": 2, "forged calibrators": 60}
+ROUNDS |= {"forged documents": 40}
 
 
 @pytest.mark.sample(2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -66,6 +66,31 @@ def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
         raise ValueError(
             f"`{name}` must be one of {allowed}; got {value!r}. {remedy}".rstrip()
         )
+
+
+class NoEvidenceError(ValueError):
+    """Nothing that a guarantee needs is known of the calibrator.
+
+    `reason` says what is missing, `call` which method is called first, with names of
+    its arguments.
+
+    >>> error = NoEvidenceError("`detect` needs examples.")
+    >>> str(error.with_call("certify(X, y)"))
+    '`detect` needs examples. Call `certify(X, y)` first, with examples that nothing was fitted on.'
+    """
+
+    def __init__(self, reason: str, call: str = "certify(logits, labels)") -> None:
+        super().__init__(reason, call)
+        self.reason = reason
+        self.call = call
+
+    def __str__(self) -> str:
+        remedy = f"Call `{self.call}` first, with examples that nothing was fitted on."
+        return f"{self.reason} {remedy}"
+
+    def with_call(self, call: str) -> Self:
+        """The same error of an object whose method has other arguments."""
+        return type(self)(self.reason, call)
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:
@@ -137,6 +162,22 @@ class ArrayOf:
         return array
 
 
+@dataclass(frozen=True)
+class SequenceOf:
+    """Annotation of a field: a `container`, tuple or list, of entries of one type."""
+
+    container: type[Any]
+    entry: type[Any]
+
+    def check(self, name: str, value: object, sizes: dict[Any, int]) -> object:
+        entries = value if isinstance(value, tuple | list) else ()
+        fits = isinstance(value, self.container)
+        if not fits or not all(isinstance(entry, self.entry) for entry in entries):
+            rule = f"a {self.container.__name__} of {self.entry.__name__}"
+            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+        return value
+
+
 def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
     """Raise unless an array is an `ArrayOf` what follows."""
     ArrayOf(*kind, **more).check(name, array, {})
@@ -152,9 +193,9 @@ LogShare = Annotated[float, Within(-745.0, 0.0)]
 class Checked:
     """Base of dataclasses whose fields must be what their annotations say.
 
-    Besides `Within` and `ArrayOf`, a bool must be one, and a record of one of the
-    classes that are named, or None. Subclasses with more to check extend
-    `__post_init__`.
+    Besides `Within` and `ArrayOf`, a bool or text must be one, a tuple of texts or a
+    list of bools hold them alone, and a record be of one of the classes that are named,
+    or None. Subclasses with more to check extend `__post_init__`.
     """
 
     def __post_init__(self) -> None:
@@ -170,6 +211,13 @@ class Checked:
                 raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
             for check in checks:
                 object.__setattr__(self, name, check.check(name, value, sizes))
+
+
+#: What annotations of sequences stand for.
+_SEQUENCES = {
+    tuple[str, ...]: SequenceOf(tuple, str),
+    list[bool]: SequenceOf(list, bool),
+}
 
 
 @cache
@@ -193,7 +241,10 @@ def _field_checks(
             else (hints[name],)
         )
         checks = getattr(hints[name], "__metadata__", ())
-        plain = (bool, NoneType, Checked)
+        sequence = _SEQUENCES.get(hints[name])
+        if sequence is not None:
+            checks = (*checks, sequence)
+        plain = (bool, str, NoneType, Checked)
         are_checked = [
             is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain))
             for k in kinds

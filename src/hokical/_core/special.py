@@ -142,6 +142,13 @@ def row_sums(table: Array, xp: Namespace) -> Array:
     return np.einsum("ni->n", table)
 
 
+def pick(table: Array, columns: Array, xp: Namespace) -> Array:
+    """The entry of each row of a table in its column (n,), (n,)."""
+    if xp is np:  # a third of the time of `take_along_axis`
+        return table[np.arange(len(table)), columns]
+    return xp.take_along_axis(table, columns[:, None], axis=1)[:, 0]
+
+
 #: Rows up to which NumPy's own `argmax` is the quickest in any memory order.
 FEW_ROWS = 100
 #: The most columns that a byte can number.

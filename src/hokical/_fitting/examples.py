@@ -525,11 +525,14 @@ def _sample_conformity(block: Examples) -> Conformity:
     return replace(sample, run=None, key=key[rows])  # ordered sets ask for `certify`
 
 
-def warn_of_copies(examples: Partition, record: FitRecord) -> None:
-    """Warn if many rows in memory copy others, or are several of each example."""
+def warn_of_copies(examples: Partition, sketch: RowSketch | None) -> None:
+    """Warn if many rows in memory copy others, or are several of each example.
+
+    `sketch` is that of the rows.
+    """
     if not isinstance(examples, Examples) or examples.votes_of is not None:
         return
-    if record.sketch is not None and record.sketch.has_twins:
+    if sketch is not None and sketch.has_twins:
         marks = RowMarks.of(examples.logits, examples.labels, examples.counts)
         warn_of_copies_in_fit(marks.copies())
     if type(examples.logits) is Logits and examples.weights is None:

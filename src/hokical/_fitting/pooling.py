@@ -6,19 +6,20 @@ scores of class k are
     z_k = sum_v a_v log p_vk + b log(sum_v a_v p_vk / A),    A = sum_v a_v,
 
 with coefficients a >= 0 and b >= 0 of least log loss and a quadratic penalty. The
-penalty is small on the overall scale A + b and on the balance A - b of the geometric
-and the arithmetic mean. Deviations of the coefficients a from each other, in units of
-their prior mean, cost a ridge: near equal weights are given up as the examples show
-that members differ. Two ridges are fitted, the larger for members that are as good as
-each other, and averaged by exp(leave-one-out log-likelihood). The pool has the weights
-a / A and the linear share b / (A + b); its scale is that of the members' own logits.
+penalty is small on the overall scale A + b and on the balance of the geometric and the
+arithmetic mean. Deviations of the coefficients a from each other, in units of their
+prior mean, cost a ridge: near equal weights are given up as the examples show that
+members differ. Three priors are fitted: for members that are nearly equal, for members
+that differ, and for a nearly arithmetic mean, which is ahead with few examples. They
+are averaged by exp(leave-one-out log-likelihood). The pool has the weights a / A and
+the linear share b / (A + b); its scale is that of the members' own logits.
 
 Leaving an example out needs no other fit: one Newton step without it leads there. With
 S the Hessian of the objective, and g_i and H_i those of an example's loss with its
 weight, the coefficients move by (S - H_i)^-1 g_i; a fold moves them by its sums of g
 and H. The temperatures, one number of each member, stay.
 
-Tables (members, n, classes) are made of a sample of the rows. If there are more, the
+Tables (members, classes, n) are made of a sample of the rows. If there are more, the
 coefficients end with a Newton step on all of them, block by block.
 """
 
@@ -44,10 +45,22 @@ from hokical.rules.pooled import FARTHEST_MARGIN, MemberLogits, Pool
 #: fitted differs by 1e-6.
 SingleArray = NDArray[np.float32]
 
-#: Penalties, in nats, on the squared deviation of the coefficients from each other: for
-#: members that are nearly equal, and for members that differ.
-RIDGES = (100.0, 3.0)
-#: The same on the overall scale, and on the balance of the two means.
+
+class Prior(NamedTuple):
+    """What coefficients are before the examples.
+
+    `ridge` is the penalty, in nats, on their squared deviation from each other, and
+    `linear` the share of the arithmetic mean.
+    """
+
+    ridge: float
+    linear: float = 0.5
+
+
+#: Members that are nearly equal, and members that differ; and a nearly arithmetic mean,
+#: which most ensembles prefer up to some 200 examples.
+PRIORS = (Prior(100.0), Prior(3.0), Prior(100.0, linear=0.9))
+#: Penalties on the overall scale, and on the balance of the two means.
 SCALE_RIDGE = 10.0
 BALANCE_RIDGE = 10.0
 #: Most numbers in a table (members, classes, n), and the fewest rows of it.
@@ -64,7 +77,7 @@ MAX_FOR_TEMPERATURE = 1 << 15
 #: Most numbers that the greedy order looks at, over all its steps.
 MAX_FOR_ORDER = 1 << 21
 #: Members that are chosen one by one; the others follow by their weights.
-MAX_GREEDY = 8
+MAX_GREEDY = 6
 #: The search ends where it expects to gain less than this, in nats over all rows.
 ENOUGH = 0.05
 MAX_ITER = 30
@@ -84,6 +97,8 @@ _LEAST_LEFT = 1e-3
 _LEAST_WEIGHT = 1e-3
 #: Coefficients below this share of all are 0.
 _NOTHING = 1e-6
+#: Least sum of a row's odds in single precision.
+_LEAST_ODDS = np.float32(1e-30)
 #: Precision of the prior of log T, as in the temperatures' own fit.
 _TEMPERATURE_RIDGE = 1.0
 
@@ -275,18 +290,19 @@ class Penalty:
     matrix: FloatArray
 
     @classmethod
-    def of(cls, n_members: int, ridge: float, n_examples: float) -> Penalty:
+    def of(cls, n_members: int, prior: Prior, n_examples: float) -> Penalty:
         """In nats per example, of so many examples."""
         size = n_members + 1
-        centre = np.full(size, 0.5 / n_members)
-        centre[-1] = 0.5
+        geometric = 1.0 - prior.linear
+        centre = np.full(size, geometric / n_members)
+        centre[-1] = prior.linear
         scale = np.ones(size)
-        balance = np.ones(size)
-        balance[-1] = -1.0
+        balance = np.full(size, 2.0 * prior.linear)
+        balance[-1] = -2.0 * geometric
         matrix = SCALE_RIDGE * np.outer(scale, scale)
         matrix += BALANCE_RIDGE * np.outer(balance, balance)
         deviation = np.eye(n_members) - 1.0 / n_members
-        matrix[:-1, :-1] += 4.0 * n_members * ridge * deviation
+        matrix[:-1, :-1] += n_members * prior.ridge / geometric**2 * deviation
         return cls(centre, matrix / n_examples)
 
     def value(self, coefficients: FloatArray) -> float:
@@ -371,8 +387,8 @@ def _left_out(
     return np.maximum(x[:, None] + steps, _LEAST_LEFT * x[:, None])
 
 
-class _Ridged(NamedTuple):
-    """The minimum of a ridge, and coefficients (p, n) with each row left out."""
+class _PriorFit(NamedTuple):
+    """The minimum for a prior, and coefficients (p, n) with each row left out."""
 
     point: _Point
     left_out: SingleArray
@@ -380,10 +396,10 @@ class _Ridged(NamedTuple):
     converged: bool
 
 
-def _fit_ridge(
-    table: MemberTable, ridge: float, n_examples: float, start: _Point
-) -> _Ridged:
-    penalty = Penalty.of(table.n_members, ridge, n_examples)
+def _fit_prior(
+    table: MemberTable, prior: Prior, n_examples: float, start: _Point
+) -> _PriorFit:
+    penalty = Penalty.of(table.n_members, prior, n_examples)
     point, converged = _minimize(table, penalty, start)
     hessian = point.moments.hessian + penalty.matrix
     x = point.coefficients
@@ -394,7 +410,7 @@ def _fit_ridge(
         moments = RowMoments.of(block, x)
         left_out[:, rows] = _left_out(moments, block.share, hessian, x)
         losses[rows] = block.losses(left_out[:, rows])
-    return _Ridged(point, left_out, float(table.share @ losses), converged)
+    return _PriorFit(point, left_out, float(table.share @ losses), converged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -541,11 +557,11 @@ def _fit(examples: Examples, exchangeable: bool) -> PoolFit:
     n_rounds = 1 if _members_of(sample).evaluated.all() or exchangeable else 2
     for _ in range(n_rounds):
         table = make_table(sample, replace(start, weights=weights))
-        ridged = _average_ridges(table, examples.effective_size)
-        x = ridged.coefficients
+        averaged = _average_priors(table, examples.effective_size)
+        x = averaged.coefficients
         if not exchangeable:
             weights = x[:-1] / x[:-1].sum()
-    penalty = Penalty.of(x.size - 1, ridged.ridge, examples.effective_size)
+    penalty = Penalty.of(x.size - 1, averaged.prior, examples.effective_size)
     last = _spaced(examples, max(sample.n_rows, MAX_LAST_STEP // n_numbers))
     if last.n_rows > sample.n_rows:
         x = _last_step(last, replace(start, weights=weights), x, penalty)
@@ -554,9 +570,9 @@ def _fit(examples: Examples, exchangeable: bool) -> PoolFit:
     weights = x[:-1] / total
     hessian = _moments(table, x).hessian + penalty.matrix
     pool = replace(start, weights=weights, linear_share=float(x[-1]) / (total + x[-1]))
-    order, remaining = ((), np.zeros(0)) if exchangeable else _order(table, ridged)
+    order, remaining = ((), np.zeros(0)) if exchangeable else _order(table, averaged)
     losses = _losses_alone(sample, pool)
-    return PoolFit(pool, losses, order, remaining, ridged.converged, x, hessian)
+    return PoolFit(pool, losses, order, remaining, averaged.converged, x, hessian)
 
 
 def _spaced(examples: Examples, max_rows: int) -> Examples:
@@ -669,22 +685,24 @@ def _impute(table: SingleArray, evaluated: BoolArray, weights: FloatArray) -> No
 
 
 class _Averaged(NamedTuple):
-    """As `_Ridged`, averaged over ridges; `ridge` is their geometric mean."""
+    """As `_PriorFit`, averaged over priors, and the `prior` in their middle."""
 
     coefficients: FloatArray
     left_out: SingleArray
-    ridge: float
+    prior: Prior
     converged: bool
 
 
-def _average_ridges(table: MemberTable, n_examples: float) -> _Averaged:
-    """Both ridges' coefficients, by exp(leave-one-out log-likelihood)."""
-    centre = Penalty.of(table.n_members, 0.0, 1.0).centre
+def _average_priors(table: MemberTable, n_examples: float) -> _Averaged:
+    """The coefficients of all priors, by exp(leave-one-out log-likelihood)."""
+    priors: tuple[Prior, ...] = PRIORS
+    if table.n_members == 1:  # none differs
+        priors = tuple(prior for prior in PRIORS if prior.ridge == PRIORS[0].ridge)
+    centre = Penalty.of(table.n_members, priors[0], 1.0).centre
     start = _Point(centre, _moments(table, centre))
-    ridges = RIDGES if table.n_members > 1 else RIDGES[:1]
-    fits: list[_Ridged] = []
-    for ridge in ridges:
-        fits.append(_fit_ridge(table, ridge, n_examples, start))
+    fits: list[_PriorFit] = []
+    for prior in priors:
+        fits.append(_fit_prior(table, prior, n_examples, start))
         start = fits[-1].point
     losses = np.array([fit.loss for fit in fits])
     shares = np.exp(-n_examples * (losses - losses.min()))
@@ -693,9 +711,10 @@ def _average_ridges(table: MemberTable, n_examples: float) -> _Averaged:
     left_out = np.zeros_like(fits[0].left_out)
     for weight, fit in zip(shares, fits, strict=True):
         left_out += np.float32(weight) * fit.left_out
-    ridge = float(np.exp(shares @ np.log(ridges)))
+    ridges, linear = np.transpose(priors)
+    prior = Prior(float(np.exp(shares @ np.log(ridges))), float(shares @ linear))
     converged = all(fit.converged for fit in fits)
-    return _Averaged(coefficients, left_out, ridge, converged)
+    return _Averaged(coefficients, left_out, prior, converged)
 
 
 def _last_step(
@@ -855,28 +874,30 @@ class _GrowingPool:
         return scores
 
     def _loss(self, scores: SingleArray) -> float:
-        odds, top = self._exponentials(scores)
-        losses = np.log(odds.sum(axis=0))
-        losses += self.scale * (top - self._true(scores))
+        losses = np.log(self._odds_of(scores)[1])
+        losses -= self.scale * self._true(scores)
         return float(self.share @ losses)
 
     def _true(self, table: SingleArray) -> SingleArray:
         return np.asarray(table[self.labels, np.arange(self.labels.size)])
 
-    def _exponentials(self, scores: SingleArray) -> tuple[SingleArray, SingleArray]:
-        """exp(scale (scores - top)) (classes, n), and the top score of each row (n,)."""
-        top = scores.max(axis=0)
-        odds = np.subtract(scores, top, out=self._odds)
-        odds *= self.scale
-        return np.exp(odds, out=odds), top
+    def _odds_of(self, scores: SingleArray) -> tuple[SingleArray, SingleArray]:
+        """exp(scale scores) (classes, n), and their sums (n,).
+
+        The best score of a row lies between -`FARTHEST_MARGIN` and 0, so its top need
+        not be found.
+        """
+        odds = np.multiply(scores, self.scale, out=self._odds)
+        np.exp(odds, out=odds)
+        return odds, np.maximum(odds.sum(axis=0), _LEAST_ODDS)
 
     def _fit_scale(self, scores: SingleArray) -> None:
         """Two Newton steps for the scale of the scores, held near 1."""
         true = self._true(scores)
         ridge = SCALE_RIDGE / true.size
         for _ in range(2):
-            proba, _ = self._exponentials(scores)
-            proba /= proba.sum(axis=0)
+            proba, total = self._odds_of(scores)
+            proba *= 1.0 / total
             expected = np.einsum("kn,kn->n", proba, scores)
             squares = np.einsum("kn,kn,kn->n", proba, scores, scores)
             variance = squares - expected * expected

@@ -74,42 +74,53 @@ class Calibrator(FittedCalibrator):
         """Learn from validation logits (n, classes) and labels (n,), which are column
         indices.
 
-        `logits` are the classifier's scores on examples it was not trained on, an array
-        of any library, which stays on its device, or a `TopK`; -inf marks a masked
-        class. For files, chunks and iterators use `hokical.streams.fit`.
-        `sample_weight` (n,) are the weights of the examples. `labels` may be soft, (n,
-        classes): votes of several annotators or a distribution. A row is then as
-        several weighted rows, one for each class with votes; guarantees need one label
-        per row.
+        For files, chunks and iterators use `hokical.streams.fit`. Of more than 4 million
+        logits, a uniform sample of rows is used (`Hoki` uses all rows): at most 4
+        million logits and 200,000 rows, chosen by their row numbers, so that the result
+        is the same in every run and for every container. All rows are checked, and
+        counted for guarantees.
 
-        Of more than 4 million logits, a uniform sample of rows is used (`Hoki` uses all
-        rows): at most 4 million logits and 200,000 rows, chosen by their row numbers,
-        so that the result is the same in every run and for every container. All rows
-        are checked, and counted for guarantees.
+        Parameters
+        ----------
+        logits : array of shape (n, classes), TopK, Ensemble or table
+            The classifier's scores on examples it was not trained on, an array of any
+            library, which stays on its device; -inf marks a masked class. A table of
+            any Arrow engine (pyarrow, Polars, DuckDB, pandas) is taken with the name of
+            its column of labels, `fit(table, "label")`; `sample_weight` and `groups`
+            are names of columns then. Scores are found as in files: a column `logits`
+            of lists, `logit_*`, `prob_*`, columns named like the values of the label,
+            or those named in `score_columns`. A warning names other numeric columns.
+            Of a `hokical.Ensemble`, several evaluations of each example, the fit learns
+            how to pool the members into one row of logits. `members_` says what each is
+            worth, and `predict` and its like take ensembles of the same members. The
+            weights are fitted on these examples, so guarantees need others: `certify`.
+        labels : array-like of shape (n,), or (n, classes)
+            Column indices or names of the `classes`; or soft labels: votes of several
+            annotators or a distribution. A row is then as several weighted rows, one
+            for each class with votes; guarantees need one label per row.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the examples.
+        groups : array-like of shape (n,), or several columns, optional
+            Properties of the rows that the classifier may not know, such as a site:
+            text or numbers, as a mapping, a DataFrame, a structured array or (n,
+            columns). Only the default learns from them. Columns that clearly help on
+            held-out examples are used, and `predict` and its like then need them;
+            `reason_` names them. Numeric columns with more than 20 distinct values, or
+            with fractions, are tried as numbers first, with a linear correction. Those
+            with more than 20 are also binned at their deciles, or into 30 quantile bins
+            from 50,000 examples on.
+        classes : sequence of str
+            The names of the classes in the order of the columns.
+        score_columns : sequence of str
+            The columns of a table that hold the scores, class 0 first.
+        most_members : int, optional
+            How many members of an ensemble get a weight at most, chosen greedily; the
+            others need not be evaluated any more (`needed_members_`).
 
-        A table of any Arrow engine (pyarrow, Polars, DuckDB, pandas) is taken with the
-        name of its column of labels, `fit(table, "label")`; `sample_weight` and
-        `groups` are names of columns then. Scores are found as in files: a column
-        `logits` of lists, `logit_*`, `prob_*`, columns named like the values of the
-        label, or those named in `score_columns`. A warning names other numeric columns.
-        `classes` are the names of the classes in the order of the columns; labels may
-        be such names.
-
-        `groups`, from which only the default learns, are properties of the rows that
-        the classifier may not know, such as a site: text or numbers (n,), or several
-        columns (a mapping, a DataFrame, a structured array or (n, columns)). Columns
-        that clearly help on held-out examples are used, and `predict` and its like then
-        need them; `reason_` names them. Numeric columns with more than 20 distinct
-        values, or with fractions, are tried as numbers first, with a linear correction.
-        Beside that, those with more than 20 are binned at their deciles, or into 30
-        quantile bins from 50,000 examples on.
-
-        `logits` may be a `hokical.Ensemble` of several evaluations of each example. The
-        fit then learns how to pool its members into one row of logits, `members_` says
-        what each is worth, and `predict` and its like take ensembles of the same
-        members. With `most_members`, only so many get a weight, chosen greedily; the
-        others need not be evaluated any more (`needed_members_`). The weights are fitted
-        on these examples, so guarantees need others: see `certify`.
+        Returns
+        -------
+        self : Calibrator
+            The same calibrator, fitted.
         """
         with WarningLog().once():
             rows = self.read_pair(
@@ -820,7 +831,8 @@ class Calibrator(FittedCalibrator):
         self._store_fit(fit, schema, record)
         self._warn_unless_converged(fit)
         warn_about_examples(self.name, stats, fit.rule)
-        warn_of_copies(sample, stats.record)
+        if schema.members is None:  # `FitReader.pool` looks at those of an ensemble
+            warn_of_copies(sample, stats.record.sketch)
 
     def _warn_unless_converged(self, fit: Fit) -> None:
         """Warn if a search ended before it converged."""

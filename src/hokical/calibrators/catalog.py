@@ -274,7 +274,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             kind = load_class(name, "method")
     except ValueError as error:
         raise CalibratorFileError(
-            f"the file is of another package or version: {error}"
+            f"{path} is of another package or version: {error}"
         ) from error
     try:
         return kind.from_document(document)

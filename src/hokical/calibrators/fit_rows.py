@@ -17,7 +17,12 @@ from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
 from hokical._core.schema import InputSchema
 from hokical._core.votes import read_votes
-from hokical._fitting.examples import Examples, Partition, probability_scale
+from hokical._fitting.examples import (
+    Examples,
+    Partition,
+    probability_scale,
+    warn_of_copies,
+)
 from hokical._fitting.pooling import fit_pool
 from hokical.calibrators.predictor import check_kind
 from hokical.calibrators.stored import MethodInfo
@@ -133,9 +138,11 @@ class FitReader:
         logits = as_members(ensemble)
         warn_of_probability_members(logits, ensemble)
         rows = rows._replace(columns=rows.columns or ensemble.columns)
-        if self.method.name == "uncalibrated":
-            return _pool_plainly(rows, max_members)
         examples, _ = self._label(logits, rows, names)
+        if self.method.name == "uncalibrated":
+            plain = _pool_plainly(rows, max_members)
+            _sketch_in_use(examples, plain.rows.scores)
+            return plain
         fit = fit_pool(
             examples,
             exchangeable=ensemble.exchangeable,
@@ -152,8 +159,7 @@ class FitReader:
         if keep_labels:
             pooled = with_first_labels(pooled, logits)
             members = replace(members, keep_first=True)
-        hashes = row_hashes(members.pool_all(logits))
-        sketch = RowSketch.from_hashes(hashes[examples.counting])
+        sketch = _sketch_in_use(examples, members.pool_all(logits))
         return PooledRows(rows._replace(scores=pooled), members, sketch)
 
 
@@ -180,6 +186,17 @@ def _from_votes(logits: Logits, labels: AnyArray, rows: Rows) -> Examples | None
         groups=votes.repeat_groups(rows.groups, logits.n_rows),
         votes_of=None if votes.are_hard else votes.rows,
     )
+
+
+def _sketch_in_use(examples: Examples, pooled: Logits) -> RowSketch:
+    """A fingerprint of rows as they are pooled in use; warns if many are copies.
+
+    Rows that are pooled as if held out tell their labels: equal votes with equal labels
+    would look like copies.
+    """
+    sketch = RowSketch.from_hashes(row_hashes(pooled)[examples.counting])
+    warn_of_copies(replace(examples, logits=pooled), sketch)
+    return sketch
 
 
 def _pool_plainly(rows: Rows, max_members: int | None) -> PooledRows:

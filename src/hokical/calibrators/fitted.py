@@ -32,7 +32,7 @@ from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, obser
 from hokical.guarantees.fingerprints import Reused, row_hashes
 from hokical.guarantees.repeats import RowMarks, refuse_copies, warn_of_repeats
 from hokical.rules.base import Rule
-from hokical.rules.members import PooledMembers
+from hokical.rules.members import MemberLabelsRule, PooledMembers
 
 
 class FittedCalibrator(StoredEstimator):
@@ -236,6 +236,13 @@ class FittedCalibrator(StoredEstimator):
             raise CalibratorFileError(
                 "the file must be for at least 2 classes, those of its rule "
                 f"({rule.n_classes}); got {n_classes}."
+            )
+        pools_first = isinstance(schema.members, PooledMembers)
+        pools_first = pools_first and schema.members.keep_first
+        if isinstance(rule, MemberLabelsRule) and not pools_first:
+            raise CalibratorFileError(
+                "the file must keep the first member in `members`, whose labels its "
+                "rule predicts."
             )
         record = check_stored(document, "fit", FitRecord)
         self._store_fit(Fit(rule, document["report"]), schema, record)

@@ -277,7 +277,9 @@ class Hoki(Calibrator):
         )
         self.learn_from_counts(rule, table, stats.record, schema)
         warn_about_examples(self.name, stats, self.rule_)
-        warn_of_copies(examples if sample is None else sample, stats.record)
+        if schema.members is None:
+            sketch = stats.record.sketch
+            warn_of_copies(examples if sample is None else sample, sketch)
 
     def _measuring_rule(self, n_classes: int) -> HokiRule:
         """A rule that measures stability; what its confidences are is not learned

@@ -47,6 +47,7 @@ _WORDS = {
     ),
     r'`scores="probabilities"`': "--probabilities",
     r"`output`": "--scores",
+    r"`positive`": "the event",
     r"`calibrator`": "the calibrator",
 }
 #: The warnings of this command.

@@ -82,9 +82,9 @@ class ClassFeatures:
     and `implied_error` (classes,) their standard errors.
     """
 
-    count: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
+    count: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e150)]
     square: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
-    hit: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
+    hit: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e150)]
     cells: FloatArray
     implied: FloatArray | None = None
     implied_error: FloatArray | None = None

@@ -23,22 +23,22 @@ from hokical._core.runtime import import_optional, threads
 from hokical._fitting.examples import Examples, Partition
 from hokical.streams import check_block
 
-#: How many results are combined in a task. Partial results never all meet in one place.
+#: Results that a task combines, so that not all of them meet in one place.
 _FAN_IN = 8
 #: Imports a module of Dask's.
 import_dask = partial(import_optional, extra="dask")
 
 
 class DaskBackend(NumpyBackend):
-    """Lazy arrays of NumPy blocks. Where nothing lazy is known, they are computed."""
+    """Lazy arrays of NumPy blocks; operations without a lazy form compute them."""
 
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
     def map_rows(self, work: Callable[[Any], Any], array: Array) -> Array:
-        """What `work` makes of blocks of rows, as a Dask array."""
+        """The results of `work` for blocks of rows, as a Dask array."""
         _check_matrix(array)
-        # Of a row, for the type of the results, or an error at once.
+        # One row gives the type of the results, or an error at once.
         empty = _map_block(np.zeros((1, int(array.shape[1]))), work)[:0]
         rows = _whole_rows(array)
         shape: dict[str, Any] = {"drop_axis": 1}
@@ -55,7 +55,7 @@ class DaskBackend(NumpyBackend):
         arrays: Sequence[Any],
     ) -> Any:
         blocks = _align(arrays)
-        return _reduce_tree([(make, *part) for part, _ in blocks], combine)
+        return _reduce_tree([(make, *block) for block, _ in blocks], combine)
 
 
 BACKEND = DaskBackend()
@@ -63,7 +63,7 @@ BACKEND.lazy = BACKEND
 
 
 class DaskPartition(Partition):
-    """Blocks of Dask arrays, worked on where they are.
+    """Blocks of Dask arrays, which are read on their workers.
 
     `logits` (n, classes) are a Dask array; `labels` and `sample_weight` (n,), or None,
     are in chunks of any sizes, or in memory.
@@ -85,9 +85,7 @@ class DaskPartition(Partition):
 
 
 def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> Any:
-    """What calls make of the blocks that have rows, combined in order, a few at a
-    time.
-    """
+    """The results of calls for blocks, combined in order, a few at a time."""
     if not tasks:
         raise ValueError("arrays must have at least one row; got none.")
     delayed = partial(import_dask("dask").delayed, pure=True)
@@ -100,58 +98,67 @@ def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> A
 
 
 def _align(arrays: Sequence[Any]) -> list[tuple[list[Any], int]]:
-    """Delayed blocks of the arrays that are not None, cut alike, and the number of
-    their first row.
+    """Delayed blocks of the arrays that are not None, and the numbers of their first
+    rows.
 
-    They have whole rows, and at least one. Chunks of unknown sizes are counted first,
-    which computes what made them unknown.
+    Blocks have the rows of the first array's, and at least one. Chunks of unknown sizes
+    are counted first, which computes them.
     """
-    da = import_dask("dask.array")
-    known = []
-    for array in (array for array in arrays if array is not None):
-        lazy = (
-            array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
-        )
-        unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
-        known.append(lazy.compute_chunk_sizes() if unknown else lazy)
-    counts = [int(array.shape[0]) for array in known]
+    lazy = [_with_sizes(array) for array in arrays if array is not None]
+    counts = [int(array.shape[0]) for array in lazy]
     if len(set(counts)) > 1:
         raise ValueError(f"all arrays must have as many rows; got {counts}.")
-    rows = known[0].chunks[0]
-    cut = [
-        _whole_rows(array.rechunk({0: rows})).to_delayed().reshape(-1)
-        for array in known
+    sizes = lazy[0].chunks[0]
+    columns = [
+        _whole_rows(array.rechunk({0: sizes})).to_delayed().reshape(-1)
+        for array in lazy
     ]
-    first = np.cumsum([0, *rows[:-1]]).tolist()
-    return [(part, k) for *part, k, n in zip(*cut, first, rows, strict=True) if n]
+    first_rows = np.cumsum([0, *sizes[:-1]]).tolist()
+    blocks = map(list, zip(*columns, strict=True))
+    return [
+        (block, first_row)
+        for block, first_row, size in zip(blocks, first_rows, sizes, strict=True)
+        if size
+    ]
+
+
+def _with_sizes(array: Any) -> Any:
+    """A Dask array whose chunks have known sizes."""
+    da = import_dask("dask.array")
+    lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
+    is_unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
+    return lazy.compute_chunk_sizes() if is_unknown else lazy
 
 
 def _whole_rows(array: Any) -> Any:
-    """The same with all columns of a row in one chunk."""
-    return (
-        array.rechunk({1: -1}) if array.ndim == 2 and array.numblocks[1] > 1 else array
-    )
+    """The array with all columns of a row in one chunk."""
+    if array.ndim == 2 and array.numblocks[1] > 1:
+        return array.rechunk({1: -1})
+    return array
 
 
 def _check_matrix(logits: Any) -> None:
     if not isinstance(logits, import_dask("dask.array").Array):
-        kind = type(logits).__name__
-        remedy = "Use `frame.to_dask_array()` for a data frame."
-        raise TypeError(f"`logits` must be a Dask array; got {kind} of Dask. {remedy}")
+        raise TypeError(
+            f"`logits` must be a Dask array; got {type(logits).__name__} of Dask. Use "
+            "`frame.to_dask_array()` for a data frame."
+        )
     if logits.ndim != 2 or np.isnan(logits.shape[1]):
-        rule = "`logits` must be 2-D (n, classes) with a known number of classes"
-        raise ValueError(f"{rule}; got shape {logits.shape}.")
+        raise ValueError(
+            "`logits` must be 2-D (n, classes) with a known number of classes; got "
+            f"shape {logits.shape}."
+        )
 
 
-def _call(task: Callable[..., Any], *parts: Any) -> Any:
+def _call(task: Callable[..., Any], *arguments: Any) -> Any:
     with threads(1):  # Dask has a task per core already
-        return task(*parts)
+        return task(*arguments)
 
 
 def _work_on(
-    work: Callable[[Examples], Any], part: Any, first_row: int, n_classes: int
+    work: Callable[[Examples], Any], block: Any, first_row: int, n_classes: int
 ) -> Any:
-    return work(check_block(Rows(*part), first_row, n_classes))
+    return work(check_block(Rows(*block), first_row, n_classes))
 
 
 def _map_block(

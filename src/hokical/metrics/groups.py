@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -291,10 +291,10 @@ class GroupTable:
         head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
         events = ", and ".join(name for name in self.asked if name != LABEL)
         questions = f"Asked: is the label right, and {events}?"
-        end = f"{self.verdict[0].upper()}{self.verdict[1:]}."
-        return "\n".join(
-            [head, *lines, *([questions] if len(self.asked) > 1 else []), end]
-        )
+        verdict = f"{self.verdict[0].upper()}{self.verdict[1:]}."
+        if len(self.asked) > 1:
+            lines.append(questions)
+        return "\n".join([head, *lines, verdict])
 
 
 def group_table(
@@ -404,24 +404,32 @@ def audit(
     for question, outcomes in questions.items():
         rows = Outcomes(outcomes.confidence, outcomes.correct, weights).counted()
         tests += [_test(rows, name, members, question) for name, members in cells]
-        # What of each group lies in each quarter of the confidences.
-        cuts = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
-        quarter = np.searchsorted(cuts, rows.confidence, side="right")
-        edges = [f"{end:.2f}" for end in (0.0, *cuts, 1.0)]
-        for (name, members), k in product(cells, range(SEGMENTS)):
-            inside = members[quarter[members] == k]
-            if LEAST_OF_PAIR <= inside.size < members.size:
-                segment = f"{name}, confidence {edges[k]} to {edges[k + 1]}"
-                segment_tests.append(_test(rows, segment, inside, question))
-    segments = (
-        _make_rows(segment_tests, delta, SEGMENT_SHARE * delta) if segment_tests else ()
-    )
-    worst = sorted(
-        (row for row in segments if row.flagged), key=lambda row: row.p_value
-    )
+        segment_tests += [
+            _test(rows, name, members, question)
+            for name, members in _segments(rows, cells)
+        ]
+    segments: tuple[GroupRow, ...] = ()
+    if segment_tests:
+        segments = _make_rows(segment_tests, delta, SEGMENT_SHARE * delta)
+    flagged = [row for row in segments if row.flagged]
     return GroupTable(
-        _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst)
+        _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta),
+        delta,
+        tuple(sorted(flagged, key=lambda row: row.p_value)),
     )
+
+
+def _segments(
+    rows: Outcomes, cells: Sequence[tuple[str, IntArray]]
+) -> Iterator[tuple[str, IntArray]]:
+    """The rows of each group within each quarter of all confidences: name, numbers."""
+    cuts = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
+    quarter = np.searchsorted(cuts, rows.confidence, side="right")
+    edges = [f"{edge:.2f}" for edge in (0.0, *cuts, 1.0)]
+    for (name, members), k in product(cells, range(SEGMENTS)):
+        inside = members[quarter[members] == k]
+        if LEAST_OF_PAIR <= inside.size < members.size:
+            yield f"{name}, confidence {edges[k]} to {edges[k + 1]}", inside
 
 
 def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
@@ -430,8 +438,8 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
 
     p-values are bounds, as single rows are not known.
     """
-    places = np.flatnonzero(sums[1] > 0.0)
-    count, weight, squares, confidence, correct = sums[:, places]
+    occurring = np.flatnonzero(sums[1] > 0.0)
+    count, weight, squares, confidence, correct = sums[:, occurring]
     predicted, observed = (np.clip(s / weight, 0.0, 1.0) for s in (confidence, correct))
     worth = weight**2 / squares
     z = (observed - predicted) / np.sqrt(
@@ -439,8 +447,10 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     )
     p = mean_p_values(worth, predicted, observed)
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
-    named = ([names[k] for k in places.tolist()], [LABEL] * places.size)
-    tests = list(zip(*named, *(column.tolist() for column in columns), strict=True))
+    group_names = [names[k] for k in occurring.tolist()]
+    questions = [LABEL] * occurring.size
+    values = (column.tolist() for column in columns)
+    tests = list(zip(group_names, questions, *values, strict=True))
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
@@ -470,10 +480,10 @@ def _make_rows(
     tests: list[tuple[Any, ...]], delta: float, level: float
 ) -> tuple[GroupRow, ...]:
     """Rows with intervals, and flags at `level` that allow for the number of tests."""
-    names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
+    names, questions, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
     low, high = zip(*share_ends(observed, worth, delta), strict=True)
     flags = (holm(np.array(p)) <= level).tolist()
-    columns = (names, n, predicted, observed, low, high, z, p, flags, asked)
+    columns = (names, n, predicted, observed, low, high, z, p, flags, questions)
     return tuple(GroupRow(*row) for row in zip(*columns, strict=True))
 
 
@@ -525,16 +535,16 @@ def _test(
     return name, asked, members.size, worth, predicted, observed, z, p
 
 
-#: Confidences are clipped here before their log-odds; the ridge on each standardized
-#: column.
-_LEAST = 0.01
+#: Distance from 0 and 1 to which confidences are clipped before their log-odds.
+_MIN_DISTANCE = 0.01
+#: Ridge on each standardized column.
 _RIDGE = 1.0
 #: Right and wrong labels below which the labels' own exact interval is given.
-_FEWEST = 10
-#: The confidences are used where they reduce the variance by 1 %, and the interval is
-#: not wider than that of the labels by more than 2 %.
-_GAIN = 0.99
-_WIDER = 1.02
+_MIN_OF_EACH = 10
+#: The confidences are used where they reduce the variance by 1 %, ...
+_MAX_VARIANCE_SHARE = 0.99
+#: ... and where the interval is at most 2 % wider than that of the labels.
+_MAX_WIDTH_RATIO = 1.02
 
 
 @dataclass(frozen=True)
@@ -618,77 +628,102 @@ def prediction_powered_accuracy(
     48.8% (42.7% to 54.9%), from 200 labels and 19,800 rows without: as precise as 270 labels alone
     """
     check_chance("delta", delta)
-    labelled_columns = _columns(confidence, "confidence")
-    other_columns = _columns(unlabelled, "unlabelled")
-    if labelled_columns.shape[1] != other_columns.shape[1]:
-        n_expected = labelled_columns.shape[1] // 2
-        others = other_columns.shape[1] // 2
-        rule = f"`unlabelled` must have the {n_expected} signals of `confidence`"
-        raise ValueError(f"{rule}; got {others}. Pass the same columns.")
-    right = as_labels(
-        correct, len(labelled_columns), 2, name="correct", right=True
-    ).astype(np.float64)
-    # A ridge regression of labels (n,) on standardized columns, in which each can be
-    # left out.
-    columns = np.vstack([labelled_columns, other_columns])
-    mean = columns.mean(axis=0)
-    spread = np.maximum(columns.std(axis=0), 1e-9)
-    x, new = (
-        np.column_stack([np.ones(len(p)), (p - mean) / spread])
-        for p in (labelled_columns, other_columns)
-    )
-    ridge = np.append(0.0, np.full(mean.size, _RIDGE))
-    inverse = np.asarray(np.linalg.inv(x.T @ x + np.diag(ridge)), np.float64)
-    projected = x @ inverse
-    coefficients = inverse @ (x.T @ right)
-    leverage = np.minimum((projected * x).sum(axis=1), 0.999)
-    # What a label's own fit predicts differs from the whole fit by its gap.
-    gaps = (right - projected @ (x.T @ right)) / (1.0 - leverage)
-
-    def estimate(rows: Any, others: Any) -> PredictionPowered:
-        """The mean label of some labelled rows and some of the others."""
-        labels = right[rows]
-        gap = gaps[rows]
-        predicted = new[others]
-        n = len(labels)
-        m = len(predicted)
-        alone = float(labels.mean())
-        low, high = share_ends(alone, n, delta)
-        of_labels = PredictionPowered(
-            alone, low, high, n, m, float(n), (alone, low, high)
+    labelled = _columns(confidence, "confidence")
+    others = _columns(unlabelled, "unlabelled")
+    if labelled.shape[1] != others.shape[1]:
+        raise ValueError(
+            f"`unlabelled` must have the {labelled.shape[1] // 2} signals of "
+            f"`confidence`; got {others.shape[1] // 2}. Pass the same columns."
         )
-        if min(labels.sum(), n - labels.sum()) < _FEWEST or not m:
-            return of_labels
-        middle = predicted.mean(axis=0) @ (
-            coefficients - inverse @ (x[rows].T @ gap) / n
-        )
-        estimated = float(middle + gap.mean())
-        variance = gap.var(ddof=1) / n + (predicted @ coefficients).var() / m
-        before = labels.var(ddof=1) / n
-        if not (variance < _GAIN * before and 0.0 < estimated < 1.0):
-            return of_labels
-        effective = float(n * before / variance)
-        low, high = share_ends(estimated, effective, delta)
-        if high - low > _WIDER * (of_labels.high - of_labels.low):
-            return of_labels
-        return replace(
-            of_labels, accuracy=estimated, low=low, high=high, effective=effective
-        )
-
-    by_group = {}
+    right = as_labels(correct, len(labelled), 2, name="correct", right=True)
+    regression = _LabelRegression.fit(right.astype(np.float64), labelled, others)
+    every_row = regression.estimate(slice(None), slice(None), delta)
     if (groups is None) != (unlabelled_groups is None):
         missing = "groups" if groups is None else "unlabelled_groups"
         raise ValueError(
             f"`{missing}` must be given too: both kinds of rows need their groups."
         )
-    if groups is not None:
-        names, group = GroupNames.from_rows(groups, len(labelled_columns))
-        other_groups = names.places(unlabelled_groups, len(other_columns))
-        for k, name in enumerate(names.names):
-            by_group[name[0] if len(name) == 1 else name] = estimate(
-                group == k, other_groups == k
-            )
-    return replace(estimate(slice(None), slice(None)), by_group=by_group)
+    if groups is None:
+        return every_row
+    names, group = GroupNames.from_rows(groups, len(labelled))
+    other_groups = names.places(unlabelled_groups, len(others))
+    by_group = {
+        name[0] if len(name) == 1 else name: regression.estimate(
+            group == k, other_groups == k, delta
+        )
+        for k, name in enumerate(names.names)
+    }
+    return replace(every_row, by_group=by_group)
+
+
+@dataclass(frozen=True, eq=False)
+class _LabelRegression:
+    """A ridge regression of labels on standardized columns, each label left out of its
+    own fit.
+
+    Attributes
+    ----------
+    labels : (n,)
+    gaps : (n,), labels less the predictions of fits without them
+    x, others : (n, k) and (m, k), the columns of rows with and without labels
+    coefficients : (k,), of all labels
+    inverse : (k, k), of the Hessian
+    """
+
+    labels: FloatArray
+    gaps: FloatArray
+    x: FloatArray
+    others: FloatArray
+    coefficients: FloatArray
+    inverse: FloatArray
+
+    @classmethod
+    def fit(cls, labels: FloatArray, labelled: FloatArray, others: FloatArray) -> Self:
+        """The regression on columns of the rows with and without labels."""
+        columns = np.vstack([labelled, others])
+        mean = columns.mean(axis=0)
+        spread = np.maximum(columns.std(axis=0), 1e-9)
+        x, x_others = (
+            np.column_stack([np.ones(len(table)), (table - mean) / spread])
+            for table in (labelled, others)
+        )
+        ridge = np.append(0.0, np.full(mean.size, _RIDGE))
+        inverse = np.asarray(np.linalg.inv(x.T @ x + np.diag(ridge)), np.float64)
+        projected = x @ inverse
+        pull = x.T @ labels
+        leverage = np.minimum((projected * x).sum(axis=1), 0.999)
+        gaps = (labels - projected @ pull) / (1.0 - leverage)
+        return cls(labels, gaps, x, x_others, inverse @ pull, inverse)
+
+    def estimate(self, rows: Any, others: Any, delta: float) -> PredictionPowered:
+        """The mean label of some rows with labels and some of the others."""
+        labels = self.labels[rows]
+        gaps = self.gaps[rows]
+        x_others = self.others[others]
+        n = len(labels)
+        m = len(x_others)
+        alone = float(labels.mean())
+        low, high = share_ends(alone, n, delta)
+        by_labels = PredictionPowered(
+            alone, low, high, n, m, float(n), (alone, low, high)
+        )
+        if min(labels.sum(), n - labels.sum()) < _MIN_OF_EACH or not m:
+            return by_labels
+        left_out = self.coefficients - self.inverse @ (self.x[rows].T @ gaps) / n
+        estimated = float(x_others.mean(axis=0) @ left_out + gaps.mean())
+        predicted_variance = (x_others @ self.coefficients).var()
+        variance = gaps.var(ddof=1) / n + predicted_variance / m
+        variance_alone = labels.var(ddof=1) / n
+        helps = variance < _MAX_VARIANCE_SHARE * variance_alone
+        if not (helps and 0.0 < estimated < 1.0):
+            return by_labels
+        effective = float(n * variance_alone / variance)
+        low, high = share_ends(estimated, effective, delta)
+        if high - low > _MAX_WIDTH_RATIO * (by_labels.high - by_labels.low):
+            return by_labels
+        return replace(
+            by_labels, accuracy=estimated, low=low, high=high, effective=effective
+        )
 
 
 def _columns(values: object, name: str) -> FloatArray:
@@ -696,14 +731,15 @@ def _columns(values: object, name: str) -> FloatArray:
     array = to_floats(values, name, "fiub")
     table = array[:, None] if array.ndim == 1 else array
     if table.ndim != 2 or not table.size:
-        rule = "numbers (n,), or several signals (n, k), of at least one entry"
-        raise ValueError(f"`{name}` must be {rule}; got shape {array.shape}.")
-    remedy = "Divide percentages by 100, and drop rows without a confidence."
+        raise ValueError(
+            f"`{name}` must be numbers (n,), or several signals (n, k), of at least one "
+            f"entry; got shape {array.shape}."
+        )
     refuse(
         ~((table >= 0.0) & (table <= 1.0)),
         table,
         f"`{name}` must lie in [0, 1]",
-        remedy,
+        "Divide percentages by 100, and drop rows without a confidence.",
     )
-    inside = np.clip(table, _LEAST, 1.0 - _LEAST)
-    return np.hstack([table, np.log(inside / (1.0 - inside))])
+    clipped = np.clip(table, _MIN_DISTANCE, 1.0 - _MIN_DISTANCE)
+    return np.hstack([table, np.log(clipped / (1.0 - clipped))])

@@ -81,17 +81,17 @@ def unskewed(a: float, z: float) -> FloatArray:
 
 
 def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
-    """What one more row of the worse outcome is expected to score.
+    """The expected score of one more row of the worse outcome.
 
-    The mean of the rows that had it, and of one row with the mean over all of what they
-    would have scored: more than the truth unless the worse outcome is more frequent
-    where it scores more.
+    It is the mean over the rows with that outcome and one row, whose score is the mean
+    over all rows had they had it: more than the truth unless the worse outcome is more
+    frequent where it scores more.
     """
-    worse = wrong >= right
-    seen = np.where(worse, levels.errors, levels.correct) * levels.rows_per_weight
-    score = np.minimum(np.where(worse, wrong, right), MOST_LOSS)
+    is_error = wrong >= right
+    counts = np.where(is_error, levels.errors, levels.correct) * levels.rows_per_weight
+    score = np.minimum(np.where(is_error, wrong, right), MOST_LOSS)
     expected = float(levels.weight @ score) / levels.total
-    return (float(seen @ score) + expected) / (float(seen.sum()) + 1.0)
+    return (float(counts @ score) + expected) / (float(counts.sum()) + 1.0)
 
 
 def deviation_ends(

@@ -159,22 +159,21 @@ def as_examples(
             )
             raise ValueError(f"`proba` must be {rule}. {remedy}")
         return data.event() if event else data.top_label
-    name = "confidence"
-    of = "correct"
-    what = "`predicted == labels`"
-    if event:
-        name = "probability"
-        of = "outcome"
-        what = "whether the event happened"
+    name, label_name = (
+        ("probability", "outcome") if event else ("confidence", "correct")
+    )
     values = as_confidence(proba, name)
-    array = _as_numbers(labels, of, "booleans, or 0 and 1")
-    reading.check_length(array, values.size, of)
-    rule = f"`{of}` must be True or False (or 1 or 0)"
+    outcomes = _as_numbers(labels, label_name, "booleans, or 0 and 1")
+    reading.check_length(outcomes, values.size, label_name)
+    expected = "whether the event happened" if event else "`predicted == labels`"
     reading.refuse(
-        (array != 0) & (array != 1), array, rule, f"Pass {what}, not the labels."
+        (outcomes != 0) & (outcomes != 1),
+        outcomes,
+        f"`{label_name}` must be True or False (or 1 or 0)",
+        f"Pass {expected}, not the labels.",
     )
     weight = reading.as_weights(sample_weight, values.size)
-    return Outcomes(values, array.astype(np.bool_), weight).counted()
+    return Outcomes(values, outcomes.astype(np.bool_), weight).counted()
 
 
 def as_predictions(
@@ -240,7 +239,7 @@ class Levels:
     above 0, and `squares` is the sum of the squared weights. Of rows in clusters,
     `design` has by metric how many rows are worth one that is independent of the
     others; see `of`. `of_classes` are sums over the probabilities of all classes, by
-    metric; see `hokical.metrics.calibration.class_sums`.
+    metric; see `hokical.metrics.calibration.RowScore`.
 
     >>> rows = [Outcomes(np.array([c]), np.array([True])) for c in (0.9, 0.8, 0.9)]
     >>> first, second, third = map(Levels.from_rows, rows)
@@ -262,7 +261,7 @@ class Levels:
         """Counts of examples that were checked."""
         n = rows.n_rows
         weight = rows.filled_weight()
-        parts = []
+        tables = []
         for start in range(0, n, _BLOCK):  # which bounds the memory
             block = slice(start, start + _BLOCK)
             block_weight = weight[block]
@@ -273,11 +272,10 @@ class Levels:
                     np.zeros(block_weight.size),
                 ]
             )
-            parts.append(_collect(rows.confidence[block], sums, n))
-        value, sums = (
-            np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
-        )
-        if len(parts) > 1:
+            tables.append(_collect(rows.confidence[block], sums, n))
+        value = np.concatenate([values for values, _ in tables])
+        sums = np.concatenate([sums for _, sums in tables], axis=1)
+        if len(tables) > 1:
             value, sums = _collect(value, sums, n)
         with np.errstate(over="ignore"):  # infinite of weights above 1e150
             return cls(value, sums[0], sums[1], sums[2], n, float((weight**2).sum()))
@@ -285,10 +283,13 @@ class Levels:
     def __add__(self, other: Self) -> Self:
         n_rows = self.n_rows + other.n_rows
         value = np.concatenate([self.value, other.value])
-        columns = [(part.weight, part.errors, part.shift) for part in (self, other)]
+        columns = [
+            (levels.weight, levels.errors, levels.shift) for levels in (self, other)
+        ]
         value, sums = _collect(value, np.concatenate(columns, axis=1), n_rows)
         classes = {
-            name: own + other.of_classes[name] for name, own in self.of_classes.items()
+            name: sums_of_class + other.of_classes[name]
+            for name, sums_of_class in self.of_classes.items()
         }
         squares = self.squares + other.squares
         return type(self)(
@@ -299,9 +300,11 @@ class Levels:
         """The levels with as many rows as those in clusters are worth for a metric."""
         if not self.design:
             return self
-        return replace(
-            self, squares=self.squares * self.design.get(metric, 1.0), design={}
-        )
+        return replace(self, squares=self.squares * self.design[metric], design={})
+
+    def has_worth(self, metric: str) -> bool:
+        """Whether it is known how many rows those in clusters are worth for a metric."""
+        return not self.design or metric in self.design
 
     @cached_property
     def confidence(self) -> FloatArray:

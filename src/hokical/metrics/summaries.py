@@ -48,6 +48,7 @@ from hokical.metrics.levels import (
 
 #: The least rows of either outcome for an interval of the AUROC.
 LEAST_OF_KIND = 5.0
+_NO_WORTH = "it is not known how many independent rows a cluster is worth for it"
 #: Degrees of freedom of a variance are at least these, for one huge cluster.
 _LEAST_FREEDOM = 0.5
 
@@ -71,10 +72,9 @@ class Metric:
     `detail` distinguishes it from others of the same title; `form` is how its numbers
     are shown; `upper` is its largest value, of a confidence `upper_of_label` if that is
     another one; the least is 0. `ranking` metrics rank
-    methods in reports; `vectors` need the probabilities of all classes. The mean of
-    `scores`, those of right and of wrong rows by confidence, or `function` of the table
-    of levels computes it, `interval` its interval at 1 - delta; None for none,
-    `lacking` why a data set may have none.
+    methods in reports; `vectors` need the probabilities of all classes. The mean of the
+    `scores` of rows, or `function` of the table of levels computes it, `interval` its
+    interval at 1 - delta; None for none, `lacking` why a data set may have none.
 
     >>> (
     ...     METRICS["auroc"].better,
@@ -89,7 +89,7 @@ class Metric:
     detail: str = ""
     function: Callable[[Levels, SummaryOptions], float] | None = None
     interval: Callable[[Levels, SummaryOptions], Ends] | None = None
-    scores: Callable[[FloatArray], calibration.Pair] | None = None
+    scores: calibration.RowScore | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
     upper_of_label: float | None = None
@@ -141,7 +141,7 @@ def _error(name: str, bins: Bins) -> Metric:
     """The calibration error over a kind of bins, with an interval for true gaps of any
     pattern.
 
-    It is found by inversion. Let e be the error of the sample, E the true one, and N_j
+    The interval inverts a bound. Let e be the error of the sample, E the true one, and N_j
     the noise of the summed gap of bin j, normal with variance V_j. By the triangle
     inequality e <= E + sum |N_j| / W; with the signs s_j of the true gaps e >= E + sum
     s_j N_j / W, which is normal whatever the signs are. So E is below e plus a normal
@@ -150,33 +150,35 @@ def _error(name: str, bins: Bins) -> Metric:
     mean gap less its noise. The two lower ends share delta / 2.
     """
 
-    def value(levels: Levels, options: SummaryOptions) -> float:
-        return calibration.ece(levels, n_bins=options.n_bins, bins=bins)
+    return Metric(
+        name,
+        "ECE",
+        f"equal {bins}",
+        lambda levels, options: calibration.ece(
+            levels, n_bins=options.n_bins, bins=bins
+        ),
+        lambda levels, options: _ece_ends(levels, options, bins),
+        ranking=True,
+    )
 
-    def ends(levels: Levels, options: SummaryOptions) -> Ends:
-        ndtri = bounds.scipy_special().ndtri
-        (gap, weight, right), unit = (
-            levels.by_bin(options.n_bins, bins),
-            levels.rows_per_weight,
-        )
-        share = (right * unit + 0.5) / (weight * unit + 1.0)
-        variance = weight / unit * share * (1.0 - share)
-        total = float(weight.sum())
-        total_variance = float(variance.sum())
-        error = float(np.abs(gap).sum()) / total
-        mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
-        noise = gamma_quantile(
-            mean, (1.0 - 2.0 / math.pi) * total_variance, 1.0 - 0.25 * options.delta
-        )
-        common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
-        common += abs(float(gap.sum()))
-        high = (
-            error
-            - float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
-        )
-        return max(error - noise / total, common / total), high
 
-    return Metric(name, "ECE", f"equal {bins}", value, ends, ranking=True)
+def _ece_ends(levels: Levels, options: SummaryOptions, bins: Bins) -> Ends:
+    """The interval of a calibration error; see `_error`."""
+    ndtri = bounds.scipy_special().ndtri
+    unit = levels.rows_per_weight
+    gap, weight, right = levels.by_bin(options.n_bins, bins)
+    share = (right * unit + 0.5) / (weight * unit + 1.0)
+    variance = weight / unit * share * (1.0 - share)
+    total = float(weight.sum())
+    total_variance = float(variance.sum())
+    error = float(np.abs(gap).sum()) / total
+    mean_noise = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
+    noise_variance = (1.0 - 2.0 / math.pi) * total_variance
+    noise = gamma_quantile(mean_noise, noise_variance, 1.0 - 0.25 * options.delta)
+    common = float(ndtri(0.125 * options.delta)) * math.sqrt(total_variance)
+    common += abs(float(gap.sum()))
+    half_width = -float(ndtri(0.5 * options.delta)) * math.sqrt(total_variance) / total
+    return max(error - noise / total, common / total), error + half_width
 
 
 def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
@@ -184,7 +186,7 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
     distribution).
 
     Few rows of one kind may lie closer together than others would: the variance is that
-    of one row more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
+    of one row more, whose rank is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
     a kind, or if they are perfectly separated.
     """
     from scipy.special import expit, logit, stdtrit
@@ -196,12 +198,13 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
     least = min(n_right, n_wrong) * levels.rows_per_weight
     if least < LEAST_OF_KIND:
         return NONE
-    (below, above, area), variance = levels.roc_places, 0.0
+    below, above, area = levels.roc_places
     if not 0.0 < area < 1.0:
         return NONE
-    for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
+    variance = 0.0
+    for weight, n, rank in ((right, n_right, below), (wrong, n_wrong, above)):
         rows = n * levels.rows_per_weight
-        spread = max(float(weight @ place**2) / n - area**2, 0.0)
+        spread = max(float(weight @ rank**2) / n - area**2, 0.0)
         variance += (spread + area * (1.0 - area) / rows) / (rows - 1.0)
     error = math.sqrt(variance) / (area - area**2)
     width = -float(stdtrit(least - 1.0, 0.5 * options.delta)) * error
@@ -244,7 +247,7 @@ _TABLE = (
     Metric(
         "brier",
         "Brier",
-        scores=calibration.squared_errors,
+        scores=calibration.BRIER,
         upper=2.0,
         upper_of_label=1.0,
         ranking=True,
@@ -252,7 +255,7 @@ _TABLE = (
     Metric(
         "log_loss",
         "log loss",
-        scores=calibration.log_loss_pair,
+        scores=calibration.LOG_LOSS,
         upper=math.inf,
         ranking=True,
     ),
@@ -284,6 +287,20 @@ _TABLE = (
 
 METRICS = {metric.name: metric for metric in _TABLE}
 """Every metric by its name."""
+
+#: The scores whose means are metrics, by metric.
+ROW_SCORES = {
+    metric.name: metric.scores for metric in _TABLE if metric.scores is not None
+}
+
+
+def row_scores(rows: Outcomes) -> calibration.Scores:
+    """The scores (n,) whose means are metrics.
+
+    They are of all classes if known, else of the label or the event. The Brier score of
+    an event is that of its probability alone.
+    """
+    return {name: score.values(rows) for name, score in ROW_SCORES.items()}
 
 
 @dataclass(frozen=True)
@@ -346,10 +363,12 @@ class Summary(Estimates):
     def __str__(self) -> str:
         level = f"{1.0 - self.options.delta:.0%}"
         lines = [f"{self.n} examples, {level} intervals"]
-        for name, e in self.estimates.items():
-            reason = f"  no interval: {e.reason}" if e.reason else ""
-            ends = reason if math.isnan(e.low) else f"  [{e.low:.5f}, {e.high:.5f}]"
-            lines.append(f"{name:<16} {e.value:>9.5f}{ends}")
+        for name, estimate in self.estimates.items():
+            interval = f"  [{estimate.low:.5f}, {estimate.high:.5f}]"
+            if math.isnan(estimate.low):
+                reason = estimate.reason
+                interval = f"  no interval: {reason}" if reason else ""
+            lines.append(f"{name:<16} {estimate.value:>9.5f}{interval}")
         for method, bound in self.bounds.items():
             lines.append(f"true calibration error < {bound:.4f} ({level}, {method})")
         return "\n".join(lines)
@@ -371,13 +390,16 @@ def count_levels(
     data = rows.vectors
     if data is None and codes is None:
         return levels
-    scores = calibration.row_scores(rows) if scores is None else scores
+    scores = row_scores(rows) if scores is None else scores
     classes = {}
-    if data is not None and isinstance(rows, EventOutcomes):
-        losses = calibration.score_sums(data, "log_loss", scores["log_loss"])
-        classes = {"log_loss": losses}
-    elif data is not None:
-        classes = calibration.class_sums(data, n_bins, scores)
+    if data is not None:
+        classes = {
+            name: score.sums(data, scores[name])
+            for name, score in ROW_SCORES.items()
+            if score.takes_classes(rows)
+        }
+    if data is not None and not isinstance(rows, EventOutcomes):
+        classes["classwise_ece"] = calibration.class_gaps(data, n_bins)
     design = (
         {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
     )
@@ -420,6 +442,8 @@ def design_effects(
         wrong_share = (above[level] - area) / n_wrong
         moved = weight * np.where(rows.correct, right_share, wrong_share)
         effects["auroc"] = clusters.effect(moved)
+    else:
+        effects["auroc"] = 1.0  # there is none
     return effects
 
 
@@ -560,8 +584,7 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
         metric for metric in METRICS.values() if levels.of_classes or not metric.vectors
     ]
     estimates = {
-        metric.name: metric_estimate(metric, levels.of(metric.name), options)
-        for metric in metrics
+        metric.name: metric_estimate(metric, levels, options) for metric in metrics
     }
     proven = {}
     if not levels.weighted:
@@ -577,23 +600,31 @@ def metric_estimate(
 ) -> Estimate:
     """A metric: a mean of scores, of all classes if known, or else of the table of
     levels.
+
+    Rows in clusters count as many as they are worth for it; where that is not known,
+    there is no interval.
     """
     if metric.function is not None:
         value = metric.function(levels, options)
         if metric.interval is None:
             return Estimate(value)
-        return with_ends(metric, value, metric.interval(levels, options))
+        if not levels.has_worth(metric.name):
+            return Estimate(value, reason=_NO_WORTH)
+        ends = metric.interval(levels.of(metric.name), options)
+        return with_ends(metric, value, ends)
     assert metric.scores is not None
+    levels = levels.of(metric.name)
     if (sums := levels.of_classes.get(metric.name)) is None:
-        right, wrong = metric.scores(levels.confidence)
+        right, wrong = metric.scores.of_confidence(levels.confidence)
         powers = levels.power_means(right, wrong)
         worst = worst_score(levels, right, wrong)
         infinite = levels.correct @ np.isinf(right) + levels.errors @ np.isinf(wrong)
         metric = replace(metric, upper=metric.upper_of_label or metric.upper)
     else:
-        seen, n_seen = sums[3:5] * levels.rows_per_weight
+        # As in `worst_score`: of the rows with a wrong label, and one more.
+        error_sum, n_errors = sums[3:5] * levels.rows_per_weight
         powers = sums[:3] / levels.total
-        worst = (seen + sums[5] / levels.total) / (n_seen + 1.0)  # as in `worst_score`
+        worst = (error_sum + sums[5] / levels.total) / (n_errors + 1.0)
         infinite = sums[6]
     if not math.isfinite(value := float(powers[0])):
         return Estimate(value, reason=_infinite_reason(float(infinite), levels))
@@ -737,7 +768,7 @@ def _rows(
     """A row for each group that occurs; one above `most` is named so."""
     names, index = np.unique(group, return_inverse=True)
     n, hits, total = (np.bincount(index, column) for column in (None, covered, sizes))
-    ends = bounds.clopper_pearson(hits, n, delta=delta)
+    low, high = bounds.clopper_pearson(hits, n, delta=delta).T
     shown = [str(name) if name <= most else f"> {most}" for name in names]
-    columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))
+    columns = (column.tolist() for column in (n, hits / n, low, high, total / n))
     return tuple(SetRow(*row) for row in zip(shown, *columns, strict=True))

@@ -46,7 +46,6 @@ from hokical.guarantees.repeats import (
 )
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import row_scores
 from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.confidences import (
@@ -78,9 +77,9 @@ from hokical.streams import checked_blocks, open_source
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 #: What groups and sets cannot be tested with.
-_VOTES = "votes, as tests and sets need one label per row,"
+_VOTES = "votes, as tests and sets need one label per row"
 #: Metrics with intervals by item: means over positions, in the order of the sums.
-_MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
+_MEANS = ("accuracy", "mean_confidence", *summaries.ROW_SCORES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +126,8 @@ class Setting:
 
     `positive` is the event of two classes. `cluster` (n,) are numbers of what rows
     belong to, None if they are independent. If labels were votes, `votes_of` (n,) says
-    which weighted rows are one example.
+    which weighted rows are one example. Of models, `coverage` is that of their sets.
+    `progress` says whether a bar is shown, None if that depends on the terminal.
     """
 
     options: summaries.SummaryOptions
@@ -137,6 +137,8 @@ class Setting:
     positive: int = 1
     cluster: IntArray | None = None
     votes_of: IntArray | None = None
+    coverage: float | None = None
+    progress: bool | None = None
 
     @property
     def event(self) -> str:
@@ -172,7 +174,7 @@ def judge(
         codes = None if codes is None else codes[counting]
         votes_of = None if votes_of is None else votes_of[counting]
     rows = rows.counted()
-    scores = row_scores(rows)
+    scores = summaries.row_scores(rows)
     weight = rows.weight
     levels = summaries.count_levels(
         rows, n_bins=options.n_bins, scores=scores, codes=codes
@@ -209,6 +211,7 @@ def judge(
     return Evaluation(
         name=name,
         calibrator=calibrator,
+        is_uncalibrated=_is_uncalibrated(name, calibrator),
         summary=summaries.summarize(levels, options),
         levels=levels,
         data=data,
@@ -219,6 +222,17 @@ def judge(
         weight=weight,
         binary=binary,
     )
+
+
+def _is_uncalibrated(
+    name: str, calibrator: Calibrator | confidence.OutcomeCalibrator | None
+) -> bool:
+    """Whether predictions are those before any calibration.
+
+    The name is that of the evaluation of a model or of confidences, which have no
+    calibrator then.
+    """
+    return (name if calibrator is None else calibrator.name) == "uncalibrated"
 
 
 def evaluate(
@@ -243,20 +257,22 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, model, or None; with `folds`, a method
+    cal : calibrator, model or None; a method where there are folds
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator`
         or `Dense`. A model is a classifier with `predict_proba` and `classes_`; of a
         `CalibratedClassifier` the estimator's own probabilities come first. None
         evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
-    x, y : arrays, or `x` alone a stream
-        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels
-        (n,), or votes or shares (n, classes) of each label;  confidences (n,) and
-        whether each was right (n,); scores and labels, both
-        (n, labels), where every known label counts as a prediction of its own; maps for
-        `Dense`; inputs of a model and labels (n,), values of its `classes_`. Without
-        `y`, `x` is a stream that need not fit into memory: a path, a source of
+    x : array, or a stream
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK`;
+        confidences (n,); scores of several labels (n, labels), where every known label
+        counts as a prediction of its own; maps for `Dense`; inputs of a model. Without
+        `y` it is a stream that need not fit into memory: a path, a source of
         `hokical.streams`, or an iterable of chunks (logits, labels) or (logits, labels,
         sample_weight).
+    y : array, optional
+        Labels (n,), or votes or shares (n, classes) of each label; of confidences
+        whether each was right (n,); of several labels (n, labels); of a model values of
+        its `classes_` (n,).
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
@@ -340,9 +356,10 @@ def evaluate(
             groups,
             classes,
             cluster=None if cluster is None else reading.as_clusters(cluster, len(y)),
+            coverage=coverage,
         )
         with progress_bar("Evaluating", None):
-            return _evaluate_model(cal, inputs, setting, positive, coverage)
+            return _evaluate_model(cal, inputs, setting, positive)
     of_confidences = isinstance(cal, confidence.ConfidenceCalibrator)
     cross_fitted = folds is not None and not of_confidences
     method = new_calibrator(cal, argument="cal") if cross_fitted else None
@@ -384,7 +401,7 @@ def evaluate(
         if isinstance(cal, confidence.OutcomeCalibrator):
             rule = "`y` must be given for confidences and for several labels"
             raise TypeError(f"{rule}; got None. Streams are of logits.")
-        refuse("a stream (without `y`), whose chunks may have weights,", "positive")
+        refuse("a stream (without `y`), whose chunks may have weights", "positive")
         return _evaluate_source(cal, x, setting, positive)
     if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
@@ -462,18 +479,8 @@ def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Set
     """
     names = audits.check_names(setting.class_names, n_classes)
     setting = replace(setting, class_names=names)
-    if positive is None:
-        return setting
-    if n_classes != 2:
-        rule = (
-            f"`positive` must be None for {n_classes} classes, as it names the event "
-            "of two"
-        )
-        raise ValueError(f"{rule}; got {positive!r}.")
-    choices = [*names, 0, 1]
-    if isinstance(positive, bool) or positive not in choices:
-        raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-    return replace(setting, positive=choices.index(positive) % 2)
+    event = reading.event_index(positive, names, n_classes)
+    return setting if event is None else replace(setting, positive=event)
 
 
 def _is_vector(scores: Array) -> bool:
@@ -560,10 +567,12 @@ def measure_sets(
 ) -> summaries.SetSummary:
     """Sets whose threshold one half of the test set, or of its clusters, gives, on
     the other.
+
+    The halves are drawn, as the order of the rows may have to do with their labels.
     """
     logits = calibrator.fitted.read(test.scores, groups)
     labels = test.labels
-    half = (np.arange(labels.size) if cluster is None else cluster) % 2
+    half = assign_folds(np.zeros(labels.size, np.int64), 2, cluster)
     certifying = np.flatnonzero(half == 0)
     measured = np.flatnonzero(half == 1)
     certified = copy(calibrator)
@@ -575,8 +584,8 @@ def measure_sets(
         labels[measured],
         goal=coverage,
         source=(
-            "Thresholds come from one half of the test set; coverage is that of the "
-            "other half."
+            "Thresholds come from a random half of the test set; coverage is that of "
+            "the other half."
         ),
     )
 
@@ -671,6 +680,7 @@ def _evaluate_source(
         evaluation = Evaluation(
             name=name,
             calibrator=methods[name],
+            is_uncalibrated=name == "uncalibrated",
             summary=summaries.summarize(levels, options),
             levels=levels,
             data=data,
@@ -687,13 +697,13 @@ def _evaluate_model(
     inputs: LabelledInputs,
     setting: Setting,
     positive: str | int | None = None,
-    coverage: float | None = None,
 ) -> Evaluation:
     """The evaluation of a classifier's probabilities, and of those before."""
     classes = classes_of(model, "cal")
-    if not setting.class_names:
-        setting = replace(setting, class_names=tuple(map(str, classes.tolist())))
-    setting = _name_classes(setting, classes.size, positive)
+    names = audits.check_names(setting.class_names, classes.size)
+    if not names:
+        names = tuple(map(str, classes.tolist()))
+    setting = _name_classes(replace(setting, class_names=names), classes.size, positive)
     labels = inputs.truth(classes)
     data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
 
@@ -710,8 +720,8 @@ def _evaluate_model(
         return judge(called, None, predicted, setting, data, sets)
 
     sets = None
-    if coverage is not None:
-        sets = _measure_model_sets(model, inputs, labels, coverage)
+    if setting.coverage is not None:
+        sets = _measure_model_sets(model, inputs, labels, setting.coverage)
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
     if setting.cluster is None:
         wrong = rows.labels != labels
@@ -808,7 +818,7 @@ def _sum_items(
         weighted |= positions.weights is not None
         item = positions.ids - positions.ids[0]
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
-        losses = row_scores(rows).values()
+        losses = summaries.row_scores(rows).values()
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
         weight = rows.filled_weight()
         n_cells = (item[-1] + 1) * n_bins
@@ -983,12 +993,14 @@ def compare(
     classes : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
     coverage : float, optional
-        Also measures prediction sets of this coverage: thresholds come from every other
-        row of the test set, coverage from the rows between.
+        Also measures prediction sets of this coverage: thresholds come from a random
+        half of the test set, or of its clusters, coverage from the other half. Of
+        models, those of a `CalibratedClassifier` after its `certify`.
     groups : (groups of the validation rows, groups of the test rows)
         Tells which groups each method is miscalibrated for, by groups of the test rows:
         text or numbers (n,), or several columns, as in `hokical.metrics.group_table`.
-        "auto" learns from the groups of the validation rows; None for none.
+        "auto" learns from the groups of the validation rows, which models do not; None
+        for none.
     cluster : array of shape (n,), optional
         Which test rows belong together, as several images of a patient: intervals,
         differences and verdicts allow for it, as in `evaluate`.
@@ -1041,6 +1053,7 @@ def compare(
         if coverage is not None or len(classes):
             name = "classes" if coverage is None else "coverage"
             raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
+        _refuse_seed(random_state, "confidences, whose fits draw nothing")
         options = summaries.SummaryOptions(delta=delta)
         pairs = read_answer_pairs(validation, test, groups, data_names, folds)
         with WarningLog().once():
@@ -1054,12 +1067,21 @@ def compare(
             "Of logits use `evaluate(method, logits, labels, folds=5)` for each."
         )
     if _are_models(methods):
+        if groups[0] is not None:
+            raise TypeError(
+                "`groups` of the validation rows cannot be given for models; pass "
+                "`groups=(None, test_groups)`, and to a `CalibratedClassifier` its "
+                "`calibration_groups` in `fit`."
+            )
+        _refuse_seed(random_state, "models, which have seeds of their own")
         setting = Setting(
             summaries.SummaryOptions(delta=delta),
             data_names[1],
             groups[1],
             classes,
             cluster=cluster,
+            coverage=coverage,
+            progress=progress,
         )
         return _compare_models(
             name_models(cast(Any, methods)),
@@ -1085,7 +1107,9 @@ def compare(
     # The subject is chosen by its name and never by test scores: a guarantee for
     # whichever method came out best would hold less often than it says.
     if subject is None:
-        others = [name for name in entrants if name != "uncalibrated"]
+        others = [
+            name for name, method in entrants.items() if method.name != "uncalibrated"
+        ]
         subject = DEFAULT if DEFAULT in entrants else [*list(entrants)[:1], *others][-1]
     if subject not in entrants:
         raise ValueError(
@@ -1099,7 +1123,7 @@ def compare(
     if (votes := read_votes(new.labels, new.n_rows, new.n_classes)) is not None:
         for name, value in (("groups", groups[1]), ("coverage", coverage)):
             if value is not None:
-                raise TypeError(f"`{name}` cannot be given for {_VOTES} leave it out.")
+                raise TypeError(f"`{name}` cannot be given for {_VOTES}; leave it out.")
         new, setting = _weigh_votes(new, votes, setting)
     _warn_of_copied_pair(known, new, setting)
     results = []
@@ -1121,7 +1145,7 @@ def compare(
         )
         one = judge(name, method, rows, setting, data, sets)
         results.append(replace(one, fit_seconds=seconds))
-    before = next((one for one in results if one.name == "uncalibrated"), None)
+    before = next((one for one in results if one.is_uncalibrated), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
     fitted_on = DataFacts(
         n_rows=known.n_rows, n_classes=known.n_classes, name=data_names[0]
@@ -1135,6 +1159,15 @@ def compare(
         tested_on_validation=same,
         skipped=skipped,
     )
+
+
+def _refuse_seed(random_state: int, kind: str) -> None:
+    """Raise if there is a seed that nothing would use."""
+    if random_state != 0:
+        raise TypeError(
+            f"`random_state` is for methods given by name, not for {kind}; got "
+            f"{random_state!r}. Leave it out."
+        )
 
 
 def _warn_of_copied_pair(validation: Rows, test: Rows, setting: Setting) -> None:
@@ -1261,7 +1294,8 @@ def _compare_models(
         )
     results = []
     log = WarningLog()
-    for name, model in models.items():
+    for name in track(list(models), "Comparing {}", len(models), setting.progress):
+        model = models[name]
         seconds = None
         if name in unfitted:
             start = time.perf_counter()

@@ -65,7 +65,7 @@ def label_verdict(evaluation: Evaluation) -> str:
         f"The model said {_shown(first, 'mean_confidence')} on average and "
         f"{outcome.clause.format(accuracy)}"
     )
-    if evaluation.name != "uncalibrated" and evaluation.before is None:
+    if not evaluation.is_uncalibrated and evaluation.before is None:
         verdict = f"With {evaluation.label} {verdict[0].lower()}{verdict[1:]}"
     if evaluation.before is not None:
         verdict += (
@@ -151,7 +151,7 @@ def event_verdict(evaluation: Evaluation) -> str:
         f"event ({now.event}) happened in {_event_shown(now, 'prevalence')} of "
         f"{evaluation.data.size}{_event_faults(first)}"
     )
-    if evaluation.name != "uncalibrated" and evaluation.before is None:
+    if not evaluation.is_uncalibrated and evaluation.before is None:
         verdict = f"With {evaluation.label} {verdict[0].lower()}{verdict[1:]}"
     if evaluation.before is not None:
         mean = _event_shown(now, "mean_probability")

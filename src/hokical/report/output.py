@@ -354,9 +354,9 @@ def _hall_p_value(t: float, a: float, freedom: float) -> float:
 def _one_more(result: Evaluation, metric: str) -> float:
     """By how much one more error would raise the mean of a score."""
     levels = result.levels
-    scores = METRICS[metric].scores
-    assert scores is not None
-    worst = worst_score(levels, *scores(levels.confidence))
-    if metric == "brier" and result.summary.vectors:
-        worst *= 2.0
+    facts = METRICS[metric]
+    assert facts.scores is not None
+    worst = worst_score(levels, *facts.scores.of_confidence(levels.confidence))
+    if facts.upper_of_label is not None and result.summary.vectors:
+        worst *= facts.upper / facts.upper_of_label
     return float(worst / (levels.total * levels.rows_per_weight))

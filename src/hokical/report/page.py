@@ -261,10 +261,10 @@ def _script_data(results: Sequence[Evaluation], chosen: Evaluation) -> Any:
     summaries = [result.binary for result in results if result.binary is not None]
     of_event = len(summaries) == len(results)
     top = max(map(axis_top, summaries)) if of_event else None
-    names = [result.name for result in results]
+    uncalibrated = [result.name for result in results if result.is_uncalibrated]
     values = {
         "chosen": chosen.name,
-        "reference": "uncalibrated" if "uncalibrated" in names else None,
+        "reference": uncalibrated[0] if uncalibrated else None,
         "methods": [
             _method_data(result, top, bound=result.name == chosen.name)
             for result in results

@@ -84,7 +84,8 @@ class Evaluation(ReportOutput):
     classes, is the summary of the probability of the event, which then comes first in
     all that is shown. `levels` counts right and wrong rows by confidence. `row_scores`
     (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights.
-    `fit_seconds` is None if the calibrator came fitted.
+    `fit_seconds` is None if the calibrator came fitted. `is_uncalibrated` says whether
+    the predictions are those before any calibration, whatever their `name`.
 
     `print(evaluation)` shows the headline and a table, `evaluation.plot()` a
     reliability diagram, of two classes the calibration curve of the event;
@@ -107,6 +108,7 @@ class Evaluation(ReportOutput):
     fit_seconds: float | None = None
     binary: BinarySummary | None = None
     folds: int | None = None
+    is_uncalibrated: bool = False
 
     def __getitem__(self, name: str) -> Estimate:
         return self.summary[name]

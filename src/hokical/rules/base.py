@@ -545,8 +545,7 @@ def distribute_remainder(
     """
     xp = logits.xp
     is_label = logits.label_mask()
-    if logits.is_numpy:
-        shares = np.asarray(shares, order=logits.order)  # sums then round alike
+    shares = logits.in_order(shares)
     alone = logits.possible_counts[:, None] == 1.0
     label_proba = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)

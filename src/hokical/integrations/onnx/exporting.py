@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
@@ -34,7 +34,6 @@ from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import check_plain_logits
 from hokical.guarantees.scores import (
     AbstentionOptions,
-    Support,
     is_within,
     label_log_odds,
 )
@@ -100,27 +99,21 @@ class GraphOptions:
     support: bool = False
     abstention: AbstentionOptions | None = None
 
-    @classmethod
-    def of_risk(
-        cls,
-        graph: GraphOptions,
-        risk: float | None,
-        delta: float | None,
-    ) -> GraphOptions:
-        """The same with abstention, if there is a risk."""
+    def with_risk(self, risk: float | None, delta: float | None) -> GraphOptions:
+        """The options with abstention, if there is a risk."""
         if risk is None:
             if delta is not None:
                 raise ValueError(
                     "`delta` goes with `risk`; got no risk. Give both, or none."
                 )
-            return graph
-        if graph.precision == "float32":
+            return self
+        if self.precision == "float32":
             raise ValueError(
                 '`precision` must be "float64" with `risk`: confidences near 1 differ by '
                 'roundings of float32. Got "float32".'
             )
-        chance = DEFAULT_DELTA if delta is None else delta
-        return replace(graph, abstention=AbstentionOptions(risk, chance, "all"))
+        delta = DEFAULT_DELTA if delta is None else delta
+        return replace(self, abstention=AbstentionOptions(risk, delta, "all"))
 
 
 @dataclass(frozen=True)
@@ -136,11 +129,10 @@ class AcceptedRows:
     tests_own_labels: bool
 
     @classmethod
-    def of(cls, predictor: Predictor, options: AbstentionOptions) -> AcceptedRows:
-        """What the examples of a predictor prove."""
-        thresholds = predictor.abstention_thresholds(options)
+    def of(cls, predictor: Predictor, log_odds: float) -> AcceptedRows:
+        """The rows that reach a threshold of a predictor."""
         return cls(
-            thresholds.log_odds,
+            log_odds,
             predictor.held_out is not None,
             not predictor.predicts_tested_labels,
         )
@@ -215,8 +207,7 @@ def _trace(
     input_dtype = next(iter(inputs.values()))[1]
     check_choice("input_dtype", input_dtype, InputType)
     check_choice("precision", options.precision, Precision)
-    narrow = options.precision == "float32"
-    if input_dtype == "float64" and narrow:
+    if input_dtype == "float64" and options.precision == "float32":
         raise ValueError(
             '`precision` must be "float64" for inputs of float64; got "float32". A '
             "runtime that takes the inputs can do the work: leave it out, or use "
@@ -224,7 +215,9 @@ def _trace(
         )
     model = record(inputs, predict)
     described = [_value_info(name, *output) for name, output in outputs.items()]
-    models.use_opset(model, int(options.opset), described, narrow=narrow)
+    models.use_opset(
+        model, int(options.opset), described, narrow=options.precision == "float32"
+    )
     facts |= {
         "version": VERSION,
         "opset": str(options.opset),
@@ -291,7 +284,7 @@ def _predict_confidences(
 
 
 def _predictor_of(calibrator: Any) -> Predictor:
-    """That of a fitted calibrator of logits, if it fits into a graph."""
+    """The predictor of a fitted calibrator of logits, if it fits into a graph."""
     if not isinstance(calibrator, Calibrator):
         raise TypeError(
             "`calibrator` must be one of hokical's for logits; got "
@@ -322,87 +315,107 @@ def _trace_logits(
     if rule.needed_groups is not None:
         coding = rule.needed_groups
         inputs["groups"] = (layout.groups_shape(coding), coding.input_dtype)
-    number = "float64" if layout.dtype == "float64" else "float32"
-    outputs: Tensors = {
-        "labels": (layout.row_shape, "int64"),
-        "confidence": (layout.row_shape, number),
-    }
-    wanted = options.probabilities
-    if rule.cheap_proba if wanted is None else wanted:
-        outputs["probabilities"] = (layout.output_shape, number)
-    if isinstance(rule, SetRule):
-        outputs["members"] = (layout.output_shape, "bool")
-    support = predictor.support if options.support else None
-    if support is not None:
-        outputs["support"] = (layout.row_shape, "bool")
-    accepted = None
+    outputs = _outputs_of(predictor, layout, options)
     facts = {"method": rule.name, "n_classes": str(predictor.n_classes)}
     if layout.members is not None:
         facts["members"] = ensembles.names_as_text(layout.members, layout.shape[0])
     if options.abstention is not None:
-        accepted = AcceptedRows.of(predictor, options.abstention)
-        outputs["accepted"] = (layout.row_shape, "bool")
         thresholds = predictor.abstention_thresholds(options.abstention)
+        accepted = AcceptedRows.of(predictor, thresholds.log_odds)
+        outputs.append(
+            GraphOutput(
+                "accepted", layout.row_shape, "bool", partial(accepted.accepts, rule)
+            )
+        )
         facts["guarantee"] = thresholds.guarantee
-    types = {name: dtype for name, (_, dtype) in outputs.items()}
-    tables = RowTables(rule, support, accepted, layout.members)
-    predict = partial(_predict, tables, types, layout.axis, layout.zeros)
-    return _trace(inputs, predict, outputs, options, **facts)
+    predict = partial(_predict, outputs, layout)
+    declared: Tensors = {
+        output.name: (output.shape, output.dtype) for output in outputs
+    }
+    return _trace(inputs, predict, declared, options, **facts)
 
 
 @dataclass(frozen=True)
-class RowTables:
-    """What rows are predicted and judged by."""
+class GraphOutput:
+    """An output of a graph: how it is declared, and computed from traced rows."""
 
-    rule: Rule
-    support: Support | None = None
-    accepted: AcceptedRows | None = None
-    members: PooledMembers | None = None
+    name: str
+    shape: models.Shape
+    dtype: str
+    compute: Callable[[Logits], Array]
 
-    def predict(self, name: str, logits: Logits) -> Array:
-        """The output of that name for traced rows."""
-        if name == "support" and self.support is not None:
-            return is_within(logits, self.support.edges)
-        if name == "accepted" and self.accepted is not None:
-            return self.accepted.accepts(self.rule, logits)
-        what: Any = "proba" if name == "probabilities" else name
-        return predict_unchecked(self.rule, what, logits)
+
+def _outputs_of(
+    predictor: Predictor, layout: ScoresLayout, options: GraphOptions
+) -> list[GraphOutput]:
+    """The outputs that do not depend on a guarantee."""
+    rule = predictor.rule
+    predict = partial(predict_unchecked, rule)
+    number = "float64" if layout.dtype == "float64" else "float32"
+    rows = layout.row_shape
+    outputs = [
+        GraphOutput("labels", rows, "int64", partial(predict, "labels")),
+        GraphOutput("confidence", rows, number, partial(predict, "confidence")),
+    ]
+    has_proba = options.probabilities
+    if has_proba is None:
+        has_proba = rule.cheap_proba
+    if has_proba:
+        shape = layout.output_shape
+        compute = partial(predict, "proba")
+        outputs.append(GraphOutput("probabilities", shape, number, compute))
+    if isinstance(rule, SetRule):
+        shape = layout.output_shape
+        outputs.append(
+            GraphOutput("members", shape, "bool", partial(predict, "members"))
+        )
+    if options.support and predictor.support is not None:
+        compute = partial(is_within, edges=predictor.support.edges)
+        outputs.append(GraphOutput("support", rows, "bool", compute))
+    return outputs
 
 
 def _predict(
-    tables: RowTables,
-    types: dict[str, str],
-    axis: int,
-    zeros: Zeros | None,
+    outputs: Sequence[GraphOutput],
+    layout: ScoresLayout,
     scores: Array,
     groups: Any = None,
 ) -> dict[str, Any]:
-    """The outputs of these types, in the shape of the traced scores."""
+    """The traced outputs by name, in the shape of the traced scores."""
     xp = BACKEND.namespace(scores)
-    order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
-    are_rows = order == [0, 1]
-    classes_last = scores if are_rows else xp.permute_dims(scores, order)
-    if tables.members is None:
-        logits = _as_rows(classes_last, zeros, groups)
+    order = [*(k for k in range(scores.ndim) if k != layout.axis), layout.axis]
+    is_matrix = order == [0, 1]
+    classes_last = scores if is_matrix else xp.permute_dims(scores, order)
+    if layout.members is None:
+        logits = _as_rows(classes_last, layout.zeros, groups)
     else:
-        are_rows = True
-        values = _as_logits(classes_last, zeros)
-        logits = replace(ensembles.pool_scores(tables.members, values), codes=groups)
-    outputs = {}
-    for name, dtype in types.items():
-        prediction = tables.predict(name, logits)
-        narrows = dtype == "float32" and logits.values.dtype == xp.float64
-        if name == "probabilities" and narrows:
-            prediction = keep_above_zero(prediction, logits, LEAST_IN_FLOAT32)
-        if dtype != "bool":
-            prediction = xp.astype(prediction, getattr(xp, dtype))
-        if not are_rows and name in _PER_CLASS:
-            prediction = xp.reshape(prediction, classes_last.dynamic_shape)
-            prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
-        elif not are_rows:
-            prediction = xp.reshape(prediction, classes_last.dynamic_shape[:-1])
-        outputs[name] = prediction
-    return outputs
+        is_matrix = True  # once the members are pooled
+        values = _as_logits(classes_last, layout.zeros)
+        logits = replace(ensembles.pool_scores(layout.members, values), codes=groups)
+    traced = {}
+    for output in outputs:
+        values = _compute(output, logits)
+        if not is_matrix and output.name in _PER_CLASS:
+            values = xp.reshape(values, classes_last.dynamic_shape)
+            values = xp.permute_dims(values, np.argsort(order).tolist())
+        elif not is_matrix:
+            values = xp.reshape(values, classes_last.dynamic_shape[:-1])
+        traced[output.name] = values
+    return traced
+
+
+def _compute(output: GraphOutput, logits: Logits) -> Array:
+    """An output for traced rows, in its type."""
+    xp = logits.xp
+    values = output.compute(logits)
+    narrows = output.dtype == "float32" and logits.values.dtype == xp.float64
+    if output.name == "probabilities" and narrows:
+        values = keep_above_zero(values, logits, LEAST_IN_FLOAT32)
+    return (
+        values
+        if output.dtype == "bool"
+        else xp.astype(values, getattr(xp, output.dtype))
+    )
 
 
 def _as_rows(scores: Array, zeros: Zeros | None, groups: Any) -> Logits:
@@ -438,6 +451,20 @@ def _layout_of(predictor: Predictor, input_dtype: InputType) -> ScoresLayout:
         return ScoresLayout(shape, input_dtype)
     by_member = (len(members.needed), *shape)
     return ScoresLayout(by_member, input_dtype, axis=2, members=members)
+
+
+def _attached_layout(
+    tensor: models.ScoresTensor, predictor: Predictor, zeros: Zeros | None
+) -> ScoresLayout:
+    """The scores that a network gives a graph behind it."""
+    members = pooled_members_of(predictor.schema)
+    shape: list[int | str | None] = [f"axis{k}" for k in range(len(tensor.shape))]
+    shape[tensor.axis] = predictor.n_classes
+    if members is not None:
+        shape[0] = tensor.shape[0]
+    # Tracers do not know bfloat16.
+    dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype
+    return ScoresLayout(shape, dtype, tensor.axis, zeros, tensor.shape, members)
 
 
 def export(
@@ -491,7 +518,7 @@ def export(
     ['labels', 'confidence', 'probabilities']
     """
     options = GraphOptions(opset, precision, probabilities, support)
-    options = GraphOptions.of_risk(options, risk, delta)
+    options = options.with_risk(risk, delta)
     if isinstance(calibrator, OutcomeCalibrator):
         if probabilities is not None or support or risk is not None:
             raise ValueError(
@@ -587,32 +614,22 @@ def attach(
     if members is not None and class_axis is None:
         class_axis = -1
     network, opset = models.read_model(model)
-    source, dtype, lengths, axis = models.find_scores(
-        network, output, class_axis, predictor.n_classes
-    )
-    ensembles.check_members_of(lengths, axis, source, predictor)
-    content = content_of(network.graph, source)
-    scores = choose_reading(content, predictor.schema, source, scores)
-    shape: list[int | str | None] = [f"axis{k}" for k in range(len(lengths))]
-    shape[axis] = predictor.n_classes
-    if members is not None:
-        shape[0] = lengths[0]
-    layout = ScoresLayout(
-        shape,
-        "float32" if dtype == "bfloat16" else dtype,  # which tracers do not know
-        axis,
-        zeros if scores == "probabilities" else None,
-        lengths,
-        members,
+    tensor = models.find_scores(network, output, class_axis, predictor.n_classes)
+    ensembles.check_members_of(tensor.shape, tensor.axis, tensor.name, predictor)
+    content = content_of(network.graph, tensor.name)
+    scores = choose_reading(content, predictor.schema, tensor.name, scores)
+    layout = _attached_layout(
+        tensor, predictor, zeros if scores == "probabilities" else None
     )
     options = GraphOptions(opset, precision, probabilities, support)
-    options = GraphOptions.of_risk(options, risk, delta)
+    options = options.with_risk(risk, delta)
     tail = _trace_logits(predictor, layout, options)
     properties = {item.key: item.value for item in network.metadata_props}
     properties |= {item.key: item.value for item in tail.metadata_props}
-    properties |= {"hokical_scores": source, "hokical_scores_are": scores}
-    properties |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
-    if dtype == "bfloat16":
+    properties |= {"hokical_scores": tensor.name, "hokical_scores_are": scores}
+    properties |= {"hokical_class_axis": str(tensor.axis), "hokical_zeros": zeros}
+    source = tensor.name
+    if tensor.dtype == "bfloat16":
         source = models.cast_to_float(network, source)
     properties |= _append(network, tail, source, layout, predictor.schema.groups)
     models.helper.set_model_props(network, properties)
@@ -646,8 +663,8 @@ def _append(
     return properties
 
 
-def _free_name(wanted: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     """The name itself, or one with a prefix where the model has it already."""
-    numbered = (f"hokical_{wanted}_{k}" for k in count(2))
-    candidates = chain([wanted, f"hokical_{wanted}"], numbered)
-    return next(name for name in candidates if name not in taken)
+    numbered = (f"hokical_{name}_{k}" for k in count(2))
+    candidates = chain([name, f"hokical_{name}"], numbered)
+    return next(candidate for candidate in candidates if candidate not in taken)

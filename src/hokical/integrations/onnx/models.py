@@ -2,10 +2,13 @@
 written.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,9 @@ from numpy.typing import NDArray
 from hokical._core.runtime import import_optional
 from hokical._core.storage import replace_file
 from hokical._core.version import VERSION
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 onnx = import_optional("onnx", "onnx")
 helper = onnx.helper
@@ -22,40 +28,39 @@ DEFAULT_OPSET = 17
 OLDEST_OPSET = 13
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")
-#: A protobuf file cannot be larger; some room is left for its head.
+#: Bytes of the largest protobuf file, less some room for its head.
 LARGEST_FILE = (1 << 31) - (1 << 20)
-#: Numbers of types in ONNX.
+#: The numbers that ONNX gives to types.
 FLOAT = 1
 DOUBLE = 11
 _FLOATS = {FLOAT: "float32", 10: "float16", DOUBLE: "float64", 16: "bfloat16"}
-#: Numbers of float64 are cut to these sizes, so that products of two are numbers of
-#: float32 too.
-_LEAST = 1e-30
-_MOST = 1e30
+#: The smallest and the largest size of numbers that float64 becomes, so that products of
+#: two are numbers of float32 too.
+_MIN_SIZE = 1e-30
+_MAX_SIZE = 1e30
 
 Shape = Sequence[int | str | None]
 
 
-def read_model(model: Any) -> tuple[Any, int]:
-    """A copy of a ModelProto, or what a file holds; and its opset, one for
-    calibrators.
+def read_model(model: ModelProto | str | os.PathLike[str]) -> tuple[ModelProto, int]:
+    """A copy of a ModelProto, or of the model in a file, and its opset.
+
+    A model without an opset is given one for calibrators.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(load_model(model))
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
-    try:
-        fits = copy.ByteSize() <= LARGEST_FILE
-    except import_optional(
-        "google.protobuf.message", "onnx"
-    ).EncodeError:  # it has no size at all
-        fits = False
-    if not fits:
-        rule = "the model must be at most 2 GB to be one file; got a larger one"
-        remedy = "Export the calibrator by itself and run it on the network's output"
-        raise ValueError(f"{rule}. {remedy}, or store the network in float16.")
+    if not _fits_into_a_file(copy):
+        raise ValueError(
+            "the model must be at most 2 GB to be one file; got a larger one. Export "
+            "the calibrator by itself and run it on the network's output, or store the "
+            "network in float16."
+        )
     versions = (
-        int(x.version) for x in copy.opset_import if x.domain in _DEFAULT_DOMAIN
+        int(operators.version)
+        for operators in copy.opset_import
+        if operators.domain in _DEFAULT_DOMAIN
     )
     opset = next(versions, 0)
     if not opset:
@@ -65,11 +70,20 @@ def read_model(model: Any) -> tuple[Any, int]:
     return copy, opset
 
 
-def load_model(model: Any) -> Any:
-    """A ModelProto itself, or what a file holds, with all its weights."""
+def _fits_into_a_file(model: ModelProto) -> bool:
+    protobuf = import_optional("google.protobuf.message", "onnx")
+    try:
+        return bool(model.ByteSize() <= LARGEST_FILE)
+    except protobuf.EncodeError:  # above 2 GB there is no size
+        return False
+
+
+def load_model(model: ModelProto | str | os.PathLike[str]) -> ModelProto:
+    """A ModelProto itself, or the model in a file, with all its weights."""
     if isinstance(model, (str, os.PathLike)):
         try:
-            return onnx.load(os.fspath(model), format="protobuf")
+            loaded: ModelProto = onnx.load(os.fspath(model), format="protobuf")
+            return loaded
         except (
             import_optional("google.protobuf.message", "onnx").DecodeError,
             TypeError,
@@ -85,7 +99,8 @@ def load_model(model: Any) -> Any:
         raise TypeError(
             f"`model` must be a path or a ModelProto; got {type(model).__name__}."
         )
-    weights = model.graph.initializer
+    proto: ModelProto = model
+    weights = proto.graph.initializer
     absent = [
         tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL
     ]
@@ -95,102 +110,142 @@ def load_model(model: Any) -> Any:
             "among them, are in files that were not loaded. Give the path, or load it "
             "with its external data."
         )
-    return model
+    return proto
 
 
 def check_opset(opset: Any, name: str = "`opset`") -> None:
-    """Refuse what this `onnx` cannot write."""
+    """Raise for an opset that this `onnx` cannot write."""
     newest = onnx.defs.onnx_opset_version()
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
         raise TypeError(f"{name} must be an integer; got {opset!r}.")
     if not OLDEST_OPSET <= opset <= newest:
-        rule = (
-            f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` "
-            "knows"
-        )
-        remedy = f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`"
         raise ValueError(
-            f"{rule}; got {opset}. Use {DEFAULT_OPSET}, or for a model {remedy}."
+            f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` "
+            f"knows; got {opset}. Use {DEFAULT_OPSET}, or for a model "
+            f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`."
         )
+
+
+@dataclass(frozen=True)
+class ScoresTensor:
+    """A tensor of a classifier's scores, with the axis of the classes from the front."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    axis: int
+
+
+@dataclass(frozen=True)
+class _FloatTensor:
+    """A tensor of floats; one of unknown shape is taken for (batch, classes)."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+    def has_axis(self, class_axis: int | None) -> bool:
+        """Whether the classes may be along an axis; by default the last of two."""
+        n_axes = len(self.shape)
+        if class_axis is None:
+            return n_axes == 2
+        return n_axes >= 2 and -n_axes <= class_axis < n_axes
+
+    def fits(self, class_axis: int | None, n_classes: int) -> bool:
+        """Whether the axis of the classes may have that length."""
+        length = self.shape[1 if class_axis is None else class_axis]
+        return not isinstance(length, int) or length == n_classes
 
 
 def find_scores(
-    model: Any, output: str | None, class_axis: int | None, n_classes: int
-) -> tuple[str, str, Shape, int]:
-    """The name, type and shape of the scores, and the axis of the classes, from the
-    front.
-
-    They are the tensor called `output`, or the only output that could be meant. One of
-    unknown shape is taken for (batch, classes).
-    """
-    known = {}
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    for item in (*inferred.input, *inferred.value_info, *inferred.output):
-        tensor = item.type.tensor_type
-        if item.type.HasField("tensor_type") and tensor.elem_type in _FLOATS:
-            shape = shape_of(tensor)
-            shape = (None, None) if shape is None else shape
-            known[item.name] = _FLOATS[tensor.elem_type], shape
-    outputs = [item.name for item in model.graph.output]
-    axis = 1 if class_axis is None else class_axis
-
-    def has_axis(name: str) -> bool:
-        """Whether it can be that of the classes; by default the last of two."""
-        rank = len(known[name][1])
-        return (
-            (rank == 2 or class_axis is not None) and rank >= 2 and -rank <= axis < rank
-        )
-
-    def fits(name: str) -> bool:
-        length = known[name][1][axis]
-        return not isinstance(length, int) or length == n_classes
-
+    model: ModelProto, output: str | None, class_axis: int | None, n_classes: int
+) -> ScoresTensor:
+    """The tensor called `output`, or the only output that can be the scores."""
+    tensors = _float_tensors(model)
     if output is None:
-        shaped = [name for name in outputs if name in known and has_axis(name)]
-        fitting = [name for name in shaped if fits(name)]
-        candidates = fitting or shaped
-        if len(candidates) != 1:
-            rule = (
-                f"`output` must say which output has the scores of {n_classes} classes"
-            )
-            remedy = "For other shapes than (batch, classes) give `class_axis` too."
-            raise ValueError(f"{rule}: {len(fitting)} of {outputs} could. {remedy}")
-        output = candidates[0]
+        output = _choose_output(model, tensors, class_axis, n_classes)
     elif output not in names_in([model.graph]):
-        rule = f"`output` must name a tensor of the model, say one of {outputs}"
-        raise ValueError(f"{rule}; got {output!r}.")
-    elif output not in known:
+        outputs = [item.name for item in model.graph.output]
+        raise ValueError(
+            f"`output` must name a tensor of the model, say one of {outputs}; got "
+            f"{output!r}."
+        )
+    elif output not in tensors:
         raise ValueError(
             f"`output` must be a tensor of floats; {output!r} is not known to be one."
         )
-    (dtype, shape), rank = known[output], len(known[output][1])
-    if class_axis is None and rank != 2:
-        rule = (
-            f"`class_axis` must say where the classes are in {output!r} of shape "
-            f"{shape}"
-        )
+    tensor = tensors[output]
+    axis = _check_axis(tensor, class_axis, n_classes)
+    return ScoresTensor(output, tensor.dtype, tensor.shape, axis)
+
+
+def _float_tensors(model: ModelProto) -> dict[str, _FloatTensor]:
+    """The tensors of floats, by name."""
+    tensors = {}
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    for item in (*graph.input, *graph.value_info, *graph.output):
+        tensor = item.type.tensor_type
+        if item.type.HasField("tensor_type") and tensor.elem_type in _FLOATS:
+            shape = shape_of(tensor)
+            tensors[item.name] = _FloatTensor(
+                item.name,
+                _FLOATS[tensor.elem_type],
+                (None, None) if shape is None else shape,
+            )
+    return tensors
+
+
+def _choose_output(
+    model: ModelProto,
+    tensors: Mapping[str, _FloatTensor],
+    class_axis: int | None,
+    n_classes: int,
+) -> str:
+    """The only output that has the axis of the classes, if possible of their length."""
+    outputs = [item.name for item in model.graph.output]
+    with_axis = [
+        tensors[name]
+        for name in outputs
+        if name in tensors and tensors[name].has_axis(class_axis)
+    ]
+    fitting = [tensor for tensor in with_axis if tensor.fits(class_axis, n_classes)]
+    candidates = fitting or with_axis
+    if len(candidates) != 1:
         raise ValueError(
-            f"{rule}: 1 for (batch, classes, height, width), -1 if they are last."
+            f"`output` must say which output has the scores of {n_classes} classes: "
+            f"{len(fitting)} of {outputs} could. For other shapes than (batch, classes) "
+            "give `class_axis` too."
         )
-    if not has_axis(output):
-        rule = f"`class_axis` must be an axis of {output!r}, which has {rank}"
-        raise ValueError(f"{rule}; got {class_axis}.")
-    if not fits(output):
-        has = (
-            f"{output!r} of shape {shape_in_words(shape)} has {shape[axis]} in axis "
-            f"{axis % rank}"
+    return candidates[0].name
+
+
+def _check_axis(tensor: _FloatTensor, class_axis: int | None, n_classes: int) -> int:
+    """The axis of the classes from the front; raise if the tensor cannot have it."""
+    n_axes = len(tensor.shape)
+    if class_axis is None and n_axes != 2:
+        raise ValueError(
+            f"`class_axis` must say where the classes are in {tensor.name!r} of shape "
+            f"{tensor.shape}: 1 for (batch, classes, height, width), -1 if they are "
+            "last."
         )
-        rule = (
-            f"`calibrator` must have as many classes as the model; it has {n_classes}, "
-            f"and {has}"
+    if not tensor.has_axis(class_axis):
+        raise ValueError(
+            f"`class_axis` must be an axis of {tensor.name!r}, which has {n_axes}; got "
+            f"{class_axis}."
         )
-        remedy = "Fit it on this model's scores, or name another tensor as `output`."
-        raise ValueError(f"{rule}. {remedy}")
-    return output, dtype, shape, axis % rank
+    axis = (1 if class_axis is None else class_axis) % n_axes
+    if not tensor.fits(class_axis, n_classes):
+        raise ValueError(
+            "`calibrator` must have as many classes as the model; it has "
+            f"{n_classes}, and {tensor.name!r} of shape {shape_in_words(tensor.shape)} "
+            f"has {tensor.shape[axis]} in axis {axis}. Fit it on this model's scores, "
+            "or name another tensor as `output`."
+        )
+    return axis
 
 
 def shape_of(tensor: Any) -> tuple[int | str | None, ...] | None:
-    """Lengths, names of lengths, or None for what is not known."""
+    """Lengths, names of lengths, or None for unknown lengths; None without a shape."""
     if not tensor.HasField("shape"):
         return None
     return tuple(
@@ -199,7 +254,7 @@ def shape_of(tensor: Any) -> tuple[int | str | None, ...] | None:
     )
 
 
-def describe_tensor(item: Any) -> str:
+def describe_tensor(item: ValueInfoProto) -> str:
     """Name, type and shape of an input or output of a graph, in words.
 
     >>> from onnx import TensorProto, helper
@@ -213,8 +268,8 @@ def describe_tensor(item: Any) -> str:
     tensor = item.type.tensor_type
     kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     shape = shape_of(tensor)
-    words = "" if shape is None else f" {shape_in_words(shape)}"
-    return f"{item.name} {kind}{words}"
+    text = "" if shape is None else f" {shape_in_words(shape)}"
+    return f"{item.name} {kind}{text}"
 
 
 def shape_in_words(shape: Shape) -> str:
@@ -222,34 +277,32 @@ def shape_in_words(shape: Shape) -> str:
     return f"({', '.join('?' if length is None else str(length) for length in shape)})"
 
 
-def names_in(graphs: Iterable[Any]) -> set[str]:
+def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     """The names of the tensors of graphs."""
-    found: set[str] = set()
+    names: set[str] = set()
     for graph in graphs:
-        found.update(
-            *(node.input for node in graph.node), *(node.output for node in graph.node)
-        )
-        found.update(
-            item.name for item in (*graph.input, *graph.output, *graph.initializer)
-        )
-        found.update(item.values.name for item in graph.sparse_initializer)
-    return found
+        for node in graph.node:
+            names.update(node.input, node.output)
+        for item in (*graph.input, *graph.output, *graph.initializer):
+            names.add(item.name)
+        names.update(item.values.name for item in graph.sparse_initializer)
+    return names
 
 
 def free_prefix(taken: set[str]) -> str:
-    """A prefix that no name has yet."""
+    """A prefix that none of the names has."""
     prefixes = ("hokical/" * k for k in count(1))
     return next(p for p in prefixes if not any(name.startswith(p) for name in taken))
 
 
-def cast_to_float(model: Any, name: str) -> str:
+def cast_to_float(model: ModelProto, name: str) -> str:
     """The name of a tensor's copy in float32, which a new node makes."""
     wide = f"{free_prefix(names_in(every_graph(model.graph)))}scores"
     model.graph.node.append(helper.make_node("Cast", [name], [wide], to=FLOAT))
     return wide
 
 
-def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
+def write_model(model: ModelProto, path: str | os.PathLike[str] | None) -> None:
     """Check a model and, if there is a path, write it: a crash leaves the old file
     or the new.
     """
@@ -264,14 +317,14 @@ def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
             stream.write(model.SerializeToString())
 
 
-def every_graph(graph: Any) -> Iterator[Any]:
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph, and those that are attributes of its nodes, as of If, Loop and Scan."""
     yield graph
     for node in graph.node:
         yield from graphs_within(node)
 
 
-def graphs_within(node: Any) -> Iterator[Any]:
+def graphs_within(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs that are attributes of a node, at any depth."""
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -279,96 +332,137 @@ def graphs_within(node: Any) -> Iterator[Any]:
                 yield from every_graph(graph)
 
 
-def names_used(node: Any) -> set[str]:
+def names_used(node: NodeProto) -> set[str]:
     """The tensors that a node needs, and those that the graphs within it mention."""
-    found = set(node.input)
+    names = set(node.input)
     for graph in graphs_within(node):
-        found.update(item.name for item in graph.output)
-        found.update(*(inner.input for inner in graph.node))
-    return found
+        names.update(item.name for item in graph.output)
+        for inner in graph.node:
+            names.update(inner.input)
+    return names
 
 
-def fold_constants(model: Any) -> None:
-    """Compute what depends on no input, and drop constants that nothing needs."""
+def fold_constants(model: ModelProto) -> None:
+    """Compute nodes that depend on no input, and drop constants that nothing needs."""
     graph = model.graph
-    known = {
-        "",
-        *(tensor.name for tensor in graph.initializer),
-    }  # "" is an input left out
+    folded, kept = _divide_nodes(graph)
+    constant_names = {"", *(tensor.name for tensor in graph.initializer)}
+    for node in folded:
+        constant_names.update(node.output)
+    needed = set().union(*map(names_used, kept))
+    names = sorted((constant_names & needed) - {""})
+    values = _compute_constants(model, folded, names)
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(kept)
+    _set_constants(graph, dict(zip(names, values, strict=True)))
+
+
+def _divide_nodes(graph: GraphProto) -> tuple[list[NodeProto], list[NodeProto]]:
+    """Nodes that depend on constants alone and make no output, and the others."""
+    # An input that is left out is called "".
+    constant_names = {"", *(tensor.name for tensor in graph.initializer)}
     outputs = {item.name for item in graph.output}
-    folded: list[Any] = []
-    rest: list[Any] = []
+    folded: list[NodeProto] = []
+    kept: list[NodeProto] = []
     for node in graph.node:
-        constant = known.issuperset(names_used(node)) and outputs.isdisjoint(
-            node.output
-        )
-        (folded if constant else rest).append(node)
-        known.update(node.output if constant else ())
-    wanted = sorted(known & set().union(*map(names_used, rest)) - {""})
-    info = [onnx.ValueInfoProto(name=name) for name in wanted]
-    part = helper.make_graph(folded, "constants", [], info, graph.initializer)
-    constants = helper.make_model(part, opset_imports=model.opset_import)
+        depends = not constant_names.issuperset(names_used(node))
+        if depends or not outputs.isdisjoint(node.output):
+            kept.append(node)
+        else:
+            folded.append(node)
+            constant_names.update(node.output)
+    return folded, kept
+
+
+def _compute_constants(
+    model: ModelProto, nodes: Sequence[NodeProto], names: Sequence[str]
+) -> list[NDArray[Any]]:
+    """The values of tensors that nodes make of a model's constants."""
+    if not names:
+        return []
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    graph = helper.make_graph(nodes, "constants", [], outputs, model.graph.initializer)
+    constants = helper.make_model(graph, opset_imports=model.opset_import)
     evaluator = import_optional("onnx.reference", "onnx").ReferenceEvaluator(constants)
-    values = evaluator.run(None, {}) if wanted else []
-    del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(rest)
-    _set_constants(graph, dict(zip(wanted, map(np.asarray, values), strict=True)))
+    return [np.asarray(value) for value in evaluator.run(None, {})]
 
 
-def _set_constants(graph: Any, arrays: dict[str, NDArray[Any]]) -> None:
+def _set_constants(graph: GraphProto, arrays: dict[str, NDArray[Any]]) -> None:
     del graph.initializer[:]
     make = onnx.numpy_helper.from_array
     graph.initializer.extend(make(array, name) for name, array in arrays.items())
 
 
-def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -> None:
-    """Write a recorded model, its constants folded, in the operators of an opset, 13 or
-    later.
+def use_opset(
+    model: ModelProto, opset: int, outputs: Sequence[ValueInfoProto], *, narrow: bool
+) -> None:
+    """Write a recorded model, its constants folded, in the operators of an opset.
 
-    What rules use has the same meaning in all of them. Attributes that an opset does
-    not know are left out: a tracer sets them to their defaults, or to what only matters
-    without elements. Axes of reductions may be an attribute. If `narrow`, what is
-    computed in float64 is in float32.
+    The operators of rules have the same meaning in all opsets from 13 on. If `narrow`,
+    float64 is computed in float32.
     """
-    defs = onnx.defs
-    numpy_helper = onnx.numpy_helper
     graph = model.graph
     constants = {
-        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer
     }
     if narrow:
         constants = {name: _narrow(array) for name, array in constants.items()}
-    for node in (node for part in every_graph(graph) for node in part.node):
-        for attribute in node.attribute if narrow else ():
-            if attribute.t.data_type == DOUBLE:
-                value = _narrow(numpy_helper.to_array(attribute.t))
-                attribute.t.CopyFrom(numpy_helper.from_array(value))
-            if attribute.name == "to" and attribute.i == DOUBLE:
-                attribute.i = FLOAT
-        try:
-            known = defs.get_schema(node.op_type, opset, node.domain).attributes
-        except defs.SchemaError as error:
-            raise ValueError(
-                f"`opset` must be one that has {node.op_type}, which the rule uses; "
-                f"got {opset}."
-            ) from error
-        if "axes" in known and len(node.input) == 2:
-            axes = constants.get(node.input.pop())
-            if axes is None:  # in a branch, or computed
-                rule = (
-                    f"`opset` must be 18 or later for {node.op_type} as the rule uses "
-                    "it"
-                )
-                raise ValueError(f"{rule}; got {opset}.")
-            node.attribute.append(helper.make_attribute("axes", axes.tolist()))
-        kept = [attribute for attribute in node.attribute if attribute.name in known]
-        del node.attribute[:]
-        node.attribute.extend(kept)
+    for subgraph in every_graph(graph):
+        for node in subgraph.node:
+            if narrow:
+                _narrow_attributes(node)
+            _fit_attributes(node, opset, constants)
     used = set().union(*map(names_used, graph.node))
     _set_constants(graph, {name: a for name, a in constants.items() if name in used})
-    del graph.output[:], model.opset_import[:]
-    graph.output.extend(outputs)
-    graph.name = "calibrator"
+    _write_head(model, opset, outputs)
+
+
+def _narrow_attributes(node: NodeProto) -> None:
+    """Use float32 in the place of float64 in constants and conversions."""
+    for attribute in node.attribute:
+        if attribute.t.data_type == DOUBLE:
+            value = _narrow(onnx.numpy_helper.to_array(attribute.t))
+            attribute.t.CopyFrom(onnx.numpy_helper.from_array(value))
+        if attribute.name == "to" and attribute.i == DOUBLE:
+            attribute.i = FLOAT
+
+
+def _fit_attributes(
+    node: NodeProto, opset: int, constants: Mapping[str, NDArray[Any]]
+) -> None:
+    """Leave only attributes that the operator has in an opset.
+
+    A tracer sets the others to their defaults, or to values that only matter without
+    elements. The axes of a reduction may be an attribute instead of an input.
+    """
+    defs = onnx.defs
+    try:
+        names = defs.get_schema(node.op_type, opset, node.domain).attributes
+    except defs.SchemaError as error:
+        raise ValueError(
+            f"`opset` must be one that has {node.op_type}, which the rule uses; got "
+            f"{opset}."
+        ) from error
+    if "axes" in names and len(node.input) == 2:
+        axes = constants.get(node.input.pop())
+        if axes is None:  # in a branch, or computed
+            raise ValueError(
+                f"`opset` must be 18 or later for {node.op_type} as the rule uses it; "
+                f"got {opset}."
+            )
+        node.attribute.append(helper.make_attribute("axes", axes.tolist()))
+    attributes = [attribute for attribute in node.attribute if attribute.name in names]
+    del node.attribute[:]
+    node.attribute.extend(attributes)
+
+
+def _write_head(
+    model: ModelProto, opset: int, outputs: Sequence[ValueInfoProto]
+) -> None:
+    """Declare the outputs, the opset and the producer."""
+    del model.graph.output[:], model.opset_import[:]
+    model.graph.output.extend(outputs)
+    model.graph.name = "calibrator"
     model.opset_import.append(helper.make_opsetid("", opset))
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
     model.producer_name = "hokical"
@@ -376,31 +470,26 @@ def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:
-    """float64 as float32, finite where it was, 0 where it was, and below 1 where it
-    was.
-    """
+    """float64 as float32; numbers stay finite, different from 0, and below 1."""
     if array.dtype != np.float64:
         return array
-    size = np.clip(np.abs(array), _LEAST, _MOST)
-    cut = np.where(np.isfinite(array) & (array != 0.0), np.copysign(size, array), array)
-    narrow = cut.astype(np.float32)
-    return np.where(
-        (array < 1.0) & (narrow == 1.0), np.nextafter(np.float32(1), 0), narrow
-    )
+    size = np.clip(np.abs(array), _MIN_SIZE, _MAX_SIZE)
+    is_clipped = np.isfinite(array) & (array != 0.0)
+    narrow = np.where(is_clipped, np.copysign(size, array), array).astype(np.float32)
+    below_one = np.nextafter(np.float32(1), 0)
+    return np.where((array < 1.0) & (narrow == 1.0), below_one, narrow)
 
 
-def rename(graph: Any, names: dict[str, str], prefix: str) -> None:
-    """Give tensors other names, by default their own after a prefix; nodes need
-    none.
-    """
+def rename(graph: GraphProto, names: dict[str, str], prefix: str) -> None:
+    """Rename tensors, by default to their names after a prefix; nodes lose theirs."""
 
-    def new(name: str) -> str:
+    def new_name(name: str) -> str:
         return names.get(name, name and prefix + name)
 
-    for part in every_graph(graph):
-        for item in (*part.input, *part.output, *part.initializer):
-            item.name = new(item.name)
-        for node in part.node:
+    for subgraph in every_graph(graph):
+        for item in (*subgraph.input, *subgraph.output, *subgraph.initializer):
+            item.name = new_name(item.name)
+        for node in subgraph.node:
             node.name = ""
-            node.input[:] = map(new, node.input)
-            node.output[:] = map(new, node.output)
+            node.input[:] = map(new_name, node.input)
+            node.output[:] = map(new_name, node.output)

@@ -27,32 +27,30 @@ ndx = import_optional("ndonnx", "onnx")
 op = import_optional("spox.opset.ai.onnx.v21", "onnx")
 
 
-#: Up to this many numbers are compared one by one.
-_FEW = 64
+#: `searchsorted` compares with every edge up to this number, and bisects more.
+_MAX_COMPARED = 64
 
 
 @cache
 def __getattr__(name: str) -> Any:
-    found = getattr(ndx, name)
-    if not isfunction(found):
-        return found
+    attribute = getattr(ndx, name)
+    if not isfunction(attribute):
+        return attribute
 
     def call(*args: Any, **options: Any) -> Any:
-        named = {name: _as_traced(value) for name, value in options.items()}
-        return found(*map(_as_traced, args), **named)
+        named = {key: _as_traced(value) for key, value in options.items()}
+        return attribute(*map(_as_traced, args), **named)
 
     return call
 
 
-def _as_traced(given: Any) -> Any:
+def _as_traced(value: Any) -> Any:
     """NumPy arrays, those in lists too, as constants of the graph."""
-    if isinstance(given, (np.ndarray, np.generic)):
-        return ndx.asarray(given)
-    return (
-        type(given)(map(_as_traced, given))
-        if isinstance(given, (list, tuple))
-        else given
-    )
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ndx.asarray(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_as_traced, value))
+    return value
 
 
 def _var(x: Array) -> Any:
@@ -62,7 +60,7 @@ def _var(x: Array) -> Any:
 def _reduce(
     reduce: Callable[..., Any], x: Array, /, *, axis: int, keepdims: bool = False
 ) -> Array:
-    """Reduced along an axis; with NaN among the numbers to anything."""
+    """Reduced along an axis; the result is undefined where there is a NaN."""
     # Axes counted from the end give a wrong shape for an empty batch in onnxruntime.
     axes = op.const(np.array([axis % x.ndim]))
     return ndx.asarray(reduce(_var(x), axes, keepdims=keepdims))
@@ -75,7 +73,7 @@ min = partial(_reduce, op.reduce_min)
 def _holds(
     reduce: Callable[..., Any], x: Array, /, *, axis: int, keepdims: bool = False
 ) -> Array:
-    """Whether one, or every one, along an axis holds."""
+    """Whether any, or all, conditions along an axis hold."""
     return (
         reduce(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
     )
@@ -98,7 +96,7 @@ def take(x: Array, indices: Array, /, *, axis: int = 0) -> Array:
 
 
 def _top_k(
-    which: int,
+    output: int,
     x: Array,
     /,
     *,
@@ -106,12 +104,13 @@ def _top_k(
     descending: bool = False,
     stable: bool = True,
 ) -> Array:
-    """The values along an axis of known length, or their places; equals as they
-    come.
+    """The sorted values along an axis of known length (output 0), or their indices (1).
+
+    Equal values keep their order.
     """
     count = op.const(np.array([x.shape[axis]]))
-    found = op.top_k(_var(x), count, axis=axis % x.ndim, largest=int(descending))
-    return ndx.asarray(found[which])
+    outputs = op.top_k(_var(x), count, axis=axis % x.ndim, largest=int(descending))
+    return ndx.asarray(outputs[output])
 
 
 sort = partial(_top_k, 0)
@@ -126,32 +125,30 @@ def searchsorted(
     side: Literal["left", "right"] = "left",
     sorter: None = None,
 ) -> Array:
-    """How many of the rising constants x1 (k,) lie below x2, or at x2 too for the right
-    side.
+    """The number of rising constants x1 (k,) below x2, or at x2 too for the right side.
 
-    Many are searched by bisection: steps are powers of two, the same for all, so there
-    is no loop.
+    Bisection takes the same steps, powers of two, for all numbers: the graph has no
+    loop.
     """
 
     def is_reached(edge: Array) -> Array:
-        return (
-            _as_traced(edge) <= values if side == "right" else _as_traced(edge) < values
-        )
+        traced = _as_traced(edge)
+        return traced <= values if side == "right" else traced < values
 
     edges: FloatArray = x1 if isinstance(x1, np.ndarray) else x1.unwrap_numpy()
     values = _as_traced(x2)
-    if edges.size <= _FEW:
+    if edges.size <= _MAX_COMPARED:
         values = values[..., None]
         return ndx.sum(ndx.astype(is_reached(edges), ndx.int64), axis=-1)
     step = 1 << (edges.size.bit_length() - 1)
     padded = np.full(2 * step, inf)
     padded[1 : 1 + edges.size] = edges
-    found = ndx.astype(is_reached(padded[step]), ndx.int64) * step
+    index = ndx.astype(is_reached(padded[step]), ndx.int64) * step
     while step > 1:
         step //= 2
-        trial = found + step
-        found = ndx.where(is_reached(take(padded, trial)), trial, found)
-    return ndx.minimum(found, _as_traced(np.array(edges.size)))
+        trial = index + step
+        index = ndx.where(is_reached(take(padded, trial)), trial, index)
+    return ndx.minimum(index, _as_traced(np.array(edges.size)))
 
 
 class OnnxBackend(Backend):
@@ -170,7 +167,7 @@ class OnnxBackend(Backend):
         return array
 
     def to_host(self, array: Array) -> AnyArray:
-        """The numbers of a constant; others are not known."""
+        """The numbers of a constant; those of other arrays are unknown."""
         return (
             array if isinstance(array, np.ndarray) else np.asarray(array.unwrap_numpy())
         )

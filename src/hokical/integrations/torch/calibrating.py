@@ -52,25 +52,45 @@ def calibrate(
 ) -> CalibratedModel:
     """Collect validation logits, fit a calibrator, and return the network with it.
 
-    `data` are examples that the network was not trained on: a data loader as in
-    `collect_logits`, or a tensor of inputs, with `labels` (n,). `method` is a name
-    (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
-    copy is fitted. After a data loader it may come third: `calibrate(model, loader,
-    "temps")`. A `MultilabelCalibrator` is for networks with a sigmoid for each label.
     Networks with one output for class 1 of two, and those that end in a softmax or
-    sigmoid, are recognized. The other arguments are those of `collect_logits`.
+    sigmoid, are recognized. Several evaluations of each example (`transforms`,
+    `dropout`, several networks) are pooled, see `hokical.Ensemble`; `MemberNetwork` has
+    the details.
 
-    Several evaluations of each example are pooled (`hokical.Ensemble`). They are views
-    of the inputs, `transforms=views("image")` or other functions of a batch; several
-    networks, `calibrate([net_a, net_b], loader)` or a mapping of names to networks; or
-    passes with dropout on, `dropout=8`. With `most_members` only so many are evaluated
-    later. The result is then a `CalibratedEnsemble`; `MemberNetwork` has the details, and
-    says what `rows_at_once` is.
+    Parameters
+    ----------
+    model : nn.Module, or a sequence of networks, or a mapping of names to networks
+    data : data loader as in `collect_logits`, or a tensor of inputs
+        Examples that the network was not trained on.
+    labels : array of shape (n,), optional
+        Those of a tensor of inputs. After a data loader the method may be here:
+        `calibrate(model, loader, "temps")`.
+    method : str or calibrator
+        A name (`hokical methods` lists them), or a calibrator, of which a copy is
+        fitted. A `MultilabelCalibrator` is for networks with a sigmoid for each label.
+    transforms : `views("image")`, or functions of a batch, optional
+        Views of the inputs to pool.
+    dropout : int, optional
+        How many passes with dropout on to pool.
+    most_members : int, optional
+        How many of the pooled evaluations are made later, at most.
+    rows_at_once : int
+        Rows of one batch of pooled evaluations, at most.
+    device, progress, get_logits, class_axis, ignore_label, outputs
+        As in `collect_logits`.
+    options
+        Those of a method given by name.
 
-    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has
-    the modes it came with: call `.eval()` before predicting, as below, or dropout stays
-    on.
+    Returns
+    -------
+    model : CalibratedModel
+        A module that returns logits, labels and confidence; a `CalibratedEnsemble` of
+        pooled evaluations. Its `fitted` is the calibrator: `fitted.save("cal.json")`.
+        It has the modes that the network came with: call `.eval()` before predicting,
+        as below, or dropout stays on.
 
+    Examples
+    --------
     >>> import torch
     >>> from hokical import calibrate
     >>> _ = torch.manual_seed(0)

@@ -9,7 +9,7 @@ import numpy as np
 from hokical.io.stated.tokens import FRACTIONS, SENTENCE_ENDS, SPELLED, Tokens
 
 _SHARES = "may be a fraction or two shares"
-_CHANGES = "may be a change of confidence"
+CHANGE = "may be a change of confidence"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _with_range(tokens: Tokens, quantity: Quantity) -> Quantity:
         value=0.5 * (quantity.value + high),
         scale=100.0 if is_percentage else None,
         is_percentage=is_percentage,
-        doubt=_CHANGES if is_change else "",
+        doubt=CHANGE if is_change else "",
     )
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from hokical.io.stated.quantities import Quantity, find_quantities
+from hokical.io.stated.quantities import CHANGE, Quantity, find_quantities
 from hokical.io.stated.tokens import LABELS, SENTENCE_ENDS, Tokens, tokenize, words_of
 
 #: What may stand between a label and its number, beside signs.
@@ -46,6 +46,8 @@ _PRONOUNS = words_of("it that this i he she")
 _FOLLOWERS = words_of(
     "and or but that it this for on i because since as so given though however"
 )
+#: A percentage beside these is the level of an interval.
+_INTERVALS = words_of("interval intervals ci")
 _GREETINGS = words_of("yes no ok okay oh hi hello well great good question thanks") | {
     *",.!\n"
 }
@@ -99,6 +101,7 @@ _PART_OF_ANSWER = "may be part of the answer"
 _OTHER_SCALE = "may be on another scale than it names"
 BEYOND = "is beyond its scale"
 NO_SCALE = "names no scale"
+_OF_INTERVAL = "may be the level of an interval"
 _WHOSE_ERROR = "may be about a wrong answer or a false claim"
 
 
@@ -165,6 +168,7 @@ class Reply:
             doubt.doubt == _PART_OF_ANSWER and doubt.strength >= strength
             for doubt in doubts
         )
+        has_rival |= self._is_revised(last, usable)
         is_clear = len(values) == 1 and not has_rival
         if is_clear or self._is_revision(last.start):
             return last
@@ -177,6 +181,8 @@ class Reply:
             return None
         if quantity.doubt:
             return replace(reading, doubt=quantity.doubt, value=np.nan)
+        if self._is_of_interval(quantity):
+            return replace(reading, doubt=_OF_INTERVAL, value=np.nan)
         if self._is_negated(quantity.start):
             return replace(reading, doubt=_NEGATED, value=np.nan)
         return _checked(reading)
@@ -257,6 +263,9 @@ class Reply:
         clause = self._clause_after(quantity.stop)
         near = [text for text in clause if text not in _HEDGES][:2]
         named = replace(reading, strength=Strength.NAMED)
+        if clause[:1] in (["less"], ["more"]):  # 30% less sure than before
+            is_change = not (_SURE | _PROBABLE | _UNSURE).isdisjoint(near)
+            return replace(named, doubt=CHANGE) if is_change else None
         if any(text in _UNSURE for text in near):
             return replace(named, value=(named.scale or 1.0) - named.value)
         if any(text in _PROBABLE for text in near):
@@ -412,6 +421,24 @@ class Reply:
         while start > 0 and self.tokens.text(start - 1) not in SENTENCE_ENDS:
             start -= 1
         return _says_wrong(self.tokens.texts(start, quantity.start), _WRONG)
+
+    def _is_of_interval(self, quantity: Quantity) -> bool:
+        """Whether the quantity is the level of an interval: "95% confidence interval"."""
+        around = [
+            *self.tokens.texts(quantity.start - 3, quantity.start),
+            *self.tokens.texts(quantity.stop, quantity.stop + 3),
+        ]
+        return not _INTERVALS.isdisjoint(around)
+
+    def _is_revised(self, stated: Reading, candidates: Sequence[Reading]) -> bool:
+        """Whether a weaker number later on replaces it: "90% sure, but now 40%"."""
+        return stated.strength < Strength.FIELD and any(
+            candidate.start > stated.start
+            and candidate.strength >= Strength.NUMBER
+            and candidate.value != stated.value
+            and self._is_revision(candidate.start)
+            for candidate in candidates
+        )
 
     def _is_negated(self, start: int) -> bool:
         """Whether "not" or "if" comes shortly before, in the same clause."""
