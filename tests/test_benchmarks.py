@@ -145,3 +145,12 @@ def test_a_worker_reports_errors(worker: ModuleType) -> None:
         }
     finally:
         one.stop()
+
+
+def test_the_exponent_is_that_of_the_two_largest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from bench_growth import exponent
+
+    assert exponent([1, 10, 20], [5.0, 3.0, 12.0]) == pytest.approx(2.0)

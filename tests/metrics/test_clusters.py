@@ -17,6 +17,7 @@ from hokical import metrics
 from hokical.metrics.levels import Outcomes
 from hokical.metrics.summaries import (
     METRICS,
+    Metric,
     SummaryOptions,
     count_levels,
     metric_estimate,
@@ -256,3 +257,36 @@ def test_missing_clusters_are_named(missing: Any) -> None:
     cluster[7] = missing
     with pytest.raises(ValueError, match=r"`cluster` must be known; got .* in row 7"):
         hokical.evaluate(None, logits, labels, cluster=cluster)
+
+
+def test_a_metric_of_unknown_worth_has_no_interval_by_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is added to the table is not taken as if rows were independent."""
+    metric = Metric(
+        "gap",
+        "gap",
+        function=lambda levels, _: levels.accuracy - levels.mean_confidence,
+        interval=lambda levels, _: (-1.0 / levels.worth, 1.0 / levels.worth),
+    )
+    monkeypatch.setitem(METRICS, "gap", metric)
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(size=60)
+    right = rng.uniform(size=60) < confidence
+    alone = metrics.summary(confidence, right)["gap"]
+    assert alone.low < alone.high
+    clustered = metrics.summary(confidence, right, cluster=np.arange(60) // 3)["gap"]
+    assert clustered.value == alone.value
+    assert np.isnan([clustered.low, clustered.high]).all()
+    assert "independent rows a cluster is worth" in clustered.reason
+
+
+def test_every_metric_with_an_interval_has_one_by_cluster() -> None:
+    rng = np.random.default_rng(1)
+    proba = rng.dirichlet(np.ones(3), size=90)
+    labels = rng.integers(3, size=90)
+    alone = metrics.summary(proba, labels)
+    clustered = metrics.summary(proba, labels, cluster=np.arange(90) // 3)
+    for name, estimate in alone.estimates.items():
+        has_interval = not np.isnan(clustered[name].low)
+        assert has_interval == (not np.isnan(estimate.low)), name
