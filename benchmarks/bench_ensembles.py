@@ -4,7 +4,8 @@
 
 Fits relative to `auto` on one row of logits, predictions in float64 softmaxes of one
 member beyond `auto`'s own, for each member; and the memory that a fit allocates, in
-sizes of its input. CPU time on one thread.
+sizes of its input, with what `auto` alone takes on one row. Below some 10 MB of input
+that and tables of a fixed size decide. CPU time on one thread.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ SIZES = ((5, 1000, 2), (16, 5000, 10), (16, 5000, 100), (4, 5000, 1000))
 #: A fit costs at most so many of one row, a prediction so many softmaxes a member.
 MOST_FITS = 3.0
 MOST_SOFTMAXES = 1.0
+#: What pooling allocates beyond the calibrator, in sizes of the input.
+MOST_MEMORY = 2.0
 ROUNDS = 3
 NOISE = 2.0
 
 
 def main() -> None:
     print(
-        "| members x rows x classes | fit / auto | softmaxes a member | memory / input |"
+        "| members x rows x classes | fit / auto | softmaxes a member | memory / input "
+        "| of `auto` on one row |"
     )
-    print("|---|--:|--:|--:|")
+    print("|---|--:|--:|--:|--:|")
     for n_members, n, n_classes in SIZES:
         ensemble, labels = noisy_members(n_members, n, n_classes)
         single = ensemble.members[0]
@@ -52,13 +56,17 @@ def main() -> None:
         }
         times = best_in_turns(works, 5 * ROUNDS, time.process_time)
         softmaxes = (times["all"] - times["one"]) / times["softmax"] / n_members
-        memory = allocated(partial(auto, ensemble, labels)) / (
-            n_members * single.nbytes
-        )
-        cells = (fits["all"] / fits["one"], softmaxes, memory)
+        memory = [
+            allocated(partial(auto, logits, labels)) / (n_members * single.nbytes)
+            for logits in (ensemble, single)
+        ]
+        cells = (fits["all"] / fits["one"], softmaxes, *memory)
         size = f"{n_members} x {n} x {n_classes}"
         print(f"| {size} | {' | '.join(f'{cell:.1f}' for cell in cells)} |", flush=True)
-    print(f"\nAt most: {MOST_FITS:g} fits, {MOST_SOFTMAXES:g} softmax.")
+    print(
+        f"\nAt most: {MOST_FITS:g} fits, {MOST_SOFTMAXES:g} softmax; memory below "
+        f"{MOST_MEMORY:g} inputs, or that of `auto`."
+    )
 
 
 def noisy_members(

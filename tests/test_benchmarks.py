@@ -115,6 +115,7 @@ def test_failures_and_notes_are_shown(
     assert "Not installed, so not measured: absent." in text
 
 
+@pytest.mark.slow
 def test_a_trial_measures_what_it_says(worker: ModuleType) -> None:
     kept: list[Any] = []
 
@@ -132,6 +133,7 @@ def test_a_trial_measures_what_it_says(worker: ModuleType) -> None:
     assert trial.one_row()["seconds"] > 0.0
 
 
+@pytest.mark.slow
 def test_a_worker_reports_errors(worker: ModuleType) -> None:
     one = worker.Worker("hokical", limit=60.0)
     try:
@@ -143,3 +145,12 @@ def test_a_worker_reports_errors(worker: ModuleType) -> None:
         }
     finally:
         one.stop()
+
+
+def test_the_exponent_is_that_of_the_two_largest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from bench_growth import exponent
+
+    assert exponent([1, 10, 20], [5.0, 3.0, 12.0]) == pytest.approx(2.0)

@@ -135,6 +135,7 @@ def test_names_are_taken_once() -> None:
         catalog.register(type("Other", (kind,), {}))
 
 
+@pytest.mark.slow
 def test_another_package_brings_it_to_the_command_line_and_to_load(
     fitted: Any, data: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def put(folder: Path, block: str) -> None:
 
 FOLLOWED = """
 import sys
+import numpy as np
 import hokical
 from hokical.cli import main
 
@@ -226,6 +228,17 @@ assert type(cal).__name__ == "Hedge" and 0 <= cal.share_ <= 0.5
 assert "hedge" in hokical.calibrators.method_names()
 assert round(hokical.metrics.spherical([0.9, 0.6], [True, False]), 6) == 0.225708
 assert round(hokical.metrics.spherical([[3 / 7, 4 / 7]], [0]), 6) == 0.4
+proba = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3]] * 10
+labels = [0, 2] * 10
+cluster = [k // 2 for k in range(20)]
+found = hokical.metrics.summary(proba, labels, cluster=cluster)["spherical"]
+assert abs(found.value - hokical.metrics.spherical(proba, labels)) < 1e-12
+assert found.low <= found.value <= found.high
+logits, labels = np.log(proba), np.array(labels)
+compared = hokical.compare((logits, labels), (logits, labels), ["uncalibrated", "temps"])
+(difference,) = compared.differences("spherical")
+scores = [compared[name].score("spherical") for name in ("uncalibrated", "temps")]
+assert abs(difference.value - (scores[0] - scores[1])) < 1e-12
 print(hokical.metrics.summary([0.9, 0.6, 0.7, 0.8], [True, False, True, True])["spherical"].value)
 """
 
@@ -340,6 +353,7 @@ def run(
     return run
 
 
+@pytest.mark.slow
 def test_the_walk_throughs_can_be_followed(run: Run) -> None:
     run("fit", "val.npz", "--method", "hedge", "-o", "cal.json")
     assert float(run()) == pytest.approx(0.19, abs=0.15)

@@ -10,6 +10,7 @@ from hokical.demo import EnsembleKind, demo_ensemble
 from tests.ensembles import log_loss
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "n_members", "gain"),
     [("views", 12, 0.01), ("networks", 3, 0.03), ("passes", 12, 0.015)],

@@ -193,6 +193,7 @@ def test_labels_that_are_kept_are_spoken_of(tables: Path) -> None:
         assert "--keep-labels" in found.output
 
 
+@pytest.mark.slow
 def test_scikit_learn() -> None:
     pytest.importorskip("sklearn")
     from sklearn.frozen import FrozenEstimator
@@ -275,6 +276,7 @@ def test_logarithms_keep_the_first_maximum() -> None:
     assert log_below_label(likelier, torch.tensor([1])).argmax() == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("dtype", "precision"),
     [("float32", "float64"), ("float32", "float32"), ("float64", "float64")],

@@ -43,6 +43,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert loaded == "[]"
 
 
+@pytest.mark.slow
 def test_small_inputs_need_no_compiler() -> None:
     code = (
         "import numpy as np, sys; from hokical import Hoki;"
@@ -53,6 +54,7 @@ def test_small_inputs_need_no_compiler() -> None:
     assert run(code) == "False"
 
 
+@pytest.mark.slow
 def test_a_first_fit_and_answer_need_little() -> None:
     code = (
         "import sys, hokical; from hokical.demo import demo_logits;"

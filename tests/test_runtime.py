@@ -31,6 +31,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> None:
     """Every method, one after the other in one fresh process."""
     expected = {}

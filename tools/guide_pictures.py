@@ -471,7 +471,7 @@ PEER_LOOKS = {
     "auto": ("hokical, the default", BLUE, "o"),
     "probmetrics:sms": ("probmetrics SMS", ORANGE, "s"),
     "sklearn:temperature": ("scikit-learn temperature", GREEN, "^"),
-    "sklearn:sigmoid_logits": ("scikit-learn sigmoid", "#a05195", "v"),
+    "sklearn:sigmoid_logits": ("scikit-learn sigmoid, of logits", "#a05195", "v"),
     "sklearn:isotonic": ("scikit-learn isotonic", "#8c6d31", "D"),
     "netcal:logistic": ("netcal logistic", "#4fb0c6", "P"),
     "mapie:venn_abers": ("MAPIE Venn-Abers", "#d1495b", "X"),

@@ -117,6 +117,11 @@ def site_config(text: str, names: list[str], address: str = "") -> str:
           - hokical.metrics:
               - ece: api/hokical.metrics.ece.md
     <BLANKLINE>
+    >>> print(site_config(OVERVIEW, [], "https://example.org/hokical"))
+          - Overview: api/index.md
+          - Source: https://example.org/hokical
+          - Report a problem: https://example.org/hokical/issues
+    <BLANKLINE>
     """
     if OVERVIEW not in text:
         raise ValueError(f"mkdocs.yml must have the line {OVERVIEW!r}.")
@@ -127,9 +132,9 @@ def site_config(text: str, names: list[str], address: str = "") -> str:
         menu += f"      - {package}:\n" if pages else ""
         for name in pages:
             menu += f"          - {name.rpartition('.')[2]}: api/{name}.md\n"
-    if address:
+    if address:  # `repo_url` would fetch counts of stars when a page is read
+        menu += f"      - Source: {address}\n"
         menu += f"      - Report a problem: {address}/issues\n"
-        text = f"repo_url: {address}\n{text}"
     return text.replace(OVERVIEW, menu)
 
 

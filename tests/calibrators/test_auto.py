@@ -355,6 +355,7 @@ def test_with_few_examples_the_classifier_is_left_alone(n):
     assert "too few" in cal.reason_
 
 
+@pytest.mark.slow
 def test_thirty_examples_are_enough_for_a_temperature():
     """No number of examples below which nothing is done; and more of them are
     better.

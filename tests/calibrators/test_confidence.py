@@ -65,6 +65,7 @@ def test_answers_are_right_as_often_as_they_say_in_every_group(fitted: Any) -> N
     ]
 
 
+@pytest.mark.slow
 def test_groups_that_do_not_differ_are_left_out() -> None:
     left_out, harm = 0, []
     for seed in range(6):
@@ -112,6 +113,7 @@ def test_calibrated_confidence_is_hardly_changed(grouped: bool) -> None:
     assert np.mean(harm[400]) < 1.5e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 150])
 def test_few_examples_of_an_overconfident_model_are_enough(n: int) -> None:
     """Little is lost against the best line of the log-odds, which knows all answers."""
@@ -211,7 +213,7 @@ def test_groups_of_weight_0_are_not_known() -> None:
     )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "groups",
     [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]],
@@ -412,6 +414,7 @@ print(json.dumps([found, cal.reason_, sorted(sys.modules)]))
 """
 
 
+@pytest.mark.slow
 def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     stated, right, subject = answers(500)
     cal = calibrate_confidence(stated, right, groups=subject, monotone=True)
@@ -660,6 +663,7 @@ def test_named_actions_of_logits() -> None:
     assert found.named.tolist() == ["wait", "treat"]
 
 
+@pytest.mark.slow
 def test_the_error_rate_of_a_cascade_is_controlled() -> None:
     """A question goes to the larger model, then to a person, where confidence is too
     low.
@@ -716,6 +720,7 @@ def with_missing(
     return np.where(missing, np.nan, stated), ~missing.any(axis=1)
 
 
+@pytest.mark.slow
 def test_signals_may_be_missing(tmp_path: Path) -> None:
     stated, right = signals(900, 0)
     partial, complete = with_missing(stated, 1)
@@ -775,6 +780,7 @@ def test_signals_that_were_complete_in_the_fit_may_be_missing_later() -> None:
     np.testing.assert_allclose(few.predict([[0.3, np.nan, 0.3]]), [0.3])
 
 
+@pytest.mark.slow
 def test_answers_with_missing_signals_are_certified_and_evaluated() -> None:
     cal = hokical.calibrate_confidence(*partial_signals(900, 0))
     cal.certify(*partial_signals(3000, 1))
@@ -793,6 +799,7 @@ def partial_signals(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return with_missing(stated, seed + 100)[0], right
 
 
+@pytest.mark.slow
 def test_missing_signals_come_as_none_and_pandas_na() -> None:
     pandas = pytest.importorskip("pandas")
     stated, right = partial_signals(300, 0)
@@ -817,6 +824,7 @@ def test_an_answer_needs_a_signal_and_a_signal_an_answer() -> None:
         hokical.calibrate_confidence([np.nan, 0.5], [0, 1])
 
 
+@pytest.mark.slow
 def test_moments_of_missing_signals_are_those_of_the_normal_distribution() -> None:
     from hokical._fitting.signal_moments import fit_moments
 

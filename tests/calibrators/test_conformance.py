@@ -148,6 +148,7 @@ def test_it_helps(subject: Subject, data: Data) -> None:
         assert error < 0.04
 
 
+@pytest.mark.sample(3)
 def test_clone_and_refit(subject: Subject, data: Data) -> None:
     logits, labels = data
     first = subject.fit(logits, labels).answer("predict_proba", logits)

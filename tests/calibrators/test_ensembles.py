@@ -203,6 +203,7 @@ def test_the_examples_of_the_fit_prove_nothing(fitted: Any) -> None:
         auto(*VALIDATION).certify(*VALIDATION)
 
 
+@pytest.mark.slow
 def test_the_stated_risk_holds_over_divisions() -> None:
     """The share of runs above the stated risk is at most what was stated."""
     members, labels = noisy_members(40_000, seed=11, n_classes=3)
@@ -277,6 +278,7 @@ def test_torch_members_are_answered_in_torch(fitted: Any) -> None:
     np.testing.assert_allclose(on_tensors.predict_proba(NEW), proba, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_evaluations_and_comparisons_take_ensembles(fitted: Any) -> None:
     result = hokical.evaluate(fitted, NEW, NEW_LABELS)
     expected = log_loss(fitted.predict_proba(NEW), NEW_LABELS)

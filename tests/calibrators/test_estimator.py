@@ -161,6 +161,7 @@ def test_the_catalogue_knows_what_the_classes_say() -> None:
     )
 
 
+@pytest.mark.slow
 def test_names_are_known_without_importing_methods() -> None:
     code = (
         "import sys, hokical.calibrators as c; c.make('temps');"

@@ -400,6 +400,7 @@ def test_grid_search_over_noise(overconfident: Data) -> None:
     assert grid.fit(*overconfident).best_params_["noise"] == Gaussian(3.0)
 
 
+@pytest.mark.slow
 def test_real_logits(resnet110: dict[str, np.ndarray]) -> None:
     """A ResNet-110 on CIFAR-10: uncalibrated ECE 0.0546, below 0.010 afterwards."""
     test, labels = resnet110["test_logits"], resnet110["test_labels"]

@@ -81,6 +81,7 @@ def logits_near_probabilities() -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", logits_near_probabilities())
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_rows_of_logits_that_sum_to_one_raise_no_alarm(kind: str, n_rows: int) -> None:
@@ -107,6 +108,7 @@ def test_digits_are_counted_in_every_type(n_digits: int) -> None:
     assert count_digits(numbers.astype(np.float32)) == n_digits
 
 
+@pytest.mark.slow
 def test_features_are_not_scores_of_classes() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)

@@ -23,6 +23,7 @@ def test_a_missing_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert " paper " not in CliRunner().invoke(app, ["--help"]).stdout
 
 
+@pytest.mark.slow
 def test_an_installed_one_is_listed_and_loaded_only_when_used() -> None:
     pytest.importorskip("hokical_paper")
     assert " paper " in CliRunner().invoke(app, ["--help"]).stdout

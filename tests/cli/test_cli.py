@@ -265,6 +265,7 @@ def test_help_documents_exit_codes_and_completion() -> None:
         assert "…" not in page.out or command == "export"  # which has longer names
 
 
+@pytest.mark.slow
 def test_version_and_help_load_nothing_heavy() -> None:
     heavy = ("sklearn", "scipy", "numba", "pyarrow", "matplotlib")
     after = (
@@ -406,6 +407,7 @@ def test_unexpected_failures_end_in_exit_code_1(
     assert "Traceback" not in completed.err
 
 
+@pytest.mark.slow
 def test_interrupt_leaves_no_half_written_file(
     tmp_path: Path, data: Path, calibrator: Path
 ) -> None:
@@ -435,6 +437,7 @@ def test_installed_command_is_the_entry_point() -> None:
     assert callable(command.load())
 
 
+@pytest.mark.slow
 def test_the_package_is_the_command() -> None:
     command = [sys.executable, "-m", "hokical", "--version"]
     assert subprocess.run(command, capture_output=True, text=True).stdout.startswith(

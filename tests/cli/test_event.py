@@ -39,6 +39,7 @@ def as_json(*arguments: Any) -> Any:
     return hokical_command(*arguments, "--json").json
 
 
+@pytest.mark.slow
 def test_evaluate_prints_the_event_first(files: dict[str, Path]) -> None:
     text = run("evaluate", files["cal"], files["test"])
     words = [
@@ -103,3 +104,12 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     rows = list(csv.DictReader(path.read_text().splitlines()))
     scores = np.array([(float(row["paid"]), float(row["default"])) for row in rows])
     return scores, np.array([int(row["label"] == "default") for row in rows])
+
+
+def test_the_event_may_be_named_by_its_number(files: dict[str, Path]) -> None:
+    words = ("evaluate", files["cal"], files["test"], "--positive")
+    by_name = as_json(*words, "paid")
+    assert as_json(*words, "0") == by_name
+    refused = hokical_command(*words, "late")
+    assert refused.code == 2
+    assert "--positive: the event must be one of ['paid', " in refused.words

@@ -69,6 +69,7 @@ def test_apply_adapts(files: Path) -> None:
     run("apply", cal, files / "new.npz", "-o", out, "--adapt", "--risk", "0.1", code=2)
 
 
+@pytest.mark.slow
 def test_what_learned_from_groups(files: Path) -> None:
     rng = np.random.default_rng(4)
     logits = 2.0 * rng.normal(size=(3000, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import scipy.linalg  # noqa: F401  (so that its BLAS is among those counted before)
 from threadpoolctl import threadpool_info
 
@@ -30,6 +31,7 @@ def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
     assert blas_threads() == before
 
 
+@pytest.mark.slow
 def test_the_library_of_scipy_is_limited_too() -> None:
     """It has a BLAS of its own, which a fit loads late."""
     code = (

@@ -74,6 +74,7 @@ assert doubling.double(4.0) == 8.0
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_a_numba_that_cannot_be_imported_is_done_without(tmp_path: Path) -> None:
     package = tmp_path / "numba"
     package.mkdir()

@@ -121,6 +121,7 @@ def correct_together(n: int, rng: np.random.Generator, accuracy: float):
     return logits, labels.astype(np.int64)
 
 
+@pytest.mark.slow
 def test_bounds_are_by_item() -> None:
     """True calibration error 0.1; bounds that may fail in a tenth of the cases."""
     rng = np.random.default_rng(0)
@@ -277,6 +278,7 @@ def test_a_fit_takes_the_chosen_positions() -> None:
     )
 
 
+@pytest.mark.slow
 def test_sets_count_an_item_once() -> None:
     """Coverage on average over items, certified with items whose positions are right
     together.

@@ -42,7 +42,7 @@ def test_every_program_is_tested_and_listed() -> None:
     assert set(listed) == found
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(PRINTS))
 def test_a_program_runs(
     name: str,

@@ -77,6 +77,7 @@ def metric(address: str, name: str) -> float:
         return float(json.load(reply)[name])
 
 
+@pytest.mark.slow
 def test_eight_clients_get_the_answers_of_the_calibrator(
     address: str, folder: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_minimum_is_scipys(n_classes: int) -> None:
     assert 0.0 <= after - best.fun < 2.0 * structured.CLASS_TOLERANCE
 
 
+@pytest.mark.slow
 def test_scores_left_out_by_refits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of the Hessian alone, so that about a quarter of the change is missed."""
     examples = world(120, 8, 1)

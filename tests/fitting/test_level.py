@@ -99,6 +99,7 @@ def test_calibrated_scores_are_rarely_contradicted() -> None:
         assert least <= np.count_nonzero(weights) <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 600])
 def test_the_mean_of_scores_off_by_a_constant(n: int) -> None:
     """As after training with class weights: the mean is that of the labels, and the

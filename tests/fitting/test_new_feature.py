@@ -97,6 +97,7 @@ def test_files_and_torch(tmp_path: Path) -> None:
     run_with_another_feature(TORCH + predictions, tmp_path)
 
 
+@pytest.mark.slow
 def test_onnx(tmp_path: Path) -> None:
     pytest.importorskip("ndonnx")
     pytest.importorskip("onnxruntime")

@@ -185,7 +185,7 @@ def corrected(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [1, 6])
-@pytest.mark.parametrize("n", [60, 200, 1000])
+@pytest.mark.parametrize("n", [200, 1000])
 def test_columns_of_noise_do_no_harm_to_the_default(n: int, n_columns: int) -> None:
     harm = []
     for seed in range(100):
@@ -357,7 +357,9 @@ def test_codes_are_found_again_in_numbers() -> None:
     assert coding.count_unknown(inputs) == [1, 1, 2]
 
 
-@pytest.mark.parametrize("kind", ["constant", "missing", "nearly constant", "few"])
+@pytest.mark.parametrize(
+    "kind", ["constant", "missing", "nearly constant", "few", "huge"]
+)
 def test_columns_that_say_nothing(kind: str) -> None:
     logits, labels, number = examples(300, 3)
     columns = {
@@ -365,6 +367,7 @@ def test_columns_that_say_nothing(kind: str) -> None:
         "missing": np.full(300, np.nan),
         "nearly constant": np.where(np.arange(300) < 297, 0.5, number),
         "few": np.where(np.arange(300) < 5, number, np.nan),
+        "huge": np.where(np.arange(300) % 2, 1e200, -1e200) * number,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -439,3 +442,6 @@ def test_shift_and_certificates_go_by_bins(fitted: hokical.AutoCalibrator) -> No
     some = {name: column[:50] for name, column in groups.items()}
     decisions = fitted.predict_or_abstain(logits[:50], risk=0.3, groups=some)
     assert decisions.accepted.any()
+    monitor = hokical.CalibrationMonitor(fitted)
+    monitor.update_logits(logits, labels, groups=groups)
+    assert len(monitor.status().groups) == 12  # deciles, and sites

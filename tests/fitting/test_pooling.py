@@ -79,6 +79,7 @@ def test_steps_without_a_row_solve_its_own_equations(n: int) -> None:
         np.testing.assert_allclose(left_out[:, row], np.maximum(target, 0), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_row_is_pooled_as_if_it_had_been_left_out() -> None:
     """One step without a row comes near a fit without it."""
     errors = []

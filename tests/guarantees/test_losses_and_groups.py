@@ -490,6 +490,7 @@ def test_fresh_rows_of_few_values_are_accepted(n_fit: int, n_new: int) -> None:
 # what is remembered
 
 
+@pytest.mark.slow
 def test_one_row_asks_no_more_of_the_examples() -> None:
     """What they guarantee is found once; then a row needs no array that is as long
     as they are.

@@ -74,7 +74,7 @@ def test_coverage_of_a_new_group(spread: float, n_groups: int) -> None:
     assert np.mean(mean) >= 0.8 - 3.0 * np.std(mean) / runs**0.5
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize(
     ("n_groups", "sizes"), [(9, (20, 21)), (13, (20, 1000)), (30, (200, 201))]

@@ -153,6 +153,7 @@ def of_being_new(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(0.32 - 0.8 * x))
 
 
+@pytest.mark.slow
 def test_density_ratios_carry_guarantees_over() -> None:
     """On average with weights, and with delta by rejection sampling; without, they
     fail.

@@ -316,6 +316,7 @@ def count_copies(caught: list[warnings.WarningMessage]) -> int:
     return sum("copies" in str(warning.message) for warning in caught)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "temps"])
 def test_copies_across_folds_are_reported(method: str) -> None:
     logits, labels = copied("twice, shuffled")
@@ -332,6 +333,7 @@ def test_copies_across_folds_are_reported(method: str) -> None:
         evaluate(method, ROWS, LABELS, folds=5)
 
 
+@pytest.mark.slow
 def test_copies_of_answers_across_folds_are_reported() -> None:
     confidence, right = answers()
     rows = some_copies("shuffled")

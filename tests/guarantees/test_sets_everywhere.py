@@ -212,6 +212,7 @@ def _last(pair: Any) -> Any:
     return np.moveaxis(pair[0], 1, -1), pair[1]
 
 
+@pytest.mark.slow
 def test_coverage_is_watched_at_any_time() -> None:
     alarms = 0
     for seed in range(200):

@@ -1123,6 +1123,7 @@ def test_a_model_that_assumes_other_frequencies_is_still_suspect(offset) -> None
         assert "not calibrated in the fit" in found.verdict
 
 
+@pytest.mark.slow
 def test_the_error_of_assumed_frequencies_is_that_of_repeated_fits() -> None:
     """By the spread over draws, of classes that are easy and hard to tell apart."""
     for apart in (1.0, 2.5):

@@ -26,6 +26,7 @@ def test_one_of_one_is_not_ten_of_ten() -> None:
     np.testing.assert_array_equal(found.n_samples, [1, 10, 10])
 
 
+@pytest.mark.slow
 def test_the_confidence_is_the_probability_that_another_sample_agrees() -> None:
     """Of questions whose answers are of all shares alike (a uniform prior)."""
     rng = np.random.default_rng(2)

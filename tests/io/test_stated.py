@@ -371,6 +371,7 @@ def test_texts_without_a_confidence_are_nan(text: str) -> None:
     assert np.isnan(read_stated(text))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("style", ["**{}**", "> {}", "- {}", "`{}`", "{}\n", "\t{} "])
 def test_markdown_and_spaces_change_nothing(style: str) -> None:
     for text, confidence in STATED:

@@ -199,6 +199,7 @@ def test_rows_of_weight_zero_do_not_count() -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_import_is_light() -> None:
     code = (
         "import sys, hokical.metrics\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hokical
@@ -16,11 +17,12 @@ from hokical import metrics
 from hokical.metrics.levels import Outcomes
 from hokical.metrics.summaries import (
     METRICS,
+    Metric,
     SummaryOptions,
     count_levels,
     metric_estimate,
 )
-from tests.conftest import hold_often, repetitions
+from tests.conftest import hold_often, repetitions, synthetic_logits
 
 NAMES = ("accuracy", "mean_confidence", "brier", "log_loss", "auroc")
 
@@ -70,6 +72,7 @@ def cluster_sizes(kind: str, n_clusters: int, rng: Any) -> Any:
     return np.minimum(np.ceil(3.0 * rng.pareto(1.2, n_clusters) + 1.0), 400).astype(int)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n_clusters", [20, 60])
 @pytest.mark.parametrize("kind", ["Pareto", "one in fifteen"])
 def test_clusters_of_unequal_sizes(kind: str, n_clusters: int) -> None:
@@ -245,3 +248,45 @@ def _answers(n: int, share: float, rng: Any) -> tuple[Any, Any, Any]:
         np.where(wrong, logits.argmin(axis=1), logits.argmax(axis=1)),
         cluster,
     )
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_missing_clusters_are_named(missing: Any) -> None:
+    logits, labels = synthetic_logits(40, 3, seed=0)
+    cluster = np.array([f"patient {k // 2}" for k in range(40)], object)
+    cluster[7] = missing
+    with pytest.raises(ValueError, match=r"`cluster` must be known; got .* in row 7"):
+        hokical.evaluate(None, logits, labels, cluster=cluster)
+
+
+def test_a_metric_of_unknown_worth_has_no_interval_by_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is added to the table is not taken as if rows were independent."""
+    metric = Metric(
+        "gap",
+        "gap",
+        function=lambda levels, _: levels.accuracy - levels.mean_confidence,
+        interval=lambda levels, _: (-1.0 / levels.worth, 1.0 / levels.worth),
+    )
+    monkeypatch.setitem(METRICS, "gap", metric)
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(size=60)
+    right = rng.uniform(size=60) < confidence
+    alone = metrics.summary(confidence, right)["gap"]
+    assert alone.low < alone.high
+    clustered = metrics.summary(confidence, right, cluster=np.arange(60) // 3)["gap"]
+    assert clustered.value == alone.value
+    assert np.isnan([clustered.low, clustered.high]).all()
+    assert "independent rows a cluster is worth" in clustered.reason
+
+
+def test_every_metric_with_an_interval_has_one_by_cluster() -> None:
+    rng = np.random.default_rng(1)
+    proba = rng.dirichlet(np.ones(3), size=90)
+    labels = rng.integers(3, size=90)
+    alone = metrics.summary(proba, labels)
+    clustered = metrics.summary(proba, labels, cluster=np.arange(90) // 3)
+    for name, estimate in alone.estimates.items():
+        has_interval = not np.isnan(clustered[name].low)
+        assert has_interval == (not np.isnan(estimate.low)), name

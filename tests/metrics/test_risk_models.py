@@ -220,6 +220,7 @@ TRUE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", TRUE)
 def test_the_smooth_curve_finds_the_true_one(shape: str) -> None:
     """ICI within .012 of the true one at 4000 rows, and the band holds where most rows

@@ -57,6 +57,7 @@ def true_values(predicted: np.ndarray, true: np.ndarray) -> dict[str, float]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_intervals_hold(name: str) -> None:
     predicted, true = repeat_design(DESIGNS[name])
@@ -72,6 +73,7 @@ def test_intervals_hold(name: str) -> None:
     assert hold_often([*held.values()], trials), held
 
 
+@pytest.mark.slow
 def test_a_headline_agrees_with_the_exact_test() -> None:
     """All of 45 events with .97: 25 % of samples, and no evidence of anything."""
     predicted, _ = repeat_design(DESIGNS["calibrated, 45 events"])
@@ -145,6 +147,7 @@ def test_many_ordinary_rows_have_a_normal_interval() -> None:
     assert above == pytest.approx(normal, rel=0.02)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("risks", ["rare", "sharp", "many events"])
 def test_hosmer_and_lemeshow_keep_their_level(risks: str) -> None:
     """Few expected events in a band: the p-value is simulated, and it is said."""

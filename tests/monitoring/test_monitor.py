@@ -252,6 +252,7 @@ def test_empty_batches_change_nothing() -> None:
         monitor.update_logits(logits[:0], labels[:1])
 
 
+@pytest.mark.slow
 def test_a_status_of_many_classes_needs_no_row_of_each() -> None:
     logits, labels = synthetic_logits(1000, 1000, seed=1)
     monitor = CalibrationMonitor(make("temps").fit(logits, labels))

@@ -11,6 +11,7 @@ import pytest
 from hokical.plots import draw_reliability
 
 
+@pytest.mark.slow
 def test_computing_does_not_import_matplotlib() -> None:
     program = (
         "import sys, hokical.plots as p\n"

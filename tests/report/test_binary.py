@@ -17,6 +17,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import hokical
+from hokical._core.reading import event_index
 from hokical.metrics import binary_summary
 
 
@@ -225,6 +226,7 @@ def test_the_plot_is_that_of_the_event(evaluation: Any) -> None:
     assert evaluation.plot(of="label").get_xlabel() == "confidence"
 
 
+@pytest.mark.slow
 def test_folds_are_predicted_by_fits_on_the_others() -> None:
     scores, truth = loans(300, 6)
     evaluation = hokical.evaluate("platt", scores, truth, folds=5)
@@ -281,3 +283,18 @@ def test_folds_take_weights_groups_and_a_method() -> None:
         hokical.evaluate("plat", scores, truth, folds=4)
     with pytest.raises(TypeError, match="`coverage` cannot be given with `folds`"):
         hokical.evaluate("platt", scores, truth, folds=4, coverage=0.9)
+
+
+def test_an_event_is_named_alike_everywhere() -> None:
+    """By its name or number; without names a number may be text, as in a shell."""
+    names = ("paid", "default")
+    for positive, expected in (("paid", 0), ("default", 1), (0, 0), (np.int64(1), 1)):
+        assert event_index(positive, names, 2) == expected
+        assert event_index(positive, np.array(names), 2) == expected
+    assert event_index("1", (), 2) == 1
+    assert event_index("1", ("1", "0"), 2) == 0
+    assert [event_index(None, (), n) for n in (1, 2, 3)] == [None, 1, None]
+    assert event_index("1", names, 2) == 1
+    for positive in ("late", "2", True, 2, -1, 0.5):
+        with pytest.raises(ValueError, match="`positive` must be one of"):
+            event_index(positive, names, 2)

@@ -50,6 +50,7 @@ def test_folds_of_confidences_are_predicted_by_fits_on_the_others() -> None:
         np.testing.assert_allclose(found.row_scores["log_loss"][~others], losses)
 
 
+@pytest.mark.slow
 def test_cross_fitted_losses_are_those_of_new_answers() -> None:
     gaps = []
     for seed in range(8):
@@ -62,6 +63,7 @@ def test_cross_fitted_losses_are_those_of_new_answers() -> None:
     assert abs(np.mean(gaps)) < 3.0 * np.std(gaps) / np.sqrt(8)
 
 
+@pytest.mark.slow
 def test_folds_take_scales_weights_groups_and_clusters() -> None:
     signals, right = answers(300, 0)
     topic = np.where(np.arange(300) % 2 == 0, "law", "art")
@@ -130,6 +132,7 @@ def test_folds_of_logits_keep_clusters_together() -> None:
     assert together.score("brier") > apart.score("brier")
 
 
+@pytest.mark.slow
 def test_signals_are_compared_on_the_same_answers(tmp_path: Path) -> None:
     signals, right = answers(1200, 0)
     new, truth = answers(3000, 1)
@@ -155,6 +158,7 @@ def test_signals_are_compared_on_the_same_answers(tmp_path: Path) -> None:
     assert found.to_dict()["subject"] == "both"
 
 
+@pytest.mark.slow
 def test_differences_of_signals_hold_as_often_as_they_say() -> None:
     """Twice the same signal with noise: a clear difference is as rare as promised."""
     wrong = 0
@@ -172,6 +176,7 @@ def test_differences_of_signals_hold_as_often_as_they_say() -> None:
     assert wrong <= 8
 
 
+@pytest.mark.slow
 def test_few_answers_are_compared_by_folds() -> None:
     signals, right = answers(400, 0)
     found = hokical.compare((signals, right), folds=5)

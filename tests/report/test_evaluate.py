@@ -132,6 +132,7 @@ def test_sets_are_those_of_the_calibrator() -> None:
     assert hokical.evaluate(None, *TEST, coverage=0.9).sets.overall.n == 500
 
 
+@pytest.mark.slow
 def test_differences_of_labels_are_by_example() -> None:
     """Doubling every label must not make an interval narrower, as no example is
     added.

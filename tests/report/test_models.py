@@ -129,6 +129,7 @@ def test_sets_of_a_certified_model(
         hokical.evaluate(GaussianNB().fit(X, y), X_new, y_new, coverage=0.9)
 
 
+@pytest.mark.slow
 def test_models_are_compared_on_the_same_rows(
     digits: tuple[Any, ...], calibrated: CalibratedClassifier
 ) -> None:

@@ -72,6 +72,7 @@ def test_uniform(c: int, width: float, spread: float, seed: int) -> None:
     np.testing.assert_allclose(fast, slow, atol=2e-6)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([2, 3, 23]),
     WIDTHS,
@@ -175,6 +176,7 @@ assert ((counts >= 0) & (counts <= 9)).all()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_importing_compiles_nothing() -> None:
     script = (
         "import sys, hokical.stability; print([m for m in sys.modules if m in "

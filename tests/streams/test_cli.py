@@ -21,6 +21,7 @@ def run(*args: object):
     return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
+@pytest.mark.slow
 def test_folders_from_end_to_end(examples, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     write_parquet(tmp_path / "in", examples, n_files=3)

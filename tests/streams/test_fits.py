@@ -171,6 +171,7 @@ def test_the_first_partial_fit_is_a_fit() -> None:
     assert one.table_.total == 300
 
 
+@pytest.mark.slow
 def test_an_iterator_is_enough(examples, monkeypatch) -> None:
     def chunks():
         yield examples[0][:2500], examples[1][:2500]

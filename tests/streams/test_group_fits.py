@@ -33,6 +33,7 @@ def in_memory() -> AutoCalibrator:
     return hokical.auto(LOGITS, LABELS, groups={"site": SITE})
 
 
+@pytest.mark.slow
 def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
     for source in (chunks, chunks(), open_source(LOGITS, LABELS)):
         found = fit(AutoCalibrator(), source, groups={"site": SITE})
@@ -111,6 +112,7 @@ def test_the_sample_is_the_same_in_dask_and_in_chunks() -> None:
     )
 
 
+@pytest.mark.slow
 def test_columns_of_files_are_named(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

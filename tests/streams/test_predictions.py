@@ -101,6 +101,7 @@ def test_an_unfitted_calibrator_says_so_at_once(examples, tmp_path) -> None:
             work()
 
 
+@pytest.mark.slow
 def test_an_iterator_is_evaluated_in_its_one_pass(examples, calibrator) -> None:
     calls = []
 

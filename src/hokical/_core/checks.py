@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -66,6 +66,31 @@ def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
         raise ValueError(
             f"`{name}` must be one of {allowed}; got {value!r}. {remedy}".rstrip()
         )
+
+
+class NoEvidenceError(ValueError):
+    """Nothing that a guarantee needs is known of the calibrator.
+
+    `reason` says what is missing, `call` which method is called first, with names of
+    its arguments.
+
+    >>> error = NoEvidenceError("`detect` needs examples.")
+    >>> str(error.with_call("certify(X, y)"))
+    '`detect` needs examples. Call `certify(X, y)` first, with examples that nothing was fitted on.'
+    """
+
+    def __init__(self, reason: str, call: str = "certify(logits, labels)") -> None:
+        super().__init__(reason, call)
+        self.reason = reason
+        self.call = call
+
+    def __str__(self) -> str:
+        remedy = f"Call `{self.call}` first, with examples that nothing was fitted on."
+        return f"{self.reason} {remedy}"
+
+    def with_call(self, call: str) -> Self:
+        """The same error of an object whose method has other arguments."""
+        return type(self)(self.reason, call)
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:

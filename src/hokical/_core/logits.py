@@ -38,7 +38,7 @@ from hokical._core.reading import (
     to_numpy,
 )
 from hokical._core.runtime import cut_rows, map_slices
-from hokical._core.special import FEW_ROWS, clip, first_marks, row_argmax
+from hokical._core.special import FEW_ROWS, clip, first_marks, pick, row_argmax
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and
 #: maxima over short rows are several times as fast that way.
@@ -229,8 +229,7 @@ class Logits:
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
-        column = self.from_host(classes)[:, None]
-        values = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
+        values = pick(self.values, self.from_host(classes), self.xp)
         return self.to_host(values).astype(np.float64, copy=False)
 
     def from_host(self, array: AnyArray) -> Array:
@@ -305,6 +304,12 @@ class Logits:
             return table[self._label_entries]
         xp = self.xp
         return xp.sum(xp.where(self.label_mask(), table, xp.zeros_like(table)), axis=1)
+
+    def in_order(self, table: Array) -> Array:
+        """A table (n, columns) in the memory order of NumPy's others: sums then round
+        alike, and operations on tables of both orders take several times as long.
+        """
+        return np.asarray(table, order=self.order) if self.is_numpy else table
 
     def put_masked(self, table: Array, value: float) -> Array:
         """A table (n, columns) with `value` for masked classes; NumPy's is
@@ -552,11 +557,11 @@ def by_blocks(
     step = max(1, logits.backend.block_size // (floats_per_row or logits.n_columns))
     if logits.n_rows > step:
 
-        def part(rows: slice) -> Any:
+        def run_block(rows: slice) -> Any:
             block_out = None if out is None else out[rows]
             return by_blocks(work, logits.take(rows), floats_per_row, out=block_out)
 
-        results = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
+        results = map_slices(run_block, logits.n_rows, step, threads=logits.is_numpy)
         if out is not None:
             return out
         if isinstance(results[0], tuple):
@@ -584,11 +589,8 @@ def by_blocks(
         if default is not None:
             np.setbufsize(default)
     if alone:
-        result = (
-            tuple(part[:1] for part in result)
-            if isinstance(result, tuple)
-            else result[:1]
-        )
+        is_tuple = isinstance(result, tuple)
+        result = tuple(array[:1] for array in result) if is_tuple else result[:1]
     if out is None or result is out:
         return result
     out[...] = result

@@ -206,6 +206,30 @@ def infer_numbers(array: AnyArray) -> AnyArray:
     return numbers if is_same else array
 
 
+def is_missing(array: AnyArray) -> BoolArray:
+    """Which entries stand for a missing value: None, NaN, NaT, and NA of pandas.
+
+    >>> is_missing(np.array([1.0, None, float("nan"), "a"], object)).tolist()
+    [False, True, True, False]
+    """
+    if array.dtype.kind in "biuSU":
+        return np.zeros(array.shape, np.bool_)
+    if array.dtype.kind in "fcmM":
+        return np.isnan(array)
+    missing = map(is_missing_value, array.ravel().tolist())
+    return np.fromiter(missing, np.bool_, array.size).reshape(array.shape)
+
+
+def is_missing_value(value: object) -> bool:
+    """Whether a value stands for a missing one."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # NA of pandas is neither equal to itself nor unequal
+        return True
+
+
 def shape_of(data: object) -> tuple[int, ...]:
     """The shape of an array of any library, of a table, or of nested lists."""
     return tuple(np.shape(cast(ArrayLike, data)))
@@ -387,16 +411,16 @@ def order_columns(
     A frame with other names is refused if `strict`. Where no names are known, columns
     that are numbered 0, 1, ... in any order are put in this one.
     """
-    given = _given_names(data)
-    if not given:
+    frame_columns = _given_names(data)
+    if not frame_columns:
         return data
-    columns = [*map(str, given)]
-    numbers = [*map(str, range(len(given)))]
+    columns = [*map(str, frame_columns)]
+    numbers = [*map(str, range(len(columns)))]
     order = match_columns(columns, known)
     if order is None and sorted(columns) == sorted(numbers) and not (known and strict):
         order = [columns.index(number) for number in numbers]
     if order is not None and order != [*range(len(columns))]:
-        names = [given[k] for k in order]
+        names = [frame_columns[k] for k in order]
         return data.select(names) if library_of(data) == "pyarrow" else data[names]
     if order is not None or not (strict and known and column_names(data)):
         return data
@@ -612,19 +636,37 @@ def class_index(
     return codes
 
 
+def event_index(positive: object, names: Sequence[str], n_classes: int) -> int | None:
+    """The column of the event of two classes, by its name or number; None of more.
+
+    By default it is the second. A number may be text, as in a shell, where it is not a
+    name.
+
+    >>> event_index("paid", ["paid", "default"], 2), event_index(None, [], 2)
+    (0, 1)
+    """
+    if positive is None:
+        return 1 if n_classes == 2 else None
+    if n_classes != 2:
+        raise ValueError(
+            f"`positive` must be None for {n_classes} classes, as it names the event of "
+            f"two; got {positive!r}."
+        )
+    choices = list(names)
+    if isinstance(positive, str) and positive in choices:
+        return choices.index(positive)
+    if str(positive) in ("0", "1"):
+        return int(str(positive))
+    raise ValueError(f"`positive` must be one of {[*choices, 0, 1]}; got {positive!r}.")
+
+
 def as_clusters(cluster: object, n_rows: int) -> IntArray:
     """The number (n,) of the cluster of each row, of names or numbers (n,)."""
     array = to_numpy(cluster, "cluster")
     remedy = "Give the id of the patient, question or item that each row belongs to."
     check_length(array, n_rows, "cluster", remedy)
-    lacking = np.array(
-        [
-            cluster_id is None or cluster_id != cluster_id
-            for cluster_id in array.tolist()
-        ]
-    )
     remedy = "Give rows that belong to no other an id of their own."
-    refuse(lacking, array, "`cluster` must be known", remedy)
+    refuse(is_missing(array), array, "`cluster` must be known", remedy)
     array = array.astype(str) if array.dtype == object else array
     names, codes = np.unique(array, return_inverse=True)
     if names.size < 2:

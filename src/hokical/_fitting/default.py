@@ -38,7 +38,7 @@ import numpy as np
 from hokical._core.arrays import Array, FloatArray, ignore_overflow
 from hokical._core.checks import effective_size
 from hokical._core.logits import Logits, per_row
-from hokical._core.special import expit, row_dots
+from hokical._core.special import expit, pick, row_dots
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.level import fit_level
@@ -337,7 +337,7 @@ def fit_default(examples: Examples) -> DefaultFit:
         if crossed
         else fit_classes(base, CLASS_RIDGE)
     )
-    tables = [temps, *tables]
+    tables = [floored.logits.in_order(table) for table in (temps, *tables)]
     weights, away, losses = _weigh(floored, tables, n_examples)
     if (1.0 - away) * weights[1:].sum() < LEAST_WEIGHT:
         weights = np.eye(weights.size)[0]
@@ -603,17 +603,17 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     logits = examples.logits
     size = len(tables)
     xp = logits.xp
-    truth = logits.from_host(examples.labels)[:, None]
+    truth = logits.from_host(examples.labels)
     share = logits.from_host(examples.share)
     pairs = np.transpose(np.triu_indices(size))
-    true_scores = [xp.take_along_axis(table, truth, axis=1)[:, 0] for table in tables]
+    true_scores = [pick(table, truth, xp) for table in tables]
     most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
     price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
 
     def evaluate(weights: FloatArray) -> DensePoint:
         proba = softmax(_mix(tables, weights), logits)
         means = [row_dots(proba, table, xp) for table in tables]
-        true = xp.take_along_axis(proba, truth, axis=1)[:, 0]
+        true = pick(proba, truth, xp)
         value = float(price @ weights) - float(
             xp.sum(share * xp.log(xp.clip(true, LEAST, None)))
         )

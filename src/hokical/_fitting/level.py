@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
+from hokical._core.special import pick
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples
 from hokical.rules.base import LEAST, softmax
@@ -52,7 +53,7 @@ class LevelProblem:
         self.logits = logits
         self.scores = scores
         self.share = logits.from_host(examples.share)[:, None]
-        self.truth = logits.from_host(examples.labels)[:, None]
+        self.truth = logits.from_host(examples.labels)
         self.ridge = RIDGE / examples.effective_size
         #: Shares of the classes among the labels, and what the mean of the softmax alone
         #: must have, so that the mixture has them.
@@ -73,8 +74,8 @@ class LevelProblem:
         """The value, gradient (classes,) and Hessian (classes, classes) at biases."""
         xp = self.logits.xp
         proba = self.probabilities(bias)
-        true = xp.take_along_axis(proba, self.truth, axis=1)
-        loss = -float(xp.sum(self.share * xp.log(xp.clip(true, LEAST, None))))
+        true = pick(proba, self.truth, xp)
+        loss = -float(xp.sum(self.share[:, 0] * xp.log(xp.clip(true, LEAST, None))))
         excess = self.wanted - self.label_share
         mean = self._mean(proba)
         product = self.logits.to_host((proba * self.share).T @ proba)
@@ -92,7 +93,7 @@ class LevelProblem:
         from_host = self.logits.from_host
         xp = self.logits.xp
         proba = self.probabilities(bias)
-        is_true = from_host(np.arange(bias.size))[None, :] == self.truth
+        is_true = from_host(np.arange(bias.size))[None, :] == self.truth[:, None]
         residual = proba - xp.astype(is_true, xp.float64)
         variance = proba * (1.0 - proba)
         curvature = from_host(self._mean(variance) + self.ridge)[None, :]

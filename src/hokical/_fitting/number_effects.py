@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.checks import LARGEST_COEFFICIENT
 from hokical._core.groups import GroupCoding
 from hokical._core.runtime import cut_rows
 from hokical._fitting.examples import mean_and_error
@@ -31,10 +32,10 @@ from hokical.rules.numbers import NumberEffects, limits
 
 #: The ridge of all coefficients, in examples: it expects them to be about 0.1.
 _RIDGE = 80.0
-#: Numbers of a design that are held at a time.
-_HELD = 1 << 21
+#: Numbers that are held at a time, so that they stay in a cache.
+_HELD = 1 << 17
 #: Coefficients of a form at most; more would take long, and mostly learn noise.
-_MAX_COEFFICIENTS = 64
+_MAX_COEFFICIENTS = 96
 _MAX_ITER = 50
 #: The fewest rows with a number that a column is tried with.
 _LEAST_ROWS = 10
@@ -133,13 +134,17 @@ class _Scaling:
     def of_rows(
         cls, column: int, inputs: FloatArray, weights: FloatArray
     ) -> _Scaling | None:
-        """That of the finite numbers; None if too few are there, or all are equal."""
+        """That of the finite numbers; None if too few are there, if all are equal, or
+        if they are too large to calculate with.
+        """
         values = inputs[:, column]
         finite = np.isfinite(values) & (weights > 0.0)
         if np.count_nonzero(finite) < _LEAST_ROWS:
             return None
         counts = weights[finite]
         low, high = limits(values[finite], counts)
+        if max(abs(low), abs(high)) > LARGEST_COEFFICIENT:
+            return None
         inside = np.clip(values[finite], low, high)
         centre = float(np.average(inside, weights=counts))
         spread = float(np.sqrt(np.average((inside - centre) ** 2, weights=counts)))
@@ -345,15 +350,16 @@ class _LinearProblem:
             means[:, 1] = weighted.sum(axis=1)
             slopes[:, 1] = means[:, 1] - log_proba[index, truth]
             curvatures[:, 0, 1] = weighted[index, label]
+            curvatures[:, 1, 0] = curvatures[:, 0, 1]
             curvatures[:, 1, 1] = (weighted * log_proba).sum(axis=1)
         if self.n_kinds > 2:
             classes = np.arange(proba.shape[1])
             means[:, 2:] = proba
             slopes[:, 2:] = proba - (classes == truth[:, None])
             curvatures[index, 0, 2 + label] = at_label
+            curvatures[index, 2 + label, 0] = at_label
             curvatures[:, 1, 2:] = weighted
+            curvatures[:, 2:, 1] = weighted
             curvatures[:, 2 + classes, 2 + classes] = proba
-        lower = np.tril_indices(self.n_kinds, -1)
-        curvatures[:, lower[0], lower[1]] = curvatures[:, lower[1], lower[0]]
         curvatures -= means[:, :, None] * means[:, None, :]
         return losses, slopes, curvatures

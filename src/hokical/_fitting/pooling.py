@@ -77,7 +77,7 @@ MAX_FOR_TEMPERATURE = 1 << 15
 #: Most numbers that the greedy order looks at, over all its steps.
 MAX_FOR_ORDER = 1 << 21
 #: Members that are chosen one by one; the others follow by their weights.
-MAX_GREEDY = 8
+MAX_GREEDY = 6
 #: The search ends where it expects to gain less than this, in nats over all rows.
 ENOUGH = 0.05
 MAX_ITER = 30
@@ -97,6 +97,8 @@ _LEAST_LEFT = 1e-3
 _LEAST_WEIGHT = 1e-3
 #: Coefficients below this share of all are 0.
 _NOTHING = 1e-6
+#: Least sum of a row's odds in single precision.
+_LEAST_ODDS = np.float32(1e-30)
 #: Precision of the prior of log T, as in the temperatures' own fit.
 _TEMPERATURE_RIDGE = 1.0
 
@@ -872,28 +874,30 @@ class _GrowingPool:
         return scores
 
     def _loss(self, scores: SingleArray) -> float:
-        odds, top = self._exponentials(scores)
-        losses = np.log(odds.sum(axis=0))
-        losses += self.scale * (top - self._true(scores))
+        losses = np.log(self._odds_of(scores)[1])
+        losses -= self.scale * self._true(scores)
         return float(self.share @ losses)
 
     def _true(self, table: SingleArray) -> SingleArray:
         return np.asarray(table[self.labels, np.arange(self.labels.size)])
 
-    def _exponentials(self, scores: SingleArray) -> tuple[SingleArray, SingleArray]:
-        """exp(scale (scores - top)) (classes, n), and the top score of each row (n,)."""
-        top = scores.max(axis=0)
-        odds = np.subtract(scores, top, out=self._odds)
-        odds *= self.scale
-        return np.exp(odds, out=odds), top
+    def _odds_of(self, scores: SingleArray) -> tuple[SingleArray, SingleArray]:
+        """exp(scale scores) (classes, n), and their sums (n,).
+
+        The best score of a row lies between -`FARTHEST_MARGIN` and 0, so its top need
+        not be found.
+        """
+        odds = np.multiply(scores, self.scale, out=self._odds)
+        np.exp(odds, out=odds)
+        return odds, np.maximum(odds.sum(axis=0), _LEAST_ODDS)
 
     def _fit_scale(self, scores: SingleArray) -> None:
         """Two Newton steps for the scale of the scores, held near 1."""
         true = self._true(scores)
         ridge = SCALE_RIDGE / true.size
         for _ in range(2):
-            proba, _ = self._exponentials(scores)
-            proba /= proba.sum(axis=0)
+            proba, total = self._odds_of(scores)
+            proba *= 1.0 / total
             expected = np.einsum("kn,kn->n", proba, scores)
             squares = np.einsum("kn,kn,kn->n", proba, scores, scores)
             variance = squares - expected * expected

@@ -277,20 +277,20 @@ def cg_steps(
 
 
 def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2: every face
-    is tried.
+    """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2.
+
+    Where the only minimum of all w with sum 1 has no negative weight, it is that one;
+    else every face is tried.
     """
     size = linear.size
+    weights, is_only = _least_on_face(linear, hessian)
+    if is_only and (weights >= 0.0).all():
+        return np.asarray(weights / weights.sum())
     best = np.zeros(size)
     least = np.inf
     for n_parts in range(1, size + 1):
         for face in map(list, combinations(range(size), n_parts)):
-            system = np.ones((n_parts + 1, n_parts + 1))
-            system[:-1, :-1] = hessian[np.ix_(face, face)]
-            system[-1, -1] = 0.0
-            face_weights = np.linalg.lstsq(
-                system, np.append(-linear[face], 1.0), rcond=1e-14
-            )[0][:-1]
+            face_weights, _ = _least_on_face(linear[face], hessian[np.ix_(face, face)])
             if (face_weights < 0.0).any():
                 continue
             weights = np.zeros(size)
@@ -300,6 +300,20 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
                 best = weights
                 least = value
     return best
+
+
+def _least_on_face(linear: FloatArray, hessian: FloatArray) -> tuple[FloatArray, bool]:
+    """The w (k,) with sum 1, of any sign, that minimises linear'w + w'hessian w/2; and
+    whether it is the only one.
+    """
+    if linear.size == 1:
+        return np.ones(1), True
+    system = np.ones((linear.size + 1, linear.size + 1))
+    system[:-1, :-1] = hessian
+    system[-1, -1] = 0.0
+    target = np.append(-linear, 1.0)
+    solution, _, rank, _ = np.linalg.lstsq(system, target, rcond=1e-14)
+    return solution[:-1], bool(rank == target.size)
 
 
 #: Temperatures are sought between these two unless others are given; those that fits of
@@ -355,7 +369,7 @@ UNCHANGED = 1e-11
 HARDLY_CHANGED = 1e-6
 #: Floors are compared on a part of the rows, at least this many rows or logits.
 COMPARED_ROWS = 1000
-COMPARED_SIZE = 1 << 16
+COMPARED_SIZE = 1 << 14
 #: Log losses need not be exact to be compared: the last step of each floor's
 #: temperature.
 ROUGH_TOLERANCE = 3e-2

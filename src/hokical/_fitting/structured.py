@@ -49,7 +49,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ from hokical._core.arrays import NUMPY, Array, Backend, FloatArray, IntArray, to
 from hokical._core.checks import LARGEST_TEMPERATURE
 from hokical._core.logits import Logits
 from hokical._core.runtime import cut_rows, map_slices, one_blas_thread
-from hokical._core.special import plus, row_dots, row_sums
+from hokical._core.special import pick, plus, row_dots, row_sums
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.searches import (
@@ -161,7 +161,7 @@ class FeatureBlock:
             if self.possible is not None:
                 scores = xp.where(self.possible, scores, -xp.inf)
             below = plus(scores, -xp.max(scores, axis=1, keepdims=True), xp)
-            true_scores = xp.take_along_axis(below, self.labels[:, None], axis=1)[:, 0]
+            true_scores = pick(below, self.labels, xp)
             proba = np.exp(below, out=below) if xp is np else xp.exp(below)
             total = row_sums(proba, xp)
             proba /= total[:, None]
@@ -432,6 +432,8 @@ MAX_CROSS_CLASSES = 100
 _MOST_DENSE = 300
 #: Numbers of the (classes, classes) matrices that are held at a time.
 _HELD_SIZE = 1 << 18
+#: The same of NumPy's, which fit into the cache.
+_CACHED_SIZE = 1 << 16
 #: Long steps are repeated with at most so many logits: beyond, no example counts for
 #: much.
 FEW_LOGITS = 1 << 14
@@ -449,10 +451,6 @@ _SURE_BY_EXAMPLE = 1e-6
 _SMALL_TRACE = 0.1
 _LAST_TERM = 1e-11
 _MAX_TERMS = 12
-
-#: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows,
-#: classes, 2).
-Spread = Callable[[FeatureBlock, Array, Array], Array]
 
 
 @one_blas_thread()
@@ -669,47 +667,73 @@ def scores_left_out(
     rows are only the share `row_share` of those fitted, each weighs that much less.
     """
     objective = point.objective
-    spread = _spread_by(inverse, point.objective.n_classes)
+    spreads = Spreads.of(inverse, point.objective.n_classes)
     sure = min(_SURE, _SURE_BY_EXAMPLE * objective.n_rows)
     few = row_share == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS
 
     def work(block: FeatureBlock, proba: Array) -> Array:
-        change = _step(block, proba, block.weights * row_share, spread, sure)
+        step = _step_by_columns if block.backend is NUMPY else _step
+        change = step(block, proba, block.weights * row_share, spreads, sure)
         if few:  # all are in this block
-            change = _repeat_steps(change, point, coef, inverse, spread)
+            change = _repeat_steps(change, point, coef, inverse, spreads)
         return block.z + block.change(block.from_host(coef)) + change
 
     return objective.map(work, point.proba)
 
 
-def _spread_by(inverse: FloatArray, size: int) -> Spread:
-    """S = A H^-1 A' from H^-1 (p, p), by pairs of inputs, and terms with shapes."""
-    left, right = np.triu_indices(size + 1)
-    n = N_SHAPES
-    pairs = inverse[n:, n:].reshape(size, size + 1, size, size + 1)
-    pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
-    pairs[left == right] *= 0.5
-    border = np.ascontiguousarray(inverse[:n, n:].reshape(n * size, size + 1).T)
-    tables = (left, right, pairs.reshape(left.size, -1), border, 0.5 * inverse[:n, :n])
+class Spreads(NamedTuple):
+    """What makes S = A H^-1 A' of rows: by pairs of inputs, whose numbers are `left` and
+    `right`, by inputs, and by shapes.
+    """
 
-    def spread(block: FeatureBlock, inputs: Array, shapes: Array) -> Array:
+    left: IntArray
+    right: IntArray
+    by_pair: FloatArray
+    by_input: FloatArray
+    by_shape: FloatArray
+
+    @classmethod
+    def of(cls, inverse: FloatArray, size: int) -> Spreads:
+        """From H^-1 (p, p) of some classes."""
+        left, right = np.triu_indices(size + 1)
+        n = N_SHAPES
+        pairs = inverse[n:, n:].reshape(size, size + 1, size, size + 1)
+        pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
+        pairs[left == right] *= 0.5
+        border = np.ascontiguousarray(inverse[:n, n:].reshape(n * size, size + 1).T)
+        by_pair = pairs.reshape(left.size, -1)
+        return cls(left, right, by_pair, border, 0.5 * inverse[:n, :n])
+
+    def of_rows(self, block: FeatureBlock, inputs: Array, shapes: Array) -> Array:
+        """S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes
+        (rows, classes, 2).
+        """
         xp = block.xp
-        left_inputs, right_inputs, by_pair, by_input, by_shape = map(
-            block.from_host, tables
-        )
-        squares = xp.take(inputs, left_inputs, axis=1) * xp.take(
-            inputs, right_inputs, axis=1
-        )
-        spread_table = xp.reshape(squares @ by_pair, (-1, size, size))
-        tilt = xp.reshape(inputs @ by_input, (-1, n, size))
+        size = shapes.shape[1]
+        left, right, by_pair, by_input, by_shape = map(block.from_host, self)
+        squares = xp.take(inputs, left, axis=1) * xp.take(inputs, right, axis=1)
+        spreads = xp.reshape(squares @ by_pair, (-1, size, size))
+        tilt = xp.reshape(inputs @ by_input, (-1, N_SHAPES, size))
         shaped = shapes @ (tilt + by_shape @ xp.matrix_transpose(shapes))
-        return spread_table + shaped + xp.matrix_transpose(shaped)
+        return spreads + shaped + xp.matrix_transpose(shaped)
 
-    return spread
+    def of_columns(self, inputs: FloatArray, shapes: FloatArray) -> FloatArray:
+        """The same of NumPy's, (classes, classes, rows), from inputs (classes + 1,
+        rows) and shapes (2, classes, rows).
+        """
+        size, n_rows = shapes.shape[1:]
+        squares = inputs[self.left] * inputs[self.right]
+        spreads = (self.by_pair.T @ squares).reshape(size, size, n_rows)
+        tilt = (self.by_input.T @ inputs).reshape(N_SHAPES, size, n_rows)
+        tilt += np.einsum("ab,bkn->akn", self.by_shape, shapes)
+        shaped = np.einsum("ain,ajn->ijn", shapes, tilt)
+        spreads += shaped
+        spreads += shaped.swapaxes(0, 1)
+        return spreads
 
 
 def _step(
-    block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sure: float
+    block: FeatureBlock, proba: Array, weights: Array, spreads: Spreads, sure: float
 ) -> Array:
     """The change (rows, classes) of a block's scores by one Newton step."""
     xp = block.xp
@@ -722,10 +746,7 @@ def _step(
     for block_rows in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
         rows = block.from_host(moved[block_rows])
         x, shape, p, w, r = (xp.take(array, rows, axis=0) for array in tables)
-        row_spread = spread(block, x, shape) * w[:, :, None]
-        if xp is np:
-            changes.append(leave_out_changes(row_spread, p, r))
-            continue
+        row_spread = spreads.of_rows(block, x, shape) * w[:, :, None]
         lever = eye - p[:, :, None] * (row_spread - p[:, None, :] @ row_spread)
         changes.append((row_spread @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
     change_row = np.zeros(proba.shape[0], np.int64)
@@ -733,40 +754,70 @@ def _step(
     return xp.take(xp.concat(changes, axis=0), block.from_host(change_row), axis=0)
 
 
+def _step_by_columns(
+    block: FeatureBlock,
+    proba: FloatArray,
+    weights: FloatArray,
+    spreads: Spreads,
+    sure: float,
+) -> FloatArray:
+    """`_step` of NumPy's tables.
+
+    Rows are innermost: loops over ten classes would be little but overhead.
+    """
+    size = proba.shape[1]
+    residual = block.residual(proba)
+    changes = np.zeros_like(proba)
+    moved = np.flatnonzero(residual.min(axis=1) < -sure)
+    shapes = block.shapes.reshape(-1, *proba.shape)
+    for block_rows in cut_rows(moved.size, max(1, _CACHED_SIZE // (size * size))):
+        rows = moved[block_rows]
+        x, p, r = (
+            np.ascontiguousarray(table[rows].T)
+            for table in (block.inputs, proba, residual)
+        )
+        row_shapes = np.ascontiguousarray(shapes[:, rows].transpose(0, 2, 1))
+        row_spreads = spreads.of_columns(x, row_shapes)
+        row_spreads *= weights[rows, 0]
+        changes[rows] = leave_out_changes(row_spreads, p, r).T
+    return changes
+
+
 def leave_out_changes(
     spreads: FloatArray, proba: FloatArray, residual: FloatArray
 ) -> FloatArray:
-    """S (I - W S)^-1 r (rows, classes), S being `spreads` (rows, classes, classes).
+    """S (I - W S)^-1 r (classes, rows), S being `spreads` (classes, classes, rows).
 
     W S has eigenvalues from 0 to its trace. Where that is small, a few terms of the
     geometric series are exact to rounding, and quicker than an elimination.
     """
     expected = _times_rows(spreads, proba)
-    diagonals = np.einsum("nii->ni", spreads)
-    traces = np.einsum("ni,ni->n", proba, diagonals - expected)
+    diagonals = np.einsum("iin->in", spreads)
+    traces = np.einsum("in,in->n", proba, diagonals - expected)
     is_small = traces <= _SMALL_TRACE
     solved = residual.copy()
     for _ in range(_MAX_TERMS):
         moved = _times_rows(spreads, solved)
-        moved -= np.einsum("ni,ni->n", proba, moved)[:, None]
+        moved -= np.einsum("in,in->n", proba, moved)
         moved *= proba
         moved += residual
-        change = np.abs(moved - solved)[is_small].max(initial=0.0)
+        change = np.abs(moved - solved)[:, is_small].max(initial=0.0)
         solved = moved
         if change <= _LAST_TERM:
             break
     rows = np.flatnonzero(~is_small)
     if rows.size:
-        p = proba[rows, :, None]
-        centred = spreads[rows] - expected[rows, None, :]
-        lever = np.eye(proba.shape[1]) - p * centred
-        solved[rows] = np.linalg.solve(lever, residual[rows, :, None])[:, :, 0]
+        centred = spreads[:, :, rows] - expected[None, :, rows]
+        levers = np.eye(len(proba))[:, :, None] - proba[:, None, rows] * centred
+        systems = levers.transpose(2, 0, 1)
+        targets = residual[:, rows].T[:, :, None]
+        solved[:, rows] = np.linalg.solve(systems, targets)[:, :, 0].T
     return _times_rows(spreads, solved)
 
 
 def _times_rows(tables: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Each row's table (rows, classes, classes) times its vector (rows, classes)."""
-    return np.asarray(np.einsum("nij,nj->ni", tables, vectors))
+    """Each row's table (classes, classes, rows) times its vector (classes, rows)."""
+    return np.asarray(np.einsum("ijn,jn->in", tables, vectors))
 
 
 def _repeat_steps(
@@ -774,7 +825,7 @@ def _repeat_steps(
     point: SoftmaxPoint,
     coef: FloatArray,
     inverse: FloatArray,
-    spread: Spread,
+    spread_tables: Spreads,
 ) -> Array:
     """The changes (n, classes) of the only block's scores, those by long steps by
     several.
@@ -804,7 +855,7 @@ def _repeat_steps(
     row_proba = proba[rows]
     weights = block.weights[rows]
     residual = block.residual(proba)[rows]
-    spreads = weights[:, :, None] * spread(block, inputs, shapes)
+    spreads = weights[:, :, None] * spread_tables.of_rows(block, inputs, shapes)
     lever = np.eye(row_proba.shape[1]) - row_proba[:, :, None] * (
         spreads - row_proba[:, None, :] @ spreads
     )

@@ -105,8 +105,10 @@ class Calibrator(FittedCalibrator):
             text or numbers, as a mapping, a DataFrame, a structured array or (n,
             columns). Only the default learns from them. Columns that clearly help on
             held-out examples are used, and `predict` and its like then need them;
-            `reason_` names them. Numeric columns with more than 20 distinct values are
-            binned at their deciles, or into 30 quantile bins from 50,000 examples on.
+            `reason_` names them. Numeric columns with more than 20 distinct values, or
+            with fractions, are tried as numbers first, with a linear correction. Those
+            with more than 20 are also binned at their deciles, or into 30 quantile bins
+            from 50,000 examples on.
         classes : sequence of str
             The names of the classes in the order of the columns.
         score_columns : sequence of str

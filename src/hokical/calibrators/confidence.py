@@ -14,7 +14,7 @@ import numpy as np
 
 from hokical._core import arrays, reading
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of
-from hokical._core.checks import check_choice, check_positive
+from hokical._core.checks import NoEvidenceError, check_choice, check_positive
 from hokical._core.groups import GroupCoding, GroupNames, check_rows_of, tell_unknown
 from hokical._core.logits import as_float_matrix
 from hokical._core.reading import Rows, check_row_order, refuse, to_numpy
@@ -232,11 +232,9 @@ class OutcomeCalibrator(StoredEstimator):
         """What `certify` noted, which a method needs."""
         self.check_fitted()
         if self.held_out_ is None:
-            remedy = (
-                f"Call `certify({', '.join(self.row_names)})` first, with examples that"
-            )
-            raise ValueError(
-                f"`{method}` has no examples to go by. {remedy} nothing was fitted on."
+            raise NoEvidenceError(
+                f"`{method}` has no examples to go by.",
+                f"certify({', '.join(self.row_names)})",
             )
         return self.held_out_
 

@@ -24,6 +24,7 @@ from hokical._core.arrays import (
     backend_of,
     float64_scope,
 )
+from hokical._core.checks import NoEvidenceError
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
@@ -72,10 +73,6 @@ _NO_TEST = (
     "are no test of it (unequal weights, an ensemble whose members were weighted on them, "
     "pixels or tokens of the same items, or folds "
     "of a cross-validation)"
-)
-#: The remedy in every error about missing examples.
-_CERTIFY = (
-    "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
 )
 
 
@@ -196,9 +193,9 @@ class Predictor:
         """The thresholds proven for sets, by all examples or those of one label."""
         evidence = self.evidence
         if evidence.conformity is None:
-            raise ValueError(
+            raise NoEvidenceError(
                 "prediction sets have no examples to go by: those of the fit were not "
-                f"kept, or {_NO_TEST}. {_CERTIFY}"
+                f"kept, or {_NO_TEST}."
             )
         return evidence.set_thresholds(options, self.n_classes, label=label)
 
@@ -373,10 +370,10 @@ class Predictor:
         """
         table = self.evidence.class_scores
         if table is None:
-            raise ValueError(
+            raise NoEvidenceError(
                 "`predict_interval` with a `label` has no examples to go by: they must "
                 "count alike, and have all logits, of at most "
-                f"{MAX_COUNTED_CLASSES:,} classes. {_CERTIFY}"
+                f"{MAX_COUNTED_CLASSES:,} classes."
             )
         proba = base.predict_on_host(self.rule, "proba", data)[:, label]
         proba = proba.astype(np.float64)
@@ -426,9 +423,7 @@ class Predictor:
             reason = (
                 "of its fit and of an earlier `certify` have the old class frequencies"
             )
-        raise ValueError(
-            f"`{method}` has no examples to go by: those {reason}. {_CERTIFY}"
-        )
+        raise NoEvidenceError(f"`{method}` has no examples to go by: those {reason}.")
 
     # Other predictors
 

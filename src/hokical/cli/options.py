@@ -21,6 +21,7 @@ import numpy as np
 import typer
 
 import hokical
+from hokical._core import reading
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
@@ -554,16 +555,8 @@ def event_index(
     positive: str | None, names: Sequence[str], n_classes: int
 ) -> int | None:
     """The column of the event, of two classes; None of more."""
-    choices = [*names] or ["0", "1"]
-    if positive is None:
-        return 1 if n_classes == 2 else None
-    if n_classes != 2:
-        raise ui.bad_option("--positive", f"is for two classes; there are {n_classes}.")
-    if positive not in choices:
-        raise ui.bad_option(
-            "--positive", f"must be {' or '.join(choices)}; got {positive}."
-        )
-    return choices.index(positive)
+    with ui.check_options("--positive"):
+        return reading.event_index(positive, names, n_classes)
 
 
 def set_options(calibrator: Any, settings: Iterable[str]) -> Any:

@@ -252,9 +252,10 @@ def _all_frozen(members: Sequence[NamedClassifier]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
-    """The fitted models of a member; the mean of their scores is the member's.
+    """The fitted models of a member, one for each fold or one.
 
-    Log-probabilities are raised to `lowest`, which is -inf for decision scores.
+    Its logits are the mean of their decision scores, or the logarithm of the mean of
+    their probabilities, raised to `lowest`, which is -inf for decision scores.
     """
 
     models: tuple[BaseEstimator, ...]

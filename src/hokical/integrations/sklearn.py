@@ -54,6 +54,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.checks import NoEvidenceError
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns
 from hokical._core.logits import as_logits
@@ -659,10 +660,8 @@ class CalibratedClassifier(
         scores = self.predict_scores(X)
         try:
             return method(scores, *arguments, **options)
-        except ValueError as error:
-            # The calibrator names its own arguments.
-            message = str(error).replace("certify(logits, labels", "certify(X, y")
-            raise ValueError(message) from error
+        except NoEvidenceError as error:
+            raise error.with_call("certify(X, y)") from error
 
     def _calibrator_of_one(self, method: str) -> Calibrator:
         """The calibrator of one label per row; `method` is named where it has several."""
@@ -1237,9 +1236,8 @@ def check_examples(
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
     reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))
     truth = reading.to_numpy(y, "y")
-    missing = [value is None or value != value for value in truth.ravel().tolist()]
     reading.refuse(
-        np.reshape(missing, truth.shape),
+        reading.is_missing(truth),
         truth,
         "`y` must have a label in every row",
         "Drop such rows.",

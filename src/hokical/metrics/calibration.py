@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -58,35 +59,50 @@ Scores = dict[str, FloatArray]
 MOST_LOSS = 36.0
 
 
-def class_sums(data: Predictions, n_bins: int, scores: Scores) -> dict[str, FloatArray]:
-    """Sums over (proba, labels) by metric, which add up over chunks.
+@dataclass(frozen=True)
+class RowScore:
+    """A score of rows, whose mean is a metric.
 
-    Of the `row_scores` the sums of the scores, their squares and cubes, the scores of
-    wrong labels, their number, what all rows would score with a wrong one, and the
-    number of infinite scores, (7,); and `class_gaps`. With another class a row has the
-    probability 0, or the mean of the others'.
+    `of_rows` are the scores (n,) of predictions for all classes, `of_confidence` those
+    of right and of wrong rows by confidence (n,). `worst`, of predictions and their
+    scores, is what each row would score with a wrong label; by default with the class
+    of the least probability. `of_event` says whether the score of an event is that of
+    both classes, not of its probability alone.
     """
-    sums = {"classwise_ece": class_gaps(data, n_bins)}
-    for name, values in scores.items():
-        sums[name] = score_sums(data, name, values)
-    return sums
 
+    of_rows: Callable[[Predictions], FloatArray]
+    of_confidence: Callable[[FloatArray], Pair]
+    worst: Callable[[Predictions, FloatArray], FloatArray] | None = None
+    of_event: bool = False
 
-def score_sums(data: Predictions, name: str, values: FloatArray) -> FloatArray:
-    """The sums (7,) of one score (n,) over (proba, labels); see `class_sums`."""
-    weight = data.filled_weight()
-    wrong = weight * (data.proba.argmax(axis=1) != data.labels)
-    if name == "brier":
-        true_proba = data.proba[np.arange(data.n_rows), data.labels]
-        worst = values + 2.0 * true_proba.astype(np.float64)
-    else:
-        error_proba = 1.0 - data.proba.max(axis=1).astype(np.float64)
-        least_proba = np.maximum(error_proba, math.exp(-MOST_LOSS))
-        worst = math.log(data.proba.shape[1] - 1) - np.log(least_proba)
-    powers = [(weight * values**k).sum() for k in (1, 2, 3)]
-    wrong_sum = np.where(wrong > 0.0, wrong * values, 0.0).sum()
-    infinite = weight @ np.isinf(values)
-    return np.array([*powers, wrong_sum, wrong.sum(), weight @ worst, infinite])
+    def takes_classes(self, rows: Outcomes) -> bool:
+        """Whether the probabilities of all classes are scored."""
+        is_event = isinstance(rows, EventOutcomes)
+        return rows.vectors is not None and (self.of_event or not is_event)
+
+    def values(self, rows: Outcomes) -> FloatArray:
+        """The scores (n,), of all classes if known, else of the label or the event."""
+        if rows.vectors is not None and self.takes_classes(rows):
+            return self.of_rows(rows.vectors)
+        return np.where(rows.correct, *self.of_confidence(rows.confidence))
+
+    def sums(self, data: Predictions, values: FloatArray) -> FloatArray:
+        """Sums (7,) of scores (n,) over (proba, labels), which add up over chunks.
+
+        Those of the scores, their squares and cubes, the scores of wrong labels, their
+        number, what all rows would score with a wrong one, and the number of infinite
+        scores.
+        """
+        if self.worst is not None:
+            worst = self.worst(data, values)
+        else:
+            worst = self.of_rows(replace(data, labels=data.proba.argmin(axis=1)))
+        weight = data.filled_weight()
+        wrong = weight * (data.proba.argmax(axis=1) != data.labels)
+        powers = [(weight * values**k).sum() for k in (1, 2, 3)]
+        wrong_sum = np.where(wrong > 0.0, wrong * values, 0.0).sum()
+        infinite = weight @ np.isinf(values)
+        return np.array([*powers, wrong_sum, wrong.sum(), weight @ worst, infinite])
 
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
@@ -149,21 +165,21 @@ def log_loss_pair(confidence: FloatArray, limit: float = math.inf) -> Pair:
     return _negative_log(confidence, limit), wrong
 
 
-def row_scores(rows: Outcomes) -> Scores:
-    """The scores (n,) whose means are metrics.
+def _worst_brier(data: Predictions, scores: FloatArray) -> FloatArray:
+    """Brier scores (n,) with a class of probability 0 as the label."""
+    true_proba = data.proba[np.arange(data.n_rows), data.labels]
+    return scores + 2.0 * true_proba.astype(np.float64)
 
-    They are of all classes if known, else of the label or the event. The Brier score of
-    an event is that of its probability alone.
-    """
-    scores = {
-        "brier": np.where(rows.correct, *squared_errors(rows.confidence)),
-        "log_loss": np.where(rows.correct, *log_loss_pair(rows.confidence)),
-    }
-    if (data := rows.vectors) is not None:
-        scores["log_loss"] = log_loss_rows(data)
-        if not isinstance(rows, EventOutcomes):
-            scores["brier"] = brier_rows(data)
-    return scores
+
+def _worst_log_loss(data: Predictions, scores: FloatArray) -> FloatArray:
+    """Log losses (n,) with a label of the mean probability of the less likely classes."""
+    error_proba = 1.0 - data.proba.max(axis=1).astype(np.float64)
+    least_proba = np.maximum(error_proba, math.exp(-MOST_LOSS))
+    return np.asarray(math.log(data.proba.shape[1] - 1) - np.log(least_proba))
+
+
+BRIER = RowScore(brier_rows, squared_errors, _worst_brier)
+LOG_LOSS = RowScore(log_loss_rows, log_loss_pair, _worst_log_loss, of_event=True)
 
 
 def ece(

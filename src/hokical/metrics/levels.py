@@ -239,7 +239,7 @@ class Levels:
     above 0, and `squares` is the sum of the squared weights. Of rows in clusters,
     `design` has by metric how many rows are worth one that is independent of the
     others; see `of`. `of_classes` are sums over the probabilities of all classes, by
-    metric; see `hokical.metrics.calibration.class_sums`.
+    metric; see `hokical.metrics.calibration.RowScore`.
 
     >>> rows = [Outcomes(np.array([c]), np.array([True])) for c in (0.9, 0.8, 0.9)]
     >>> first, second, third = map(Levels.from_rows, rows)
@@ -300,9 +300,11 @@ class Levels:
         """The levels with as many rows as those in clusters are worth for a metric."""
         if not self.design:
             return self
-        return replace(
-            self, squares=self.squares * self.design.get(metric, 1.0), design={}
-        )
+        return replace(self, squares=self.squares * self.design[metric], design={})
+
+    def has_worth(self, metric: str) -> bool:
+        """Whether it is known how many rows those in clusters are worth for a metric."""
+        return not self.design or metric in self.design
 
     @cached_property
     def confidence(self) -> FloatArray:

@@ -383,9 +383,7 @@ def _shared_estimates(levels: Levels, delta: float) -> dict[str, Estimate]:
     """Metrics that the event shares with the predicted label, and the Gini."""
     options = summaries.SummaryOptions(delta=delta)
     estimates = {
-        name: summaries.metric_estimate(
-            summaries.METRICS[metric], levels.of(metric), options
-        )
+        name: summaries.metric_estimate(summaries.METRICS[metric], levels, options)
         for name, metric in _SHARED.items()
     }
     area = estimates["auroc"]

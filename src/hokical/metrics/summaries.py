@@ -48,6 +48,7 @@ from hokical.metrics.levels import (
 
 #: The least rows of either outcome for an interval of the AUROC.
 LEAST_OF_KIND = 5.0
+_NO_WORTH = "it is not known how many independent rows a cluster is worth for it"
 #: Degrees of freedom of a variance are at least these, for one huge cluster.
 _LEAST_FREEDOM = 0.5
 
@@ -71,10 +72,9 @@ class Metric:
     `detail` distinguishes it from others of the same title; `form` is how its numbers
     are shown; `upper` is its largest value, of a confidence `upper_of_label` if that is
     another one; the least is 0. `ranking` metrics rank
-    methods in reports; `vectors` need the probabilities of all classes. The mean of
-    `scores`, those of right and of wrong rows by confidence, or `function` of the table
-    of levels computes it, `interval` its interval at 1 - delta; None for none,
-    `lacking` why a data set may have none.
+    methods in reports; `vectors` need the probabilities of all classes. The mean of the
+    `scores` of rows, or `function` of the table of levels computes it, `interval` its
+    interval at 1 - delta; None for none, `lacking` why a data set may have none.
 
     >>> (
     ...     METRICS["auroc"].better,
@@ -89,7 +89,7 @@ class Metric:
     detail: str = ""
     function: Callable[[Levels, SummaryOptions], float] | None = None
     interval: Callable[[Levels, SummaryOptions], Ends] | None = None
-    scores: Callable[[FloatArray], calibration.Pair] | None = None
+    scores: calibration.RowScore | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
     upper_of_label: float | None = None
@@ -247,7 +247,7 @@ _TABLE = (
     Metric(
         "brier",
         "Brier",
-        scores=calibration.squared_errors,
+        scores=calibration.BRIER,
         upper=2.0,
         upper_of_label=1.0,
         ranking=True,
@@ -255,7 +255,7 @@ _TABLE = (
     Metric(
         "log_loss",
         "log loss",
-        scores=calibration.log_loss_pair,
+        scores=calibration.LOG_LOSS,
         upper=math.inf,
         ranking=True,
     ),
@@ -287,6 +287,20 @@ _TABLE = (
 
 METRICS = {metric.name: metric for metric in _TABLE}
 """Every metric by its name."""
+
+#: The scores whose means are metrics, by metric.
+ROW_SCORES = {
+    metric.name: metric.scores for metric in _TABLE if metric.scores is not None
+}
+
+
+def row_scores(rows: Outcomes) -> calibration.Scores:
+    """The scores (n,) whose means are metrics.
+
+    They are of all classes if known, else of the label or the event. The Brier score of
+    an event is that of its probability alone.
+    """
+    return {name: score.values(rows) for name, score in ROW_SCORES.items()}
 
 
 @dataclass(frozen=True)
@@ -376,13 +390,16 @@ def count_levels(
     data = rows.vectors
     if data is None and codes is None:
         return levels
-    scores = calibration.row_scores(rows) if scores is None else scores
+    scores = row_scores(rows) if scores is None else scores
     classes = {}
-    if data is not None and isinstance(rows, EventOutcomes):
-        losses = calibration.score_sums(data, "log_loss", scores["log_loss"])
-        classes = {"log_loss": losses}
-    elif data is not None:
-        classes = calibration.class_sums(data, n_bins, scores)
+    if data is not None:
+        classes = {
+            name: score.sums(data, scores[name])
+            for name, score in ROW_SCORES.items()
+            if score.takes_classes(rows)
+        }
+    if data is not None and not isinstance(rows, EventOutcomes):
+        classes["classwise_ece"] = calibration.class_gaps(data, n_bins)
     design = (
         {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
     )
@@ -425,6 +442,8 @@ def design_effects(
         wrong_share = (above[level] - area) / n_wrong
         moved = weight * np.where(rows.correct, right_share, wrong_share)
         effects["auroc"] = clusters.effect(moved)
+    else:
+        effects["auroc"] = 1.0  # there is none
     return effects
 
 
@@ -565,8 +584,7 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
         metric for metric in METRICS.values() if levels.of_classes or not metric.vectors
     ]
     estimates = {
-        metric.name: metric_estimate(metric, levels.of(metric.name), options)
-        for metric in metrics
+        metric.name: metric_estimate(metric, levels, options) for metric in metrics
     }
     proven = {}
     if not levels.weighted:
@@ -582,15 +600,22 @@ def metric_estimate(
 ) -> Estimate:
     """A metric: a mean of scores, of all classes if known, or else of the table of
     levels.
+
+    Rows in clusters count as many as they are worth for it; where that is not known,
+    there is no interval.
     """
     if metric.function is not None:
         value = metric.function(levels, options)
         if metric.interval is None:
             return Estimate(value)
-        return with_ends(metric, value, metric.interval(levels, options))
+        if not levels.has_worth(metric.name):
+            return Estimate(value, reason=_NO_WORTH)
+        ends = metric.interval(levels.of(metric.name), options)
+        return with_ends(metric, value, ends)
     assert metric.scores is not None
+    levels = levels.of(metric.name)
     if (sums := levels.of_classes.get(metric.name)) is None:
-        right, wrong = metric.scores(levels.confidence)
+        right, wrong = metric.scores.of_confidence(levels.confidence)
         powers = levels.power_means(right, wrong)
         worst = worst_score(levels, right, wrong)
         infinite = levels.correct @ np.isinf(right) + levels.errors @ np.isinf(wrong)

@@ -124,11 +124,11 @@ class TableOutput(ABC):
                 f"`path` must end in .tex; got {Path(path).name}. {remedy}"
             )
         lines = self._lines("\\textbf{{{}}}", _LATEX)
-        first, *others = (" & ".join(line) + " \\\\\n" for line in lines)
+        head, *rows = (" & ".join(line) + " \\\\\n" for line in lines)
         columns = f"l{'r' * (len(lines[0]) - 1)}"
-        begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{first}\\midrule\n"
-        end = "\\bottomrule\n\\end{tabular}\n"
-        return write_text(f"{begin}{''.join(others)}{end}", path)
+        top = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\\midrule\n"
+        bottom = "\\bottomrule\n\\end{tabular}\n"
+        return write_text(f"{top}{''.join(rows)}{bottom}", path)
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -354,9 +354,9 @@ def _hall_p_value(t: float, a: float, freedom: float) -> float:
 def _one_more(result: Evaluation, metric: str) -> float:
     """By how much one more error would raise the mean of a score."""
     levels = result.levels
-    scores = METRICS[metric].scores
-    assert scores is not None
-    worst = worst_score(levels, *scores(levels.confidence))
-    if metric == "brier" and result.summary.vectors:
-        worst *= 2.0
+    facts = METRICS[metric]
+    assert facts.scores is not None
+    worst = worst_score(levels, *facts.scores.of_confidence(levels.confidence))
+    if facts.upper_of_label is not None and result.summary.vectors:
+        worst *= facts.upper / facts.upper_of_label
     return float(worst / (levels.total * levels.rows_per_weight))

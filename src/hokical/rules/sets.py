@@ -16,7 +16,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
-from hokical._core.checks import ArrayOf, Within, check_choice, check_count
+from hokical._core.checks import (
+    ArrayOf,
+    NoEvidenceError,
+    Within,
+    check_choice,
+    check_count,
+)
 from hokical._core.logits import Logits
 from hokical.rules.base import (
     Rule,
@@ -138,10 +144,8 @@ class OrderedSets(SmallestSets):
 
     def of(self, standing: Standing, xp: Namespace = np) -> Array:
         if standing.run is None:
-            raise ValueError(
-                "ordered sets need examples that were noted for them. Call "
-                "`certify(logits, labels)` first, with rows that nothing was fitted "
-                "on."
+            raise NoEvidenceError(
+                "ordered sets need examples that were noted for them."
             )
         return -standing.run
 

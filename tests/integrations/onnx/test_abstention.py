@@ -25,6 +25,7 @@ def certified(method: str, n_classes: int, certify: bool) -> Calibrator:
     return calibrator.certify(logits[1000:], labels[1000:]) if certify else calibrator
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("certify", [True, False])
 @pytest.mark.parametrize("method", ["temps", "vecs", "hoki", "auto"])
 def test_the_same_rows_are_accepted(method: str, certify: bool) -> None:

@@ -61,7 +61,7 @@ def inputs(n: int = 50, dtype: type = np.float32) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(n, 6)).astype(dtype)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "method", ["temps", "vecs", "irova_ts", "hoki_uniform", "structured"]
 )

@@ -32,6 +32,7 @@ def saved(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_export(saved, tmp_path):
     output = tmp_path / "cal.onnx"
     done = command(saved, "-o", output)
@@ -44,6 +45,7 @@ def test_export(saved, tmp_path):
     assert output.read_bytes() == export(fitted("hoki", 4)).SerializeToString()
 
 
+@pytest.mark.slow
 def test_options_and_json(saved, tmp_path):
     output = tmp_path / "cal.onnx"
     options = ("--float32", "--opset", 18, "--proba", "--json")
@@ -188,6 +190,7 @@ def test_errors(saved, tmp_path):
         assert not output.exists()
 
 
+@pytest.mark.slow
 def test_the_method_is_that_of_the_fit(tmp_path):
     logits, labels, site = grouped_examples(2000, seed=0)
     hokical.auto(logits, labels, groups=site).save(tmp_path / "cal.json")

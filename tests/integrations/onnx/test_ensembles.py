@@ -45,6 +45,7 @@ def assert_as_in_python(model: Any, calibrator: Any, ensemble: Ensemble) -> None
     assert (outputs["support"] == calibrator.predict_support(rows)).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "options", [{}, {"keep_labels": True}, {"most_members": 2}], ids=str
 )
@@ -63,6 +64,7 @@ def test_the_needed_members_are_one_input(options: dict[str, Any]) -> None:
     assert check(export(calibrator, precision="float32"), calibrator).agrees
 
 
+@pytest.mark.slow
 def test_exchangeable_members_are_as_many_as_in_the_fit() -> None:
     validation, labels = VALIDATION
     calibrator = make("temps").fit(exchangeable(validation), labels)
@@ -71,6 +73,7 @@ def test_exchangeable_members_are_as_many_as_in_the_fit() -> None:
     assert check(model, calibrator).agrees
 
 
+@pytest.mark.slow
 def test_groups_sets_and_abstention_go_along() -> None:
     validation, labels = VALIDATION
     grouped = auto(validation, labels, groups=labels % 2)
@@ -87,6 +90,7 @@ def test_groups_sets_and_abstention_go_along() -> None:
     assert (sets == certified.predict_set(rows, coverage=0.9).members).all()
 
 
+@pytest.mark.slow
 def test_rows_that_no_member_was_evaluated_on_have_no_confidence() -> None:
     calibrator = make("temps").fit(*VALIDATION)
     values = np.stack(NEW.members).astype(np.float32)
@@ -110,6 +114,7 @@ def stacking(tail: str, shape: tuple[Any, ...] = (4, "n", 4)) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_stacks_its_members_is_calibrated_in_one_file() -> None:
     values = np.stack(NEW.members).astype(np.float32)
     few = auto(*VALIDATION, most_members=2)
@@ -123,6 +128,7 @@ def test_a_network_that_stacks_its_members_is_calibrated_in_one_file() -> None:
     np.testing.assert_allclose(outputs["confidence"], confidence, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_members_of_probabilities_are_read_as_such() -> None:
     members, labels = noisy_members(600, seed=1)
     odds = np.exp(members)

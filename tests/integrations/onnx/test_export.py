@@ -97,6 +97,7 @@ class TestEveryMethod:
         assert not kinds & {"Loop", "Scan", "If"}
         assert not [kind for kind in kinds if "Random" in kind]
 
+    @pytest.mark.sample(1)
     def test_empty_batch_and_rows_by_themselves(self, method):
         rows, model = hard_rows(12, 7), exported(method, 12)
         whole = run(model, logits=rows)
@@ -115,6 +116,7 @@ class TestEveryMethod:
         assert np.isfinite(found["confidence"][good]).all()
         assert np.isfinite(found["probabilities"][good]).all()
 
+    @pytest.mark.sample(2)
     def test_float64_logits_agree_to_rounding(self, method):
         rows = hard_rows(12, 5, np.float64)
         model = export(fitted(method, 12), input_dtype="float64", probabilities=True)

@@ -48,6 +48,7 @@ def test_parity(name, method):
     assert proba < max(largest, 2e-7)  # the label is held one float32 above the others
 
 
+@pytest.mark.slow
 def test_other_rows_than_those_of_the_fit():
     pair = read_pair("cifar10_densenet40")
     calibrator = fit("hoki", pair["val_logits"], pair["val_labels"])

@@ -32,6 +32,7 @@ def digits() -> tuple[Any, Any, Any, Any]:
     return X[fit], y[fit], X[new], y[new]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::hokical.FitDataWarning")
 @pytest.mark.parametrize("method", ["auto", "temps", "irm"])
 @pytest.mark.parametrize("name", SOURCES)
@@ -55,6 +56,7 @@ def test_a_saved_calibrator_predicts_as_the_model(
     assert log_loss(y_new, calibrated) < log_loss(y_new, proba)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::hokical.FitDataWarning")
 @pytest.mark.parametrize("method", ["auto", "temps"])
 @pytest.mark.parametrize("name", SOURCES)
@@ -88,6 +90,7 @@ def test_a_saved_ensemble_predicts_as_the_model(
         loaded.predict_proba(scores[0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hokical.FitDataWarning")
 def test_guarantees_of_a_saved_ensemble(tmp_path: Path) -> None:
     X, y, X_new, y_new = digits()
@@ -142,6 +145,7 @@ def test_groups_of_a_saved_ensemble(tmp_path: Path) -> None:
         loaded.predict_proba(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hokical.FitDataWarning")
 def test_a_calibrator_alone_knows_the_rows_of_its_fit() -> None:
     """Its range, its shift and its guarantees go by the scores as they are."""
@@ -159,6 +163,7 @@ def test_a_calibrator_alone_knows_the_rows_of_its_fit() -> None:
     assert sets.members[np.arange(597), y_new[600:]].mean() > 0.87
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hokical.FitDataWarning")
 def test_scores_of_several_labels_are_clipped_by_their_calibrator() -> None:
     rng = np.random.default_rng(0)

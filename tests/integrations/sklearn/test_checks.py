@@ -36,7 +36,7 @@ CALIBRATORS = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda cal: cal.name)
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks(calibrator: Calibrator) -> None:

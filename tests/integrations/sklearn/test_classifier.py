@@ -87,7 +87,7 @@ def check_cases() -> Iterator[object]:
             )
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("estimator", "check"), list(check_cases()))
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_check(estimator: CalibratedClassifier, check: object) -> None:
@@ -544,6 +544,7 @@ def test_missing_values_and_categories_are_the_estimators_business() -> None:
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 def test_sparse_text_and_kernels() -> None:
     X, y = load_iris(return_X_y=True)
     linear = LogisticRegression(C=0.1, max_iter=1000)
@@ -649,6 +650,7 @@ def test_an_estimator_without_weights_is_named(
         model.fit(X, y, sample_weight=np.arange(len(y)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_weights_train_the_model_and_leave_the_probabilities_true(
     ensemble: bool,
@@ -788,6 +790,7 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
     """Of two classes "sigmoid" is scikit-learn's; both names have a method for more."""

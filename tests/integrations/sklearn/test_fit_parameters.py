@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -16,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hokical import CalibratedClassifier
+from hokical._core.checks import NoEvidenceError
 from tests.integrations.sklearn.helpers import single
 
 RNG = np.random.default_rng(0)
@@ -118,11 +121,11 @@ def test_columns_in_another_order_are_noticed() -> None:
     assert not hasattr(model, "feature_names_in_")
 
 
-@pytest.mark.parametrize("missing", [np.nan, None])
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
 def test_missing_labels_are_named(missing: Any) -> None:
     y = Y.astype(object)
     y[[7, 9]] = missing
-    with pytest.raises(ValueError, match=r"got (nan|None) in row 7\. Drop"):
+    with pytest.raises(ValueError, match=r"got (nan|None|<NA>) in row 7\. Drop"):
         CalibratedClassifier(LogisticRegression()).fit(X, y)
 
 
@@ -167,3 +170,26 @@ def test_classifiers_are_saved_whole(tmp_path: Path) -> None:
     assert (
         found.predict_or_abstain(X).guarantee == model.predict_or_abstain(X).guarantee
     )
+
+
+def test_other_errors_of_the_calibrator_stay_as_they_are() -> None:
+    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(
+        X[::2], Y[::2]
+    )
+    with pytest.raises(NoEvidenceError) as refused:
+        model.predict_set(X, coverage=0.9)
+    assert pickle.loads(pickle.dumps(refused.value)).args == refused.value.args
+    note = "the calibrator of site A"
+
+    class NamedError(ValueError):
+        """An error with a class of its own."""
+
+    def broken(scores: Any, **options: Any) -> None:
+        error = NamedError("`certify(logits, labels)` is in this text")
+        error.add_note(note)
+        raise error
+
+    model.calibrator_.predict_interval = broken
+    with pytest.raises(NamedError, match=r"`certify\(logits, labels\)`") as refused:
+        model.predict_interval(X)
+    assert refused.value.__notes__ == [note]

@@ -38,6 +38,7 @@ def findings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([causes + 0.3 * rng.normal(size=(n, 3)) for _ in range(4)]), y
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_several_labels_are_calibrated(name: str) -> None:
     (X, y), (X_new, y_new) = findings(600, 0), findings(2000, 1)
@@ -119,3 +120,10 @@ def test_several_labels_are_certified_by_cluster() -> None:
     assert model.calibrator_.held_out_.worst.size == 200
     with pytest.raises(TypeError, match="counts"):
         model.certify(X_new, y_new, counts=True)
+
+
+def test_guarantees_of_several_labels_name_what_the_wrapper_takes() -> None:
+    X, y = findings(90, 0)
+    model = CalibratedClassifier(MODELS["one against the rest"]).fit(X, y)
+    with pytest.raises(ValueError, match=r"Call `certify\(X, y\)` first"):
+        model.predict_set(X, coverage=0.9)

@@ -94,6 +94,7 @@ class Weighed(GaussianNB):
 # --- what is predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_pooled_classifiers_beat_each_of_them(flowers: Any, ensemble: bool) -> None:
     X, y, X_new, y_new = flowers
@@ -132,6 +133,7 @@ def held_out_logits(X: Any, y: Any, splits: list[Any]) -> tuple[Any, Any]:
     return {"lr": np.concatenate(decisions), "nb": np.concatenate(logs)}, codes
 
 
+@pytest.mark.slow
 def test_the_pool_is_fitted_on_held_out_scores_of_all_rows(
     flowers: Any, quick: CalibratedClassifier, quick_mean: CalibratedClassifier
 ) -> None:
@@ -267,6 +269,7 @@ def test_a_dropped_member_is_left_out(flowers: Any) -> None:
     assert model.fit(X, y).members_.names == ("lr", "nb")
 
 
+@pytest.mark.slow
 def test_search_over_the_number_of_members_in_a_pipeline(flowers: Any) -> None:
     X, y, X_new, y_new = flowers
     members = [*QUICK, ("knn", KNeighborsClassifier())]
@@ -358,6 +361,7 @@ def test_groups_help_to_calibrate_members(flowers: Any) -> None:
     assert confidence[0] > confidence[1] + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
 def test_a_class_that_folds_lack(flowers: Any) -> None:
     X, y, X_new, _ = flowers

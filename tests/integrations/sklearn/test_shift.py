@@ -173,6 +173,7 @@ def test_ensembles_are_compared_with_their_own_models(name: str, classes: int) -
     assert weaker >= trials - 1
 
 
+@pytest.mark.slow
 def test_a_loaded_ensemble_is_compared_with_its_own_models(tmp_path: Path) -> None:
     """Their mean is another score than those of the fit, and would be an alarm."""
     rng = np.random.default_rng(0)
@@ -207,6 +208,7 @@ def test_unchanged_rows_of_ensembles_raise_few_alarms(name: str, classes: int) -
     assert weaker >= 0.5 * trials
 
 
+@pytest.mark.slow
 def test_copies_of_a_row_are_scored_by_one_model() -> None:
     """Rows of few values are no copies: all models score them, as in the fit."""
     X, y = animals(1200, OLD, 8)

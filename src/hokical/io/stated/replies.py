@@ -382,8 +382,8 @@ class Reply:
     def _is_level_alone(self, start: int) -> bool:
         """Whether the reply is a level from here on, and nothing else: "Very high."."""
         size, _ = self.table.match(self.tokens, start, level=True)
-        others = self.tokens[:start] + self.tokens[start + size :]
-        return size > 0 and all(token.kind == "sign" for token in others)
+        around = self.tokens[:start] + self.tokens[start + size :]
+        return size > 0 and all(token.kind == "sign" for token in around)
 
     def _end_of_filler(self) -> int:
         """Where a reply begins behind "Sure!" or "Yes, certainly."; 0 if it has no
