@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.report.evaluation import compare as compare
+    from hokical.report.comparison import compare as compare
     from hokical.report.evaluation import evaluate as evaluate
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
@@ -84,7 +84,8 @@ _NAMES = {
     "integrations.sklearn": "CalibratedClassifier",
     "integrations.torch": "calibrate",
     "monitoring": "CalibrationMonitor",
-    "report.evaluation": "compare evaluate",
+    "report.comparison": "compare",
+    "report.evaluation": "evaluate",
     "stability": "Gaussian Gumbel Uniform label_distribution label_stability",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -105,18 +106,15 @@ for _library, _home in {
 
 
 def _packages() -> list[str]:
-    """Packages and modules, which are loaded when an attribute of theirs is asked
-    for.
-    """
-    return [
-        found.name for found in iter_modules(__path__) if not found.name.startswith("_")
-    ]
+    """Packages and modules, which are loaded at their first use."""
+    names = [module.name for module in iter_modules(__path__)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        found = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
-        return globals().setdefault(name, found)
+        public_object = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
+        return globals().setdefault(name, public_object)
     if name in _packages():
         return import_module(f"hokical.{name}")
     raise AttributeError(f"module 'hokical' has no attribute {name!r}")

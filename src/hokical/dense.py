@@ -706,9 +706,9 @@ class Dense(Estimator):
         return self.fitted_calibrator().n_classes_
 
     def __sklearn_is_fitted__(self) -> bool:
-        given = self.calibrator
-        fitted = isinstance(given, Calibrator) and given.is_fitted
-        return fitted or "calibrator_" in vars(self)
+        if "calibrator_" in vars(self):
+            return True
+        return isinstance(self.calibrator, Calibrator) and self.calibrator.is_fitted
 
     def fitted_calibrator(self) -> Calibrator:
         """The calibrator of the last fit, or the one given if that is fitted

@@ -760,10 +760,11 @@ def certify(
     chunks = open_source(source, fitted_by=calibrator)
     blocks = checked_blocks(chunks, calibrator.n_classes_, calibrator)
     pairs = _pair_groups(blocks, chunks.read_groups(groups))
-    parts = (
-        (block.logits, block.labels, block.weights, own) for block, _, own in pairs
+    blocks_with_groups = (
+        (block.logits, block.labels, block.weights, block_groups)
+        for block, _, block_groups in pairs
     )
-    return calibrator.certify_parts(parts, reused=reused)
+    return calibrator.certify_parts(blocks_with_groups, reused=reused)
 
 
 def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:

@@ -409,3 +409,51 @@ def test_files_of_monitors_are_called_monitors(tmp_path: Path) -> None:
         CalibratorFileError, match="not a hokical CalibrationMonitor file"
     ):
         CalibrationMonitor.load(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.array([1.5, 2.5]), ["1.5", 2.5]),
+        (np.array([1.5, 2.5]), [True, 2.5]),
+        (np.array([1.5, 2.5]), [None, 2.5]),
+        (np.array([1.5, 2.5]), [{"$float": "1.5"}, 2.5]),
+        (np.array([1, 2]), [1.7, 2]),
+        (np.array([1, 2]), [1.0, 2]),
+        (np.array([1, 2]), ["1", 2]),
+        (np.array([1, 2]), [[1, 2]]),
+        (np.array([1, 2], np.uint8), [1, 300]),
+        (np.array([1, 2], np.uint8), [-1, 2]),
+        (np.array([True, False]), [1, 0]),
+        (np.array([True, False]), ["", "x"]),
+    ],
+)
+def test_numbers_of_another_kind_than_the_array_are_refused(
+    tmp_path: Path, array: np.ndarray, words: list[Any]
+) -> None:
+    path = tmp_path / "array.json"
+    write_document(path, {"numbers": array})
+    np.testing.assert_array_equal(read_document(path)["numbers"], array)
+    edit(
+        path,
+        lambda document: document["numbers"]["$array"].update(values=words),
+        sign=True,
+    )
+    with pytest.raises(CalibratorFileError, match="does not hold a usable calibrator"):
+        read_document(path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_come_back(tmp_path: Path, number: float) -> None:
+    path = tmp_path / "number.json"
+    write_document(path, {"number": number, "numbers": np.array([number, 1.0])})
+    found = read_document(path)
+    np.testing.assert_equal(found["number"], number)
+    np.testing.assert_array_equal(found["numbers"], [number, 1.0])
+
+
+@pytest.mark.parametrize("version", [2.0, 3.0, True, "3", None, [3]])
+def test_a_version_is_a_whole_number(saved: Path, version: Any) -> None:
+    edit(saved, lambda document: document.update(format_version=version), sign=True)
+    with pytest.raises(CalibratorFileError, match="has format version"):
+        load(saved)

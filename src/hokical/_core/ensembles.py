@@ -169,14 +169,14 @@ class Ensemble:
         return self._with_members([self.members[v] for v in indices], members)
 
     def append(self, others: Sequence[Self]) -> Self:
-        """With the rows of ensembles of the same members below, on the host."""
-        for other in others:
-            if other.names != self.names:
+        """The rows of this ensemble and of others with the same members, on the host."""
+        ensembles = [self, *others]
+        for ensemble in ensembles:
+            if ensemble.names != self.names:
                 raise ValueError(
                     "all ensembles must have the same members in one order; got "
-                    f"{', '.join(self.names)} and {', '.join(other.names)}."
+                    f"{', '.join(self.names)} and {', '.join(ensemble.names)}."
                 )
-        ensembles = [self, *others]
         return self._with_members(
             [
                 np.concatenate([arrays.to_host(e.members[v]) for e in ensembles])

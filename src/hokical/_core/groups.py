@@ -303,11 +303,12 @@ def combine_codes(
 
     A code that no group has is that of an unknown group, the last.
     """
-    found: Array = 0
-    for own, size in zip(columns, sizes, strict=True):
-        unknown = (own < 0) | (own >= size)
-        found = found * size + xp.where(unknown, xp.full_like(own, size - 1), own)
-    return found
+    cell: Array = 0
+    for codes, size in zip(columns, sizes, strict=True):
+        is_unknown = (codes < 0) | (codes >= size)
+        known_codes = xp.where(is_unknown, xp.full_like(codes, size - 1), codes)
+        cell = cell * size + known_codes
+    return cell
 
 
 def count_rows(groups: Any) -> int:

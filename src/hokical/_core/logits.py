@@ -557,11 +557,11 @@ def by_blocks(
     step = max(1, logits.backend.block_size // (floats_per_row or logits.n_columns))
     if logits.n_rows > step:
 
-        def part(rows: slice) -> Any:
+        def run_block(rows: slice) -> Any:
             block_out = None if out is None else out[rows]
             return by_blocks(work, logits.take(rows), floats_per_row, out=block_out)
 
-        results = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
+        results = map_slices(run_block, logits.n_rows, step, threads=logits.is_numpy)
         if out is not None:
             return out
         if isinstance(results[0], tuple):
@@ -589,11 +589,8 @@ def by_blocks(
         if default is not None:
             np.setbufsize(default)
     if alone:
-        result = (
-            tuple(part[:1] for part in result)
-            if isinstance(result, tuple)
-            else result[:1]
-        )
+        is_tuple = isinstance(result, tuple)
+        result = tuple(array[:1] for array in result) if is_tuple else result[:1]
     if out is None or result is out:
         return result
     out[...] = result

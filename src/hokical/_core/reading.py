@@ -411,16 +411,16 @@ def order_columns(
     A frame with other names is refused if `strict`. Where no names are known, columns
     that are numbered 0, 1, ... in any order are put in this one.
     """
-    given = _given_names(data)
-    if not given:
+    frame_columns = _given_names(data)
+    if not frame_columns:
         return data
-    columns = [*map(str, given)]
-    numbers = [*map(str, range(len(given)))]
+    columns = [*map(str, frame_columns)]
+    numbers = [*map(str, range(len(columns)))]
     order = match_columns(columns, known)
     if order is None and sorted(columns) == sorted(numbers) and not (known and strict):
         order = [columns.index(number) for number in numbers]
     if order is not None and order != [*range(len(columns))]:
-        names = [given[k] for k in order]
+        names = [frame_columns[k] for k in order]
         return data.select(names) if library_of(data) == "pyarrow" else data[names]
     if order is not None or not (strict and known and column_names(data)):
         return data

@@ -106,6 +106,15 @@ _OTHER_FILES = {
 #: Keys of objects that stand for something else; a user's mapping with one of them is a
 #: "$dict".
 _TAGS = {"$record", "$array", "$tuple", "$float", "$dict"}
+#: Numbers that JSON has no word for.
+_NON_FINITE = {repr(number): number for number in (math.nan, math.inf, -math.inf)}
+#: What an array of a kind of dtype holds, as JSON reads it.
+_NUMBERS: dict[str, tuple[type, ...]] = {
+    "f": (float, int),
+    "i": (int,),
+    "u": (int,),
+    "b": (bool,),
+}
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
@@ -180,7 +189,8 @@ def read_document(
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibratorFileError(f"{path} is not a hokical {kind} file.")
     version = document.get("format_version")
-    if version not in (FORMAT_VERSION, _legacy.FORMAT_BEFORE):
+    is_known = version in (FORMAT_VERSION, _legacy.FORMAT_BEFORE)
+    if not is_known or type(version) is not int:
         raise CalibratorFileError(
             f"{path} has format version {version!r}; this hokical reads version "
             f"{FORMAT_VERSION}. Fit and save it again, or install the version of "
@@ -309,7 +319,7 @@ def _decode(value: Any, find: Finder = None) -> Any:
         if any(not isinstance(size, int) or size < 0 for size in shape):
             raise ValueError(f"array of shape {shape} is not allowed")
         if "values" in stored:
-            flat = np.array([_decode(item) for item in stored["values"]], dtype=dtype)
+            flat = _array_of([_decode(item) for item in stored["values"]], dtype)
         else:
             raw = base64.b64decode(stored["base64"], validate=True)
             flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
@@ -317,10 +327,19 @@ def _decode(value: Any, find: Finder = None) -> Any:
     if "$tuple" in value:
         return tuple(_decode(item, find) for item in value["$tuple"])
     if "$float" in value:
-        return float(value["$float"])
+        return _NON_FINITE[value["$float"]]
     if "$dict" in value:
         return {str(key): _decode(item, find) for key, item in value["$dict"]}
     return {key: _decode(item, find) for key, item in value.items()}
+
+
+def _array_of(values: list[Any], dtype: np.dtype[Any]) -> AnyArray:
+    """Stored numbers (n,) of the kind of a dtype, without the conversions of NumPy."""
+    kinds = _NUMBERS[dtype.kind]
+    for value in values:
+        if type(value) not in kinds:
+            raise ValueError(f"array of dtype {dtype.name} holds {value!r}")
+    return np.array(values, dtype=dtype)
 
 
 def json_values(value: Any) -> Any:

@@ -57,11 +57,12 @@ class CalibratedMember(Checked):
         proba = predict_blocks(self.rule, "proba", logits)
         if lacks:
             zero = xp.zeros_like(proba[:, :1])
-            places = np.full(n_classes, self.columns.size)
-            places[self.columns] = np.arange(self.columns.size)
+            # Classes that the model lacks have the column of zeros.
+            sources = np.full(n_classes, self.columns.size)
+            sources[self.columns] = np.arange(self.columns.size)
             proba = xp.take(
                 xp.concat([proba, zero], axis=1),
-                backend.from_host(places, proba),
+                backend.from_host(sources, proba),
                 axis=1,
             )
         return proba, logits
@@ -120,11 +121,11 @@ class CalibratedMembers(Checked):
                 f"`members` must be the scores of all {len(self.members)} models, in "
                 f"their order; got {ensemble.n_members}."
             )
-        parts = []
+        member_proba = []
         for member, scores in zip(self.members, ensemble.members, strict=True):
             proba, logits = member.proba(scores, self.n_classes, groups)
-            parts.append(proba)
-        return logits.xp.stack(parts), logits
+            member_proba.append(proba)
+        return logits.xp.stack(member_proba), logits
 
     def describe(self) -> str:
         """The members in a few words."""

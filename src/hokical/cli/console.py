@@ -81,8 +81,8 @@ def stderr() -> Console:
 
 def in_words(message: str) -> str:
     """A message of the library in the words of the command line."""
-    for pattern, words in _WORDS.items():
-        message = re.sub(pattern, words, message)
+    for pattern, replacement in _WORDS.items():
+        message = re.sub(pattern, replacement, message)
     return message
 
 

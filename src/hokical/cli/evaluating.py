@@ -127,10 +127,11 @@ def _show_evaluation(evaluation: Evaluation, data_name: str) -> None:
         _show_event(evaluation, data_name)
         title = f"Predicted label; {evaluation.label}"
         ui.show_words("", " ".join(evaluation.words("label")))
-    notes = evaluation.missing_intervals("label")
+    footnotes = evaluation.missing_intervals("label")
     if "selective_risk" in evaluation.summary.estimates:
-        notes.append(_FOOTNOTE)
-    ui.show_table(f"\n{title}", ui.new_table(*evaluation.metric_cells("label")), *notes)
+        footnotes.append(_FOOTNOTE)
+    table = ui.new_table(*evaluation.metric_cells("label"))
+    ui.show_table(f"\n{title}", table, *footnotes)
     _show_details(evaluation, evaluation.stages)
 
 
@@ -349,15 +350,17 @@ def _show_comparison(
     def show() -> None:
         ui.show_words(comparison.headline)
         bold = ", the best in bold" if ui.stdout().is_terminal else ""
-        notes = [f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."]
-        notes += _difference_words(comparison)
+        footnotes = [
+            f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}.",
+            *_difference_words(comparison),
+        ]
         heads, rows = comparison.cells()
         named = [
             [result.name, *row[1:]]
             for result, row in zip(comparison.results, rows, strict=True)
         ]
         short_heads = [head.replace("classwise", "class") for head in heads]
-        ui.show_table(f"\n{title}", ui.new_table(short_heads, named), *notes)
+        ui.show_table(f"\n{title}", ui.new_table(short_heads, named), *footnotes)
         _show_details(subject, comparison.results)
 
     for names, reason in _by_reason(comparison.skipped):

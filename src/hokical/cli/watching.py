@@ -261,10 +261,10 @@ def _describe_status(status: Any, event: int | None, names: Sequence[str]) -> ui
 def _event_shares(status: Any, event: int) -> tuple[float, float]:
     """Mean probability and share of the event, from the rows of each label."""
     sums = np.zeros(2)
-    for part in status.classes:
-        if part.n:
-            shares = np.array([part.mean_confidence, part.accuracy])
-            sums += part.n * (shares if part.label == event else 1.0 - shares)
+    for row in status.classes:
+        if row.n:
+            shares = np.array([row.mean_confidence, row.accuracy])
+            sums += row.n * (shares if row.label == event else 1.0 - shares)
     predicted, observed = (sums / status.n_window).tolist()
     return predicted, observed
 
@@ -308,11 +308,11 @@ def _set_words(sets: Any) -> str:
 def _show_parts(kind: str, parts: Sequence[Any]) -> None:
     """The classes or groups with most evidence against them."""
     rows = []
-    for part in parts[:_MAX_PARTS]:
-        alarm = "" if part.alarm is None else f"{part.alarm.direction}-confident"
-        confidence = f"{part.mean_confidence:.1%}" if part.n else ui.DASH
-        accuracy = f"{part.accuracy:.1%}" if part.n else ui.DASH
-        rows.append((part.name, confidence, accuracy, f"{part.n:,}", alarm))
+    for subset in parts[:_MAX_PARTS]:
+        alarm = "" if subset.alarm is None else f"{subset.alarm.direction}-confident"
+        confidence = f"{subset.mean_confidence:.1%}" if subset.n else ui.DASH
+        accuracy = f"{subset.accuracy:.1%}" if subset.n else ui.DASH
+        rows.append((subset.name, confidence, accuracy, f"{subset.n:,}", alarm))
     if rows:
         table = ui.new_table([kind, "confidence", "accuracy", "rows", ""], rows)
         more = ["and more; see --json"] if len(parts) > _MAX_PARTS else []

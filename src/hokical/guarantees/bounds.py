@@ -197,12 +197,12 @@ def calibration_bound(
         rule = '`method="bousquet"` needs `brier`, the top-label Brier score; got None'
         raise ValueError(f'{rule}. Pass it, or use `method="mcdiarmid"`.')
     mean_square = 1.0
-    rest = delta
+    bound_delta = delta
     if brier is not None:  # a tenth of delta is spent on bounding the true Brier score
         mean_square = brier_upper_bound(brier, n, 0.1 * delta)
-        rest = 0.9 * delta
+        bound_delta = 0.9 * delta
     expected = math.sqrt(n_bins * mean_square / n)
-    log_term = math.log(1.0 / rest)
+    log_term = math.log(1.0 / bound_delta)
     if method == "union":
         far = (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
     elif method == "paper":

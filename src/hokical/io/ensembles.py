@@ -133,11 +133,11 @@ def combine_members(
     if not evaluated.all():
         scores = [member[evaluated] for member in scores]
     ensemble = Ensemble(scores, names, exchangeable)
-    about = dict(first.about)
+    metadata = dict(first.about)
     kinds = {evaluation.about.get("scores") for evaluation in rows.values()}
     if len(kinds) > 1:
-        about.pop("scores", None)
-    return base._replace(scores=ensemble, about=about, unused=())
+        metadata.pop("scores", None)
+    return base._replace(scores=ensemble, about=metadata, unused=())
 
 
 def _evaluated_rows(first: Rows, evaluated: BoolArray) -> Rows:
@@ -332,8 +332,8 @@ def _tokens(name: str) -> list[str]:
 
 def _name_of_fit(stem: str, names: Sequence[str]) -> str | None:
     """The longest name of a fit that a file name has among its words."""
-    words = f" {' '.join(_tokens(stem))} "
-    matching = [name for name in names if f" {' '.join(_tokens(name))} " in words]
+    text = f" {' '.join(_tokens(stem))} "
+    matching = [name for name in names if f" {' '.join(_tokens(name))} " in text]
     return max(matching, key=len, default=None)
 
 
@@ -341,17 +341,20 @@ def _without_shared(stems: Sequence[str]) -> list[str]:
     """Names without the words that all of them begin or end with."""
     if len(stems) < 2:
         return [*stems]
-    parts = [re.findall(r"[^\s_.-]+[\s_.-]*", stem) or [stem] for stem in stems]
-    shortest = min(map(len, parts))
-    start = 0
-    while start < shortest - 1 and len({part[start] for part in parts}) == 1:
-        start += 1
-    stop = 0
-    while stop < shortest - start - 1 and len({part[-1 - stop] for part in parts}) == 1:
-        stop += 1
+    split = [re.findall(r"[^\s_.-]+[\s_.-]*", stem) or [stem] for stem in stems]
+    shortest = min(map(len, split))
+    n_first = 0
+    while n_first < shortest - 1 and len({tokens[n_first] for tokens in split}) == 1:
+        n_first += 1
+    n_last = 0
+    while (
+        n_last < shortest - n_first - 1
+        and len({tokens[-1 - n_last] for tokens in split}) == 1
+    ):
+        n_last += 1
     return [
-        "".join(part[start : len(part) - stop]).strip(" _.-") or stem
-        for part, stem in zip(parts, stems, strict=True)
+        "".join(tokens[n_first : len(tokens) - n_last]).strip(" _.-") or stem
+        for tokens, stem in zip(split, stems, strict=True)
     ]
 
 

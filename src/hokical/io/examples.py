@@ -250,8 +250,8 @@ def find_layout(table: Table, wanted: Columns) -> Layout | EnsembleLayout:
         of_member=True,
     )
     layouts = dict[str, Layout]()
-    for name, part in members.items():
-        layouts[name] = Layout(part, of_others if layouts else of_first)
+    for name, member_table in members.items():
+        layouts[name] = Layout(member_table, of_others if layouts else of_first)
         classes = next(iter(layouts.values())).classes
         of_others = replace(of_others, classes=classes)
     return EnsembleLayout(layouts, ensembles.is_exchangeable(fitted))
@@ -401,13 +401,13 @@ def read_table(
     weights = sample_weight
     if wanted.weight_column or sample_weight is None:
         weights = examples.weights
-    about = dict(examples.about)
-    if about.get("scores") == "logits":
-        del about["scores"]
+    metadata = dict(examples.about)
+    if metadata.get("scores") == "logits":
+        del metadata["scores"]
     return examples._replace(
         weights=weights,
         groups=examples.groups if group_columns else groups,
-        about=about,
+        about=metadata,
     )
 
 
@@ -476,10 +476,10 @@ class Layout:
         if wanted.weight_column is not None:
             self.weights = table.require(wanted.weight_column, "`sample_weight`")
         self._taken = {self.labels, self.weights, *self.groups, *self.kept}
-        found = self._find_scores()
-        by_class = self._as_in_fit(found.by_class)
+        score_columns = self._find_scores()
+        by_class = self._as_in_fit(score_columns.by_class)
         self.scores = tuple(by_class.values())
-        self.kind = wanted.kind or found.kind
+        self.kind = wanted.kind or score_columns.kind
         if self.kind == "confidence" and wanted.label_column is None:
             self.labels = table.first(*RIGHT)
         self._refuse_parts()
@@ -492,7 +492,7 @@ class Layout:
         self.columns = self.scores if len(self.scores) > 1 else ()
         named_by_class = self.columns and not all(map(str.isdecimal, by_class))
         self.classes = tuple(by_class) if named_by_class else ()
-        if [*by_class] == [*found.by_class]:
+        if [*by_class] == [*score_columns.by_class]:
             self.classes = wanted.classes or self.classes
         is_of_part = table.part is not None and self.scores[0].lower().startswith(
             f"{table.part}_"
@@ -803,9 +803,9 @@ class Layout:
             evaluated = _has_any_value(values)
         scored = rows[evaluated]
         with tables.report_file(table.path, lambda row: table.place(int(scored[row]))):
-            some = values if evaluated.all() else values[evaluated]
-            kind = self.settle_kind(some)
-            scores, n_classes = self._as_scores(some, kind)
+            evaluated_values = values if evaluated.all() else values[evaluated]
+            kind = self.settle_kind(evaluated_values)
+            scores, n_classes = self._as_scores(evaluated_values, kind)
         if self.wanted.of_member:
             scores = _spread(np.asarray(scores.values), evaluated)
         with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
@@ -1000,22 +1000,22 @@ def encode_labels(
     by_number = bool(classes) and all(name.isdecimal() for name in classes)
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
-    words = [str(label).strip() for label in labels.tolist()]
+    texts = [str(label).strip() for label in labels.tolist()]
     codes: dict[str, int] = {name: code for code, name in enumerate(classes)}
-    if codes.keys().isdisjoint(words):
-        numbers = to_numbers(np.array(words))
+    if codes.keys().isdisjoint(texts):
+        numbers = to_numbers(np.array(texts))
         if numbers.dtype.kind == "f":
             return reading.whole_numbers(numbers)
-        values = {*map(str.lower, words)} - {*MISSING, "-1"}
+        values = {*map(str.lower, texts)} - {*MISSING, "-1"}
         codes = _TRUTH if right or values <= {"true", "false"} else codes
     codes = dict.fromkeys((*MISSING, "-1"), -1) | codes
-    encoded = [codes.get(word, codes.get(word.lower())) for word in words]
+    encoded = [codes.get(text, codes.get(text.lower())) for text in texts]
     unknown = [row for row, code in enumerate(encoded) if code is None]
     if unknown:
-        no_number = (row for row in unknown if tables.parse_number(words[row]) is None)
+        no_number = (row for row in unknown if tables.parse_number(texts[row]) is None)
         row = next(no_number, unknown[0])
         message, remedy = _label_rule(classes, right=right)
-        raise ValueError(f"{message}; got {words[row]!r} in row {row}. {remedy}")
+        raise ValueError(f"{message}; got {texts[row]!r} in row {row}. {remedy}")
     return np.array(encoded, np.int64)
 
 

@@ -183,12 +183,12 @@ def _match_ids(table: Table, base: Table, column: str) -> AnyArray:
             f"{base_ids[missing[0]]!r}, and {missing.size - 1:,} others.",
             "Add these rows, with empty scores where the member was not evaluated.",
         )
-    known = {*base_ids}
-    more = [value for value in ids if value not in known]
-    if more:
+    expected = {*base_ids}
+    unexpected = [value for value in ids if value not in expected]
+    if unexpected:
         raise table.error(
-            f"expected each `{column}` of {base.path.name} alone; found {more[0]!r}, "
-            f"and {len(more) - 1:,} others.",
+            f"expected each `{column}` of {base.path.name} alone; found "
+            f"{unexpected[0]!r}, and {len(unexpected) - 1:,} others.",
             "Drop these rows, or add them to all files.",
         )
     return rows

@@ -236,7 +236,7 @@ class OnlineSets(SavedStream):
             state.most_waiting = max(state.most_waiting, len(state.rows))
             threshold = self.status().threshold
             n_beyond = int(_MAX_DEBT) + state.most_waiting
-        words = (
+        guarantee = (
             f"In the long run at least {state.coverage:.4g} of the sets whose label "
             "arrives contain it, whatever the stream is: at most "
             f"{1.0 - state.coverage:.4g} n + {n_beyond:,} of any n are missed."
@@ -246,7 +246,7 @@ class OnlineSets(SavedStream):
             to_input_library(members.sum(axis=1), input_of(logits)),
             SetOptions(state.coverage),
             "held-out",
-            words,
+            guarantee,
             np.array([threshold]),
             classes=self.calibrator.class_names or None,
         )

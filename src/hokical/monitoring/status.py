@@ -98,7 +98,7 @@ class Status:
         """
         alarms = [
             self.calibration.alarm,
-            *(part.alarm for part in (*self.classes, *self.groups)),
+            *(subset.alarm for subset in (*self.classes, *self.groups)),
             None if self.sets is None else self.sets.alarm,
         ]
         return any(alarm is not None for alarm in alarms)
@@ -131,13 +131,13 @@ def judge_stream(
 def _add_parts(
     verdict: Verdict, parts: Parts, kind: VerdictKind, noun: str, tolerance: float
 ) -> Verdict:
-    """The verdict with what is wrong with classes or groups."""
-    alarmed = [part for part in parts if part.alarm is not None]
+    """The verdict, and classes or groups that are miscalibrated."""
+    alarmed = [subset for subset in parts if subset.alarm is not None]
     # NaN without rows in the window: not off there.
     off = [
-        part
-        for part in alarmed
-        if abs(part.mean_confidence - part.accuracy) > tolerance
+        subset
+        for subset in alarmed
+        if abs(subset.mean_confidence - subset.accuracy) > tolerance
     ]
     if not alarmed:
         return verdict

@@ -228,15 +228,15 @@ def cross_fit(
     columns = {} if groups is None else read_columns(groups, fold.size)
     proba = np.empty(fold.size)
     for number in np.unique(fold):
-        others = np.flatnonzero(fold != number)
         held_out = np.flatnonzero(fold == number)
         calibrator = clone(method).set_params(scale=1.0)
-        learned = rows.take(others)
+        fit_rows = np.flatnonzero(fold != number)
+        learned = rows.take(fit_rows)
         calibrator.fit(
             learned.scores,
             learned.labels,
             learned.weights,
-            groups=take_rows(columns, others) or None,
+            groups=take_rows(columns, fit_rows) or None,
         )
         held_out_groups = take_rows(columns, held_out) or None
         predicted = calibrator.predict(rows.scores[held_out], groups=held_out_groups)

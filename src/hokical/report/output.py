@@ -124,11 +124,11 @@ class TableOutput(ABC):
                 f"`path` must end in .tex; got {Path(path).name}. {remedy}"
             )
         lines = self._lines("\\textbf{{{}}}", _LATEX)
-        first, *others = (" & ".join(line) + " \\\\\n" for line in lines)
+        head, *rows = (" & ".join(line) + " \\\\\n" for line in lines)
         columns = f"l{'r' * (len(lines[0]) - 1)}"
-        begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{first}\\midrule\n"
-        end = "\\bottomrule\n\\end{tabular}\n"
-        return write_text(f"{begin}{''.join(others)}{end}", path)
+        top = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\\midrule\n"
+        bottom = "\\bottomrule\n\\end{tabular}\n"
+        return write_text(f"{top}{''.join(rows)}{bottom}", path)
 
     def __str__(self) -> str:
         return self.to_markdown()

@@ -156,7 +156,7 @@ def _parts(
     """The sections on the event of two classes, if any, before a closed part on the
     predicted label.
     """
-    notes = _notes(results, compared)
+    notes_list = _notes(results, compared)
     details = (
         f'<p><span id="details">{escape(chosen.details)}</span> '
         f"Measured on {escape(chosen.data.description)}.</p>"
@@ -167,14 +167,14 @@ def _parts(
             "label_details": details,
             "label_begin": "",
             "label_end": "",
-            "notes": notes,
+            "notes": notes_list,
             "skip": "explore",
         }
-    words = escape(" ".join(chosen.words("label")))
+    headline = escape(" ".join(chosen.words("label")))
     return {
-        "event": _event_section(results, details, notes, level),
+        "event": _event_section(results, details, notes_list, level),
         "label_details": "",
-        "label_begin": _LABEL_PART.format(words),
+        "label_begin": _LABEL_PART.format(headline),
         "label_end": "</details>",
         "notes": "",
         "skip": "event",
@@ -211,21 +211,21 @@ def _facts(chosen: Evaluation, compared: Comparison | None, level: str) -> str:
 
 
 def _notes(results: Sequence[Evaluation], compared: Comparison | None) -> str:
-    """What to know of methods, as a list: one line for all that may change labels, and
-    one for each reason to leave methods out.
+    """Remarks on methods, as a list: one line for all that may change labels, and one
+    for each reason to leave methods out.
     """
-    notes = [_label_changes(results)] if _changing(results) else []
+    remarks = [_label_changes(results)] if _changing(results) else []
     for result in results:
-        notes += [(result.label, problem) for problem in result.problems]
+        remarks += [(result.label, problem) for problem in result.problems]
     left_out: dict[str, list[str]] = {}
     for name, reason in {} if compared is None else compared.skipped.items():
         left_out.setdefault(reason, []).append(name)
-    notes += [
+    remarks += [
         (", ".join(names), f"left out: {reason}.") for reason, names in left_out.items()
     ]
     items = "".join(
-        f"<li><strong>{escape(subject)}</strong>: {escape(note)}</li>"
-        for subject, note in notes
+        f"<li><strong>{escape(subject)}</strong>: {escape(remark)}</li>"
+        for subject, remark in remarks
     )
     return f'<ul class="notes">{items}</ul>' if items else ""
 
@@ -242,10 +242,11 @@ def _label_changes(results: Sequence[Evaluation]) -> tuple[str, str]:
     shares = "; ".join(
         f"{result.label} {result.score('accuracy'):.2%}" for result in changing
     )
-    note = f"share of right test labels: {shares}"
-    if (before := changing[0].before) is not None:
-        note += f"; all others {before.score('accuracy'):.2%}"
-    return "May change labels", f"{note}."
+    remark = f"share of right test labels: {shares}"
+    before = changing[0].before
+    if before is not None:
+        remark += f"; all others {before.score('accuracy'):.2%}"
+    return "May change labels", f"{remark}."
 
 
 def has_event(results: Sequence[Evaluation]) -> bool:

@@ -181,11 +181,12 @@ class Evaluation(ReportOutput):
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the method: it may change labels, did not converge, or
-        hides a class.
+        """Remarks on the method: it may change labels, did not converge, or hides a
+        class.
         """
-        notes = [] if self.label_change is None else [self.label_change]
-        return [*notes, *self.problems]
+        if self.label_change is None:
+            return self.problems
+        return [self.label_change, *self.problems]
 
     @property
     def problems(self) -> list[str]:

@@ -251,11 +251,11 @@ class Pool(Checked):
         """The same pool with its arrays in the library and on the device of members."""
         if members.is_numpy:
             return self
-        twin = object.__new__(type(self))
+        pool = object.__new__(type(self))
         for name, value in vars(self).items():
             moved = members.from_host(value) if isinstance(value, np.ndarray) else value
-            object.__setattr__(twin, name, moved)
-        return twin
+            object.__setattr__(pool, name, moved)
+        return pool
 
     def pool(self, members: MemberLogits) -> Logits:
         """The pooled logits (n, classes), float64, in the library of the members.
