@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from hokical._core.logits import as_logits
-from hokical._core.special import clip, contract, contract_row, row_argmax
+from hokical._core.special import (
+    clip,
+    contract,
+    contract_row,
+    horner,
+    log_ndtr,
+    log_ndtr_below,
+    row_argmax,
+)
 from hokical._fitting.searches import moment_sums, odds_sums
 from hokical._fitting.structured import leave_out_changes
 from hokical.rules import scaling
@@ -141,3 +149,15 @@ def test_clipping_where_needed_is_clipping(
     for values in (table, 0.1 * table):
         expected = np.clip(values, low, high)
         np.testing.assert_array_equal(clip(values, low, high, np), expected)
+
+
+def test_the_lower_tail_alone_is_that_of_both_to_the_bit() -> None:
+    x = -np.random.default_rng(6).exponential(8.0, 2000)
+    np.testing.assert_array_equal(log_ndtr_below(x, np), log_ndtr(x, np))
+
+
+def test_polynomials_of_arrays_are_those_of_numbers_to_the_bit() -> None:
+    x = np.random.default_rng(7).normal(size=50)
+    coefficients = (0.3, -1.7, 2.0)
+    numbers = [horner(coefficients, float(number)) for number in x]
+    np.testing.assert_array_equal(horner(coefficients, x), numbers)

@@ -34,6 +34,7 @@ from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits, TopK, by_blocks
 from hokical._core.special import (
     clip,
+    divided,
     exponential,
     normalized_exponential,
     row_sums,
@@ -541,23 +542,22 @@ def distribute_remainder(
     `shares` (n, classes) are those of each class under noise of that `width`. A row in
     which one class alone is possible gives it 1, whatever the confidence. Where no
     other class is within reach of the noise, they share as a softmax of that width
-    would.
+    would. NumPy's shares are overwritten.
     """
     xp = logits.xp
-    is_label = logits.label_mask()
-    shares = logits.in_order(shares)
+    shares = logits.clear_label(logits.in_order(shares))
     alone = logits.possible_counts[:, None] == 1.0
     label_proba = xp.where(alone, 1.0, confidence[:, None])
-    shares = xp.where(is_label, 0.0, shares)
     # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would
     # overflow.
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
     lost = (unit < LEAST_SHARE) & ~alone
-    shares = shares / xp.where(lost | alone, 1.0, unit)
+    unit_or_one = xp.where(lost | alone, 1.0, unit)
+    shares = divided(shares, unit_or_one, xp)
     if (
         not logits.is_numpy or lost.any()
     ):  # a softmax over the classes other than the label
-        is_other = logits.possible & ~is_label
+        is_other = logits.possible & ~logits.label_mask()
         least = xp.min(
             xp.where(is_other, logits.margins, xp.inf), axis=1, keepdims=True
         )
@@ -567,7 +567,8 @@ def distribute_remainder(
             lost, xp.where(is_other, xp.exp(beyond / -width), 0.0), shares
         )
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
-    return xp.where(is_label, label_proba, shares * ((1.0 - label_proba) / total))
+    rest = times(shares, (1.0 - label_proba) / total, xp)
+    return logits.put_at_label(rest, label_proba)
 
 
 class SoftmaxRule(Rule):

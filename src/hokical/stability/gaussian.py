@@ -94,7 +94,8 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
     """
     xp = logits.xp
     margins = special.clip(logits.margins / scale, None, _FARTHEST, xp)
-    t = special.clip(margins, None, REACH, xp) * (2.0 / REACH) - 1.0
+    t = special.clip(margins, None, REACH, xp) * (2.0 / REACH)
+    t = special.plus(t, -1.0, xp)
     if has_kernels(logits):
         from hokical.stability.kernels import sums_of_powers
 
@@ -104,7 +105,7 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
         log_pi = portable_sums(powers, t, xp)
     far = margins > REACH
     far_margins = margins[far] if xp is np else margins
-    log_overtake = special.log_ndtr(far_margins * -special.ROOT_HALF, xp)
+    log_overtake = special.log_ndtr_below(far_margins * -special.ROOT_HALF, xp)
     decline = log_overtake - _LOG_OVERTAKE_AT_REACH  # how log G goes on there
     if xp is np:
         log_pi[far] += decline
