@@ -473,3 +473,23 @@ def test_every_word_of_the_table_is_read() -> None:
     for word, confidence in STATED_WORDS.items():
         assert read_stated(f"{word.upper()}.") == confidence
         assert read_stated(f"It is Paris - {word}.") == confidence
+
+
+@pytest.mark.parametrize("words", ["auto", ["sure"], 0.5, {1: 0.5}])
+def test_words_are_a_mapping(words: object) -> None:
+    with pytest.raises(TypeError, match="`words` must be a mapping of texts"):
+        read_stated(["sure"], words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [None, "0.5", 1.5, -0.1, float("nan")])
+def test_words_have_confidences(value: object) -> None:
+    with pytest.raises(ValueError, match=r"confidences in \[0, 1\]; got .* for 'sure'"):
+        read_stated(["sure"], {"sure": value})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "answers", [None, 0.9, b"90%", {"a": "90%"}, np.array(0.9), np.array([["90%"]])]
+)
+def test_answers_are_texts(answers: object) -> None:
+    with pytest.raises(TypeError, match="`answers` must be a text, or texts"):
+        read_stated(answers)  # type: ignore[call-overload]

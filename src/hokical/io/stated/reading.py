@@ -177,12 +177,27 @@ def read_stated(
     if scale is not None:
         check_positive("scale", scale, "Use 1, 10 or 100.")
     table = WordTable(STATED_WORDS if words is None else words)
-    replies = [answers] if isinstance(answers, str) else list(answers)
+    replies = _as_replies(answers)
     readings = [_read(reply, table) for reply in replies]
     readings = _resolve_scales(readings, scale)
     _warn_of_doubts(replies, readings)
     values = np.array([reading.value for reading in readings], np.float64)
     return float(values[0]) if isinstance(answers, str) else values
+
+
+def _as_replies(answers: object) -> list[object]:
+    """The texts, or a list of the one text."""
+    if isinstance(answers, str):
+        return [answers]
+    is_list = isinstance(answers, Iterable) and not isinstance(answers, bytes | Mapping)
+    if not is_list or (isinstance(answers, np.ndarray) and answers.ndim != 1):
+        got = type(answers).__name__
+        if isinstance(answers, np.ndarray):
+            got = f"an array of shape {answers.shape}"
+        raise TypeError(
+            f"`answers` must be a text, or texts (n,); got {got}. Pass a list of texts."
+        )
+    return list(answers)
 
 
 def _read(answer: object, table: WordTable) -> Reading:

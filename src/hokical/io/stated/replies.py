@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from numbers import Real
 
 import numpy as np
 
@@ -113,9 +114,17 @@ class WordTable:
     """
 
     def __init__(self, words: Mapping[str, float]) -> None:
-        bad = {word: value for word, value in words.items() if not 0.0 <= value <= 1.0}
-        if bad:
-            raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
+        if not isinstance(words, Mapping) or not all(isinstance(w, str) for w in words):
+            raise TypeError(
+                "`words` must be a mapping of texts to confidences; got "
+                f"{words!r}. For example {{'sure': 0.9}}, or {{}} to read numbers alone."
+            )
+        for word, value in words.items():
+            if not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
+                raise ValueError(
+                    "`words` must have confidences in [0, 1]; got "
+                    f"{value!r} for {word!r}."
+                )
         self.words = {
             tuple(token.text for token in tokenize(word)): float(value)
             for word, value in words.items()
