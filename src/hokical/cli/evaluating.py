@@ -48,7 +48,7 @@ def evaluate(
     folds: int | None = None,
     method: str | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Measure calibration, with intervals and guarantees.
 
@@ -67,7 +67,7 @@ def evaluate(
             "FILE", f"is missing: name the data after the calibrator {first}."
         )
     has_calibrator = bool(data_files)
-    if given.ensemble and has_calibrator and not opt.is_calibrator(first):
+    if source_options.ensemble and has_calibrator and not opt.is_calibrator(first):
         has_calibrator = False
     if not has_calibrator:
         data_files = [first, *data_files]
@@ -79,7 +79,7 @@ def evaluate(
     calibrator = None
     if has_calibrator:
         calibrator = read_calibrator(first, beside=data_files[0])
-    source = given.at_files(data_files, calibrator)
+    source = source_options.at_files(data_files, calibrator)
     data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
     options: dict[str, Any] = {
@@ -91,7 +91,7 @@ def evaluate(
     examples: Sequence[Any] = [data]
     sized = data
     if isinstance(data, Rows):
-        options |= {"groups": data.groups, "cluster": given.clusters(data)}
+        options |= {"groups": data.groups, "cluster": source_options.clusters(data)}
         examples = _rows_to_evaluate(data, subject)
         sized = data.scores
     n_classes = getattr(sized, "n_classes", 1)  # 1 of confidences
@@ -277,14 +277,14 @@ def compare(
     seed: int = 0,
     test_labels: Path | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Fit methods on VAL and compare them on TEST.
 
     Example: hokical compare val.npz test.npz --methods temps,auto
     """
     entrants = _entrants(methods)
-    source = given.at(val, weighted=False)
+    source = source_options.at(val, weighted=False)
     validation = source.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and validation.part is None:
         why = "holds one set; pass TEST, data that nothing was fitted on."
