@@ -61,24 +61,17 @@ def evaluate(
 
     Example: hokical evaluate cal.json test.npz --report report.html
     """
-    data_files = [*(second or [])]
-    if not data_files and first.suffix == ".json":
-        raise ui.bad_option(
-            "FILE", f"is missing: name the data after the calibrator {first}."
-        )
-    has_calibrator = bool(data_files)
-    if source_options.ensemble and has_calibrator and not opt.is_calibrator(first):
-        has_calibrator = False
-    if not has_calibrator:
-        data_files = [first, *data_files]
+    calibrator_file, data_files = _split_arguments(
+        first, second or [], source_options.ensemble
+    )
     method_without_folds = method is not None and folds is None
-    if method_without_folds or (folds is not None and has_calibrator):
+    if method_without_folds or (folds is not None and calibrator_file is not None):
         raise ui.bad_option(
             "--folds", "goes with one file and a --method, not with a calibrator."
         )
     calibrator = None
-    if has_calibrator:
-        calibrator = read_calibrator(first, beside=data_files[0])
+    if calibrator_file is not None:
+        calibrator = read_calibrator(calibrator_file, beside=data_files[0])
     source = source_options.at_files(data_files, calibrator)
     data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
@@ -104,6 +97,19 @@ def evaluate(
         report,
         lambda: _show_evaluation(evaluation, source.name),
     )
+
+
+def _split_arguments(
+    first: Path, more: Sequence[Path], ensemble: bool
+) -> tuple[Path | None, list[Path]]:
+    """The file of the calibrator, if there is one, and those of the data."""
+    if not more and first.suffix == ".json":
+        raise ui.bad_option(
+            "FILE", f"is missing: name the data after the calibrator {first}."
+        )
+    if not more or (ensemble and not opt.is_calibrator(first)):
+        return None, [first, *more]
+    return first, [*more]
 
 
 def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:
