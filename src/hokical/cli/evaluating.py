@@ -328,7 +328,7 @@ def _entrants(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *names]))
 
 
-@command(report=opt.text("HTML report to write."))
+@command(report=opt.option("HTML report to write."))
 def demo(report: Path = Path("report.html")) -> ui.Result:
     """Compare all methods on the shipped data, and write a report.
 

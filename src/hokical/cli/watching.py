@@ -170,7 +170,7 @@ def monitor(
         _feed(watching, fitted, source, id_column, again)
         if state is not None:
             watching.save(state)
-    n_classes = getattr(fitted, "n_classes_", 1)
+    n_classes = opt.n_classes_of(fitted) or 1
     event = opt.event_index(positive, watching.class_names, n_classes)
     return _describe_status(watching.status(), event, watching.class_names)
 
