@@ -189,7 +189,7 @@ def _from_votes(logits: Logits, labels: AnyArray, rows: Rows) -> Examples | None
     )
 
 
-def _check_axes(ensemble: Ensemble, labels: object) -> None:
+def _check_axes(ensemble: Ensemble, labels: AnyArray) -> None:
     """Refuse rows that were passed as members."""
     shape = np.shape(labels)
     n_members = ensemble.n_members

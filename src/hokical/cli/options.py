@@ -397,16 +397,18 @@ LABELLED = ("labels", "label_column", *UNLABELLED)
 ANY = ("classes", "confidence", *LABELLED)
 
 
-def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any], Any]:
-    """Give the parameters of a command their options, of the same names or its `own`.
+def command(
+    *names: str, split: Part = Part.test, **overrides: Any
+) -> Callable[[Any], Any]:
+    """Give the parameters of a command their options, of the same names or `overrides`.
 
     With `names` of fields of a `Source`, it has those options too, and gets them as
-    `given`, without a path. What it returns is shown, with --json as JSON.
+    `source_options`, without a path. What it returns is shown, with --json as JSON.
     """
 
     def add(function: Any) -> Any:
         parameters = dict(signature(function, eval_str=True).parameters)
-        parameters.pop("given", None)
+        parameters.pop("source_options", None)
         source_fields = dict(signature(Source, eval_str=True).parameters)
         source_fields["split"] = source_fields["split"].replace(default=split)
         as_json = Parameter(
@@ -416,14 +418,16 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
         options |= {
             name: field for name, field in source_fields.items() if name in names
         }
-        for name, option in options.items():
-            kind = option.annotation
-            default = option.default
+        for name, parameter in options.items():
+            kind = parameter.annotation
+            default = parameter.default
             if name in REPEATABLE:
                 kind = list[str] | None
                 default = None
-            annotated: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
-            options[name] = option.replace(
+            annotated: Any = Annotated[
+                kind, (overrides if name in overrides else OPTIONS)[name]
+            ]
+            options[name] = parameter.replace(
                 annotation=annotated, default=default, kind=Parameter.KEYWORD_ONLY
             )
 
@@ -435,12 +439,13 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
             read = {name: values.pop(name) for name in names}
             if "classes" in read:
                 read["classes"] = split_names(read["classes"])
-            source = {"given": Source(**read)} if names else {}
-            function(**values, **source).print(as_json)
+            if names:
+                values["source_options"] = Source(**read)
+            function(**values).print(as_json)
 
         vars(run)["__signature__"] = Signature(list(options.values()))
         run.__annotations__ = {
-            option.name: option.annotation for option in options.values()
+            parameter.name: parameter.annotation for parameter in options.values()
         }
         return run
 
