@@ -237,9 +237,9 @@ class FittedCalibrator(StoredEstimator):
                 "the file must be for at least 2 classes, those of its rule "
                 f"({rule.n_classes}); got {n_classes}."
             )
-        pools_first = isinstance(schema.members, PooledMembers)
-        pools_first = pools_first and schema.members.keep_first
-        if isinstance(rule, MemberLabelsRule) and not pools_first:
+        members = schema.members
+        keeps_first = isinstance(members, PooledMembers) and members.keep_first
+        if isinstance(rule, MemberLabelsRule) and not keeps_first:
             raise CalibratorFileError(
                 "the file must keep the first member in `members`, whose labels its "
                 "rule predicts."
