@@ -361,3 +361,25 @@ def test_weights_that_did_not_converge_are_told(
     monkeypatch.setattr("hokical._fitting.pooling.MAX_ITER", 1)
     with pytest.warns(ConvergenceWarning, match="weights of the members did not conv"):
         auto(*VALIDATION)
+
+
+def test_rows_that_were_passed_as_members_are_told() -> None:
+    validation, labels = VALIDATION
+    stacked = np.stack(validation.members, axis=1)
+    with pytest.raises(ValueError, match="Swap the first two axes"):
+        auto(Ensemble(stacked), labels)
+
+
+def test_a_mapping_of_members_is_led_to_ensembles() -> None:
+    validation, labels = VALIDATION
+    members = dict(zip(validation.names, validation.members, strict=True))
+    with pytest.raises(TypeError, match=r"got dict.*`hokical.Ensemble"):
+        auto(members, labels)
+
+
+def test_members_of_probabilities_are_told_in_one_warning() -> None:
+    members, labels = noisy_members(200)
+    odds = np.exp(members)
+    with pytest.warns(FitDataWarning, match="4 members look like prob") as warned:
+        auto(Ensemble(odds / odds.sum(axis=2, keepdims=True), NAMES), labels)
+    assert sum("look like prob" in str(w.message) for w in warned) == 1

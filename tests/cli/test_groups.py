@@ -119,10 +119,10 @@ def test_fit_and_apply_with_a_number(tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     run("apply", cal, tmp_path / "new.csv", "-o", output)
     rows = csv.DictReader(output.read_text().splitlines())
-    found = [float(row["confidence"]) for row in rows]
+    confidence = [float(row["confidence"]) for row in rows]
     groups = {"age": age[1200:]}
     expected = load(cal).predict_confidence(logits[1200:], groups=groups)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(confidence, expected, atol=1e-6)
 
 
 def test_monitor_watches_groups(files: Path) -> None:

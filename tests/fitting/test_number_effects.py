@@ -95,9 +95,9 @@ def test_fits_and_estimates_without_each_example_are_those_of_an_obvious_search(
         penalty = 0.5 * number_effects._RIDGE * theta @ theta
         return float(weights @ row_losses(theta) + penalty)
 
-    found = minimize(loss, np.zeros(2 * n_kinds), tol=1e-12).x
+    optimum = minimize(loss, np.zeros(2 * n_kinds), tol=1e-12).x
     table, fitted, left_out = problem.solve()
-    np.testing.assert_allclose(table.ravel(), found, atol=2e-6)
+    np.testing.assert_allclose(table.ravel(), optimum, atol=2e-6)
     expected = slow_scores(table.ravel(), log_proba, units, n_kinds) - log_proba
     np.testing.assert_allclose(fitted, expected, atol=1e-12)
     # One Newton step of the fit without an example, with differences as derivatives.
@@ -271,8 +271,10 @@ def test_rows_are_predicted_alike_in_every_batch(
     groups = {"age": number, "site": np.array(["a", "b", None] * 234)[:700]}
     proba = quietly(fitted, logits, groups)
     for rows in (slice(0, 1), slice(3, 10), slice(100, 357)):
-        some = {name: column[rows] for name, column in groups.items()}
-        np.testing.assert_array_equal(quietly(fitted, logits[rows], some), proba[rows])
+        subset = {name: column[rows] for name, column in groups.items()}
+        np.testing.assert_array_equal(
+            quietly(fitted, logits[rows], subset), proba[rows]
+        )
 
 
 def test_the_order_of_columns_does_not_matter() -> None:
@@ -439,8 +441,8 @@ def test_shift_and_certificates_go_by_bins(fitted: hokical.AutoCalibrator) -> No
     assert len(by_group) == 20  # deciles of two sites
     assert any("age=below" in name for name in by_group)
     fitted.certify(logits, labels, groups=groups)
-    some = {name: column[:50] for name, column in groups.items()}
-    decisions = fitted.predict_or_abstain(logits[:50], risk=0.3, groups=some)
+    first = {name: column[:50] for name, column in groups.items()}
+    decisions = fitted.predict_or_abstain(logits[:50], risk=0.3, groups=first)
     assert decisions.accepted.any()
     monitor = hokical.CalibrationMonitor(fitted)
     monitor.update_logits(logits, labels, groups=groups)

@@ -200,11 +200,11 @@ def test_arrays_of_other_libraries_get_the_same(
         scores = jnp.asarray(logits)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = with_a_number.predict_proba(scores, groups=groups)
+        predicted = with_a_number.predict_proba(scores, groups=groups)
         expected = with_a_number.predict_proba(np.asarray(logits), groups=groups)
-    found = found.detach() if library == "torch" else found
-    atol = 1e-12 if np.asarray(found).dtype == np.float64 else 1e-6
-    np.testing.assert_allclose(np.asarray(found), expected, atol=atol)
+    predicted = predicted.detach() if library == "torch" else predicted
+    atol = 1e-12 if np.asarray(predicted).dtype == np.float64 else 1e-6
+    np.testing.assert_allclose(np.asarray(predicted), expected, atol=atol)
 
 
 def test_a_graph_takes_numbers(with_a_number: hokical.AutoCalibrator) -> None:
@@ -218,9 +218,9 @@ def test_a_graph_takes_numbers(with_a_number: hokical.AutoCalibrator) -> None:
     types = {entry.name: entry.type for entry in session.get_inputs()}
     assert types == {"logits": "tensor(double)", "groups": "tensor(double)"}
     inputs = with_a_number.group_codes(groups)
-    found = session.run(None, {"logits": logits, "groups": inputs})
+    predicted = session.run(None, {"logits": logits, "groups": inputs})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = with_a_number.predict_proba(logits, groups=groups)
-    np.testing.assert_allclose(found[2], expected, atol=1e-12)
+    np.testing.assert_allclose(predicted[2], expected, atol=1e-12)
     assert check(model, with_a_number).largest_difference < 1e-12

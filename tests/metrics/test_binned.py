@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hokical._core.checks import bin_index
 from hokical.metrics import brier, debiased_ece, ece
+from hokical.metrics.calibration import class_gaps
+from hokical.metrics.levels import Predictions
 from hokical.plots import reliability
 
 from . import twins
@@ -112,3 +115,24 @@ def test_debiasing_formula_and_its_corner_cases() -> None:
     assert debiased_ece(confidence, correct, squared=True) == pytest.approx(square)
     assert debiased_ece(confidence, correct) == 0.0
     assert debiased_ece([0.1], [True]) == 0.0
+
+
+@pytest.mark.parametrize("n_bins", [1, 4, 15])
+@pytest.mark.parametrize("n_classes", [2, 40])
+def test_gaps_of_classes_are_sums_over_all_probabilities(
+    n_classes: int, n_bins: int
+) -> None:
+    rng = np.random.default_rng(n_bins)
+    proba = rng.dirichlet(np.full(n_classes, 0.2), 300)
+    proba[0] = np.eye(n_classes)[1]
+    proba[1] = 1.0 / n_classes
+    labels = rng.integers(0, n_classes, 300)
+    weight = rng.random(300)
+    expected = np.zeros((n_classes, n_bins))
+    for p, label, w in zip(proba, labels, weight, strict=True):
+        for k, bin_of_class in enumerate(bin_index(p, n_bins)):
+            expected[k, bin_of_class] += w * ((k == label) - p[k])
+    for dtype in (np.float64, np.float32):
+        rows = Predictions(proba.astype(dtype), labels, weight)
+        tolerance = 1e-12 if dtype is np.float64 else 1e-5
+        np.testing.assert_allclose(class_gaps(rows, n_bins), expected, atol=tolerance)

@@ -312,8 +312,9 @@ class Logits:
         return np.asarray(table, order=self.order) if self.is_numpy else table
 
     def put_masked(self, table: Array, value: float) -> Array:
-        """A table (n, columns) with `value` for masked classes; NumPy's is
-        overwritten.
+        """Overwrite a NumPy table (n, columns) with `value` for masked classes.
+
+        Tables of other libraries stay as they are: use the result.
         """
         if self.all_possible:
             return table
@@ -322,17 +323,18 @@ class Logits:
             return table
         return self.xp.where(self.possible, table, value)
 
-    def put_at_label(self, table: Array, own: Array) -> Array:
-        """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is
-        overwritten.
+    def put_at_label(self, table: Array, values: Array) -> Array:
+        """Overwrite a NumPy table (n, columns) with `values` (n, 1) at the labels.
+
+        Tables of other libraries stay as they are: use the result.
         """
         if self.is_numpy:
-            table[self._label_entries] = own[:, 0]
+            table[self._label_entries] = values[:, 0]
             return table
-        return self.xp.where(self.label_mask(), own, table)
+        return self.xp.where(self.label_mask(), values, table)
 
     def clear_label(self, table: Array) -> Array:
-        """A table (n, columns) with 0 at the labels; NumPy's is overwritten."""
+        """Overwrite a NumPy table (n, columns) with 0 at the labels; use the result."""
         if self.is_numpy:
             table[self._label_entries] = 0.0
             return table

@@ -38,6 +38,9 @@ _STREAMS = (
     "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, "
     "source)`."
 )
+_MAPPING = (
+    "Several evaluations of each example, by name, are a `hokical.Ensemble(...)`."
+)
 
 
 class Rows(NamedTuple):
@@ -175,8 +178,9 @@ def to_numpy(data: Any, name: str) -> AnyArray:
     )
     text = isinstance(data, (str, bytes, os.PathLike))
     if text or (arrow and hasattr(data, "schema")) or not array_like:
+        remedy = _MAPPING if isinstance(data, Mapping) else _STREAMS
         raise TypeError(
-            f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}"
+            f"`{name}` must be an array; got {type(data).__name__}. {remedy}"
         )
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):

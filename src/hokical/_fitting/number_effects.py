@@ -59,12 +59,12 @@ class NumberFit:
     used_notes: tuple[str, ...]
     unused_notes: tuple[str, ...]
 
-    def placed(self, columns: list[int]) -> NumberEffects | None:
-        """The effects, with the places of their columns among those of a rule."""
+    def effects_among(self, columns: list[int]) -> NumberEffects | None:
+        """The effects, with the indices of their columns among those of a rule."""
         if self.effects is None:
             return None
-        places = tuple(map(columns.index, self.effects.columns))
-        return replace(self.effects, columns=places)
+        indices = tuple(map(columns.index, self.effects.columns))
+        return replace(self.effects, columns=indices)
 
 
 def learn_numbers(

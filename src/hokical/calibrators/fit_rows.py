@@ -135,6 +135,7 @@ class FitReader:
                 "`labels` must be one per row (n,) for a `hokical.Ensemble`; got shape "
                 f"{np.shape(rows.labels)}. Pass the most frequent label of each row."
             )
+        _check_axes(ensemble, rows.labels)
         logits = as_members(ensemble)
         warn_of_probability_members(logits, ensemble)
         rows = rows._replace(columns=rows.columns or ensemble.columns)
@@ -188,6 +189,18 @@ def _from_votes(logits: Logits, labels: AnyArray, rows: Rows) -> Examples | None
     )
 
 
+def _check_axes(ensemble: Ensemble, labels: AnyArray) -> None:
+    """Refuse rows that were passed as members."""
+    shape = np.shape(labels)
+    n_members = ensemble.n_members
+    if shape == (n_members,) != (ensemble.n_rows,):
+        raise ValueError(
+            f"`members` must be (members, n, classes); got {n_members} members of "
+            f"{ensemble.n_rows} rows for {n_members} labels. Swap the first two axes of "
+            "an array (n, members, classes)."
+        )
+
+
 def _sketch_in_use(examples: Examples, pooled: Logits) -> RowSketch:
     """A fingerprint of rows as they are pooled in use; warns if many are copies.
 
@@ -230,16 +243,20 @@ def warn_of_row_index(logits: Logits) -> None:
 
 
 def warn_of_probability_members(members: MemberLogits, ensemble: Ensemble) -> None:
-    """Warn if a member has probabilities for its logits."""
+    """Warn if members have probabilities for their logits."""
+    names: list[str] = []
     for index in range(members.n_members):
         logits, is_evaluated = members.member(index)
         rows = np.flatnonzero(members.to_host(is_evaluated))
         evaluated = logits.take(rows) if rows.size < logits.n_rows else logits
         top = evaluated.to_host(evaluated.top)
         if rows.size and probability_scale(evaluated, top) == 1.0:
-            runtime.warn_user(
-                f"`{ensemble.label(index)}` look like probabilities: all rows lie in "
-                "[0, 1] and sum to 1. Convert them with `hokical.from_probabilities`, "
-                "or pass the logits.",
-                runtime.FitDataWarning,
-            )
+            names.append(ensemble.label(index))
+    if names:
+        several = f"{len(names)} members" if len(names) > 1 else f"`{names[0]}`"
+        runtime.warn_user(
+            f"{several} look like probabilities: all rows lie in [0, 1] and sum to 1. "
+            "Convert them with `hokical.from_probabilities(Ensemble(...))`, or pass the "
+            "logits.",
+            runtime.FitDataWarning,
+        )

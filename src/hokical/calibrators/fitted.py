@@ -238,8 +238,8 @@ class FittedCalibrator(StoredEstimator):
                 f"({rule.n_classes}); got {n_classes}."
             )
         members = schema.members
-        keeps_first = isinstance(members, PooledMembers) and members.keep_first
-        if isinstance(rule, MemberLabelsRule) and not keeps_first:
+        pools_first = isinstance(members, PooledMembers) and members.keep_first
+        if isinstance(rule, MemberLabelsRule) and not pools_first:
             raise CalibratorFileError(
                 "the file must keep the first member in `members`, whose labels its "
                 "rule predicts."

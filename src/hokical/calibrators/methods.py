@@ -744,7 +744,7 @@ def add_groups(
             bias,
             keep_labels,
             terms,
-            numbers.placed(used),
+            numbers.effects_among(used),
         )
     notes = (*numbers.used_notes, *effects.notes, *numbers.unused_notes)
     return rule, "; ".join(notes), [coding.columns[k] for k in used]

@@ -161,13 +161,22 @@ class Estimator:
 
     def __repr__(self) -> str:
         """The parameters that differ from their defaults, as in scikit-learn."""
+        changed = [f"{name}={value!r}" for name, value in self._options().items()]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @property
+    def has_options(self) -> bool:
+        """Whether a parameter differs from its default."""
+        return bool(self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters that differ from their defaults."""
         defaults = _defaults(type(self))
-        changed = [
-            f"{name}={value!r}"
+        return {
+            name: value
             for name, value in self.get_params().items()
             if repr(value) != repr(defaults[name])
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        }
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator

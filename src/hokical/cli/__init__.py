@@ -26,7 +26,7 @@ from hokical.cli.evaluating import compare, demo, evaluate
 from hokical.cli.exporting import export
 from hokical.cli.fitting import certify, fit
 from hokical.cli.inspecting import methods, show
-from hokical.cli.options import text
+from hokical.cli.options import option
 from hokical.cli.watching import monitor, shift
 
 __all__ = ["main"]
@@ -168,7 +168,7 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        text(
+        option(
             "Show the version and exit.",
             "--version",
             callback=_show_version,
@@ -176,10 +176,11 @@ def _options(
         ),
     ] = False,
     debug: Annotated[
-        bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")
+        bool, option("Show tracebacks of errors; allowed anywhere.", "--debug")
     ] = False,
     strict: Annotated[
-        bool, text("Fail (exit code 1) after a warning; allowed anywhere.", "--strict")
+        bool,
+        option("Fail (exit code 1) after a warning; allowed anywhere.", "--strict"),
     ] = False,
 ) -> None:
     """Options of the command itself."""

@@ -85,7 +85,7 @@ def apply(
     delta: float | None = None,
     adapt: bool = False,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
@@ -124,7 +124,7 @@ def apply(
         sets=_set_options(coverage, by, own_delta),
         interval=_interval_options(fitted, interval, positive, own_delta),
     )
-    files = given.at_files(data, fitted)
+    files = source_options.at_files(data, fitted)
     source = files.at(files.path, keep=keep)
     written = [
         _apply_to_file(fitted, source.at(file), target, wanted)

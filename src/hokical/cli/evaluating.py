@@ -48,7 +48,7 @@ def evaluate(
     folds: int | None = None,
     method: str | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Measure calibration, with intervals and guarantees.
 
@@ -61,25 +61,18 @@ def evaluate(
 
     Example: hokical evaluate cal.json test.npz --report report.html
     """
-    data_files = [*(second or [])]
-    if not data_files and first.suffix == ".json":
-        raise ui.bad_option(
-            "FILE", f"is missing: name the data after the calibrator {first}."
-        )
-    has_calibrator = bool(data_files)
-    if given.ensemble and has_calibrator and not opt.is_calibrator(first):
-        has_calibrator = False
-    if not has_calibrator:
-        data_files = [first, *data_files]
+    calibrator_file, data_files = _split_arguments(
+        first, second or [], source_options.ensemble
+    )
     method_without_folds = method is not None and folds is None
-    if method_without_folds or (folds is not None and has_calibrator):
+    if method_without_folds or (folds is not None and calibrator_file is not None):
         raise ui.bad_option(
             "--folds", "goes with one file and a --method, not with a calibrator."
         )
     calibrator = None
-    if has_calibrator:
-        calibrator = read_calibrator(first, beside=data_files[0])
-    source = given.at_files(data_files, calibrator)
+    if calibrator_file is not None:
+        calibrator = read_calibrator(calibrator_file, beside=data_files[0])
+    source = source_options.at_files(data_files, calibrator)
     data: Any = source.open(calibrator)
     subject = calibrator if folds is None else opt.check_method(method or "auto")
     options: dict[str, Any] = {
@@ -91,7 +84,7 @@ def evaluate(
     examples: Sequence[Any] = [data]
     sized = data
     if isinstance(data, Rows):
-        options |= {"groups": data.groups, "cluster": given.clusters(data)}
+        options |= {"groups": data.groups, "cluster": source_options.clusters(data)}
         examples = _rows_to_evaluate(data, subject)
         sized = data.scores
     n_classes = getattr(sized, "n_classes", 1)  # 1 of confidences
@@ -104,6 +97,19 @@ def evaluate(
         report,
         lambda: _show_evaluation(evaluation, source.name),
     )
+
+
+def _split_arguments(
+    first: Path, more: Sequence[Path], ensemble: bool
+) -> tuple[Path | None, list[Path]]:
+    """The file of the calibrator, if there is one, and those of the data."""
+    if not more and first.suffix == ".json":
+        raise ui.bad_option(
+            "FILE", f"is missing: name the data after the calibrator {first}."
+        )
+    if not more or (ensemble and not opt.is_calibrator(first)):
+        return None, [first, *more]
+    return first, [*more]
 
 
 def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:
@@ -277,14 +283,14 @@ def compare(
     seed: int = 0,
     test_labels: Path | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Fit methods on VAL and compare them on TEST.
 
     Example: hokical compare val.npz test.npz --methods temps,auto
     """
     entrants = _entrants(methods)
-    source = given.at(val, weighted=False)
+    source = source_options.at(val, weighted=False)
     validation = source.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and validation.part is None:
         why = "holds one set; pass TEST, data that nothing was fitted on."
@@ -328,7 +334,7 @@ def _entrants(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *names]))
 
 
-@command(report=opt.text("HTML report to write."))
+@command(report=opt.option("HTML report to write."))
 def demo(report: Path = Path("report.html")) -> ui.Result:
     """Compare all methods on the shipped data, and write a report.
 

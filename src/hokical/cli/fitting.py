@@ -49,7 +49,7 @@ def fit(
     most_members: int | None = None,
     exchangeable: bool = False,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Fit a calibrator on validation logits and labels, and save it.
 
@@ -76,8 +76,8 @@ def fit(
             "--keep-labels", "is for the default, auto; see `hokical methods`."
         )
     check_output(output)
-    data = given.at_files(val).open()
-    data = _check_ensemble(data, most_members, exchangeable, given.ensemble)
+    data = source_options.at_files(val).open()
+    data = _check_ensemble(data, most_members, exchangeable, source_options.ensemble)
     calibrator = _new_calibrator(data, name, method, keep_labels)
     opt.set_options(calibrator, settings or [])
     if keep_labels is not None:
@@ -188,7 +188,7 @@ def certify(
     output: Path | None = None,
     look_alike: bool = False,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Store held-out examples, for `apply --risk` and `--coverage`.
 
@@ -201,13 +201,13 @@ def certify(
     target = output or calibrator
     fitted = read_calibrator(calibrator, beside=data[0])
     check_output(target)
-    source = given.at_files(data, fitted)
+    source = source_options.at_files(data, fitted)
     examples = source.open(fitted)
     cluster = None
     reused: Literal["ignore", "refuse"] = "ignore" if look_alike else "refuse"
     with ui.spinner(f"Certifying {fitted.name}"), report_file(data[0]):
         if isinstance(examples, Rows):
-            cluster = given.clusters(examples)
+            cluster = source_options.clusters(examples)
             certified = fitted.certify(
                 examples.scores,
                 examples.labels,

@@ -14,7 +14,13 @@ from rich.text import Text
 
 import hokical
 from hokical.cli import console as ui
-from hokical.cli.options import command, members_of, read_calibrator
+from hokical.cli.options import (
+    class_names_of,
+    command,
+    members_of,
+    n_classes_of,
+    read_calibrator,
+)
 from hokical.rules.members import PooledMembers
 
 #: Arrays with more numbers are not listed.
@@ -80,8 +86,8 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     of_logits = isinstance(fitted, hokical.Calibrator)
     if of_logits:
         facts |= _fit_facts(fitted)
-    n_classes = getattr(fitted, "n_classes_", None)
-    names = list(getattr(fitted, "class_names", ())) or facts.get("classes")
+    n_classes = n_classes_of(fitted)
+    names = list(class_names_of(fitted)) or facts.get("classes")
     values = {
         "method": fitted.name,
         "n_classes": n_classes,

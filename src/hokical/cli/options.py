@@ -37,15 +37,15 @@ Part = StrEnum("Part", ["val", "test"])
 Coverages = StrEnum("Coverages", ["all", "class", "group", "label", "new group"])
 
 
-def text(help: str, *names: str, **options: Any) -> Any:
+def option(description: str, *names: str, **settings: Any) -> Any:
     """An option with its help text first; typer derives names that are not given."""
-    counts = {"metavar": "<int>"} if "min" in options else {}
-    return typer.Option(*names, help=help, **counts | options)
+    counts = {"metavar": "<int>"} if "min" in settings else {}
+    return typer.Option(*names, help=description, **counts | settings)
 
 
-def argument(name: str, help: str, **options: Any) -> Any:
+def argument(name: str, description: str, **settings: Any) -> Any:
     """An argument that the help page calls by a name in capitals."""
-    return typer.Argument(metavar=name, help=help, **options)
+    return typer.Argument(metavar=name, help=description, **settings)
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -81,96 +81,102 @@ OPTIONS: dict[str, Any] = {
     "second": argument("FILE", "Test data, logits with labels, after a calibrator."),
     # How data are read. What is not given is as in the fit of the calibrator, where
     # there is one.
-    "labels": text("File with the labels, if not beside the scores.", **_DATA),
-    "label_column": text("Column of the labels.", **_COLUMN),
-    "score_columns": text(
+    "labels": option("File with the labels, if not beside the scores.", **_DATA),
+    "label_column": option("Column of the labels.", **_COLUMN),
+    "score_columns": option(
         "Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS
     ),
-    "classes": text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA),
-    "probabilities": text(
+    "classes": option(
+        "Class names in column order: cat,dog.", metavar="NAMES", **_DATA
+    ),
+    "probabilities": option(
         "What the scores are.",
         "--probabilities/--logits",
         show_default="by name",
         **_DATA,
     ),
-    "confidence": text(
+    "confidence": option(
         "Column of a confidence per row, or several signals: a,b; labels say if it was "
         "right.",
         **_COLUMNS,
     ),
-    "groups": text("Columns with the groups of rows: sex,site.", **_COLUMNS),
-    "cluster": text("Column that says which rows belong together: patient.", **_COLUMN),
-    "missing": text(
+    "groups": option("Columns with the groups of rows: sex,site.", **_COLUMNS),
+    "cluster": option(
+        "Column that says which rows belong together: patient.", **_COLUMN
+    ),
+    "missing": option(
         "Rows without a score or label: error, or drop.", metavar="WORD", **_DATA
     ),
-    "ensemble": text(
+    "ensemble": option(
         "Each FILE is a member of an ensemble: rows are joined by id.",
         "--ensemble",
         **_DATA,
     ),
-    "split": text("Part of a file with val_logits and test_logits.", **_DATA),
-    "test_labels": text("File with the labels of TEST, if not in --labels."),
-    "id_column": text(
+    "split": option("Part of a file with val_logits and test_logits.", **_DATA),
+    "test_labels": option("File with the labels of TEST, if not in --labels."),
+    "id_column": option(
         "Column of ids, by which later labels are joined.", metavar="COLUMN"
     ),
-    "keep": text(
+    "keep": option(
         "Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"
     ),
     # What is done.
-    "method": text(
+    "method": option(
         "Name from `hokical methods`.",
         show_default="auto",
         autocompletion=complete_method,
     ),
-    "methods": text("all, or names of `hokical methods`: hoki,temps."),
-    "settings": text(
+    "methods": option("all, or names of `hokical methods`: hoki,temps."),
+    "settings": option(
         "An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"
     ),
-    "most_members": text("Of an ensemble: use the best members, so many.", min=1),
-    "exchangeable": text(
+    "most_members": option("Use at most this many members of an ensemble.", min=1),
+    "exchangeable": option(
         "Of an ensemble: members differ by chance alone, as passes with dropout do.",
         "--exchangeable",
     ),
-    "keep_labels": text(
+    "keep_labels": option(
         "Predict the classifier's own labels.",
         "--keep-labels/--no-keep-labels",
         show_default="no",
     ),
-    "look_alike": text("Accept rows identical to calibration rows.", "--look-alike"),
-    "folds": text("Fit --method and test it by cross-fitting in so many folds.", min=2),
-    "positive": text(
+    "look_alike": option("Accept rows identical to calibration rows.", "--look-alike"),
+    "folds": option("Cross-fit --method in this many folds.", min=2),
+    "positive": option(
         "Of two classes: the event.", metavar="NAME", show_default="the second"
     ),
-    "proba": text("Also give the probabilities of all classes.", "--proba/--no-proba"),
-    "risk": text(
+    "proba": option(
+        "Also give the probabilities of all classes.", "--proba/--no-proba"
+    ),
+    "risk": option(
         "Also write `accepted`: labels with at most this error rate, e.g. 0.05."
     ),
-    "interval": text(
+    "interval": option(
         "Also write `probability` of the event, `low` and `high`.", "--interval"
     ),
-    "coverage": text("Conformal prediction sets with this coverage, e.g. 0.9."),
-    "by": text(
+    "coverage": option("Conformal prediction sets with this coverage, e.g. 0.9."),
+    "by": option(
         "Coverage for all examples, each class, label or group, or a 'new group' "
         "(--risk too).",
         metavar="WORD",
     ),
-    "delta": text("Probability that what is guaranteed fails to hold."),
-    "adapt": text("First adapt to the class frequencies of these rows.", "--adapt"),
-    "state": text("File of the monitor, created if missing."),
-    "reference": text("Validation data, if the calibrator keeps none of its fit."),
-    "again": text("Count rows that were counted before.", "--again"),
-    "window": text("Latest labelled examples that count as now.", min=1),
-    "tolerance": text("Tolerated gap between confidence and accuracy."),
-    "attach": text("ONNX classifier to put the calibrator behind."),
-    "scores": text("With --attach: its tensor of scores, if unclear."),
-    "opset": text("Version of the operators.", show_default="17"),
-    "float32": text("Compute in float32, for runtimes without float64.", "--float32"),
-    "check": text("Run the result with onnxruntime and compare with Python."),
-    "seed": text("Seed of everything random.", min=0),
+    "delta": option("Probability that what is guaranteed fails to hold."),
+    "adapt": option("First adapt to the class frequencies of these rows.", "--adapt"),
+    "state": option("File of the monitor, created if missing."),
+    "reference": option("Validation data, if the calibrator keeps none of its fit."),
+    "again": option("Count rows that were counted before.", "--again"),
+    "window": option("Latest labelled examples that count as now.", min=1),
+    "tolerance": option("Tolerated gap between confidence and accuracy."),
+    "attach": option("ONNX classifier to put the calibrator behind."),
+    "scores": option("With --attach: its tensor of scores, if unclear."),
+    "opset": option("Version of the operators.", show_default="17"),
+    "float32": option("Compute in float32, for runtimes without float64.", "--float32"),
+    "check": option("Run the result with onnxruntime and compare with Python."),
+    "seed": option("Seed of everything random.", min=0),
     # Where results go.
-    "output": text("File to write.", "-o", "--output"),
-    "report": text("Write an HTML report here (.html)."),
-    "as_json": text("Print the result as JSON.", "--json"),
+    "output": option("File to write.", "-o", "--output"),
+    "report": option("Write an HTML report here (.html)."),
+    "as_json": option("Print the result as JSON.", "--json"),
 }
 Json = Annotated[bool, OPTIONS["as_json"]]
 
@@ -357,7 +363,7 @@ class Source:
         kind_of_fit = stored.get("kind")
         if takes_confidences(fitted):
             kind_of_fit = "confidence"
-        names = tuple(getattr(fitted, "class_names", ())) or stored.get("classes", ())
+        names = class_names_of(fitted) or stored.get("classes", ())
         kind = kind_of_fit
         if self.confidence is not None:
             kind = "confidence"
@@ -391,16 +397,18 @@ LABELLED = ("labels", "label_column", *UNLABELLED)
 ANY = ("classes", "confidence", *LABELLED)
 
 
-def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any], Any]:
-    """Give the parameters of a command their options, of the same names or its `own`.
+def command(
+    *names: str, split: Part = Part.test, **overrides: Any
+) -> Callable[[Any], Any]:
+    """Give the parameters of a command their options, of the same names or `overrides`.
 
     With `names` of fields of a `Source`, it has those options too, and gets them as
-    `given`, without a path. What it returns is shown, with --json as JSON.
+    `source_options`, without a path. What it returns is shown, with --json as JSON.
     """
 
     def add(function: Any) -> Any:
         parameters = dict(signature(function, eval_str=True).parameters)
-        parameters.pop("given", None)
+        parameters.pop("source_options", None)
         source_fields = dict(signature(Source, eval_str=True).parameters)
         source_fields["split"] = source_fields["split"].replace(default=split)
         as_json = Parameter(
@@ -410,14 +418,16 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
         options |= {
             name: field for name, field in source_fields.items() if name in names
         }
-        for name, option in options.items():
-            kind = option.annotation
-            default = option.default
+        for name, parameter in options.items():
+            kind = parameter.annotation
+            default = parameter.default
             if name in REPEATABLE:
                 kind = list[str] | None
                 default = None
-            annotated: Any = Annotated[kind, (own if name in own else OPTIONS)[name]]
-            options[name] = option.replace(
+            annotated: Any = Annotated[
+                kind, (overrides if name in overrides else OPTIONS)[name]
+            ]
+            options[name] = parameter.replace(
                 annotation=annotated, default=default, kind=Parameter.KEYWORD_ONLY
             )
 
@@ -429,12 +439,13 @@ def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any],
             read = {name: values.pop(name) for name in names}
             if "classes" in read:
                 read["classes"] = split_names(read["classes"])
-            source = {"given": Source(**read)} if names else {}
-            function(**values, **source).print(as_json)
+            if names:
+                values["source_options"] = Source(**read)
+            function(**values).print(as_json)
 
         vars(run)["__signature__"] = Signature(list(options.values()))
         run.__annotations__ = {
-            option.name: option.annotation for option in options.values()
+            parameter.name: parameter.annotation for parameter in options.values()
         }
         return run
 
@@ -466,9 +477,21 @@ def _join_names(values: list[str] | None) -> str | None:
     return ",".join(values) if values else None
 
 
-def takes_confidences(fitted: Any) -> bool:
+def takes_confidences(fitted: object) -> bool:
     """Whether it is a calibrator of one confidence per row."""
-    return getattr(fitted, "name", "") == "confidence"
+    return isinstance(fitted, hokical.ConfidenceCalibrator)
+
+
+def class_names_of(fitted: object) -> tuple[str, ...]:
+    """The names of the classes of the fit, if they are known."""
+    return fitted.class_names if isinstance(fitted, hokical.Calibrator) else ()
+
+
+def n_classes_of(fitted: object) -> int | None:
+    """The number of classes; None of a calibrator that takes no logits."""
+    if isinstance(fitted, (hokical.Calibrator, hokical.Dense)):
+        return fitted.n_classes_
+    return None
 
 
 def _groups_of_fit(fitted: Any) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def shift(
     delta: float = 0.05,
     positive: str | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Estimate class frequencies and accuracy without labels.
 
@@ -72,7 +72,7 @@ def shift(
         raise typer.BadParameter(
             "`shift` needs a calibrator of logits, not of confidences."
         )
-    rows = given.at(data).read(fitted.without_groups(), "none")
+    rows = source_options.at(data).read(fitted.without_groups(), "none")
     with ui.spinner("Estimating class frequencies"), ui.check_options():
         estimate = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
@@ -128,7 +128,7 @@ def monitor(
     coverage: float | None = None,
     positive: str | None = None,
     *,
-    given: Source,
+    source_options: Source,
 ) -> ui.Result:
     """Watch a model in service for drift of confidence and inputs.
 
@@ -148,7 +148,7 @@ def monitor(
             "needs a calibrator of logits; this one is of confidences.",
             coverage=coverage,
         )
-    source = given.at(data, keep=id_column)
+    source = source_options.at(data, keep=id_column)
     options: dict[str, Any] = {
         "window": window,
         "delta": delta,
@@ -162,7 +162,9 @@ def monitor(
             with ui.check_options():
                 watching = hokical.CalibrationMonitor(fitted, **options)
         else:
-            examples = given.at(reference, labels=None, split=opt.Part.val).read(fitted)
+            examples = source_options.at(
+                reference, labels=None, split=opt.Part.val
+            ).read(fitted)
             with ui.check_options():
                 watching = hokical.CalibrationMonitor.from_validation(
                     fitted, *examples[:2], groups=examples.groups, **options
@@ -170,7 +172,7 @@ def monitor(
         _feed(watching, fitted, source, id_column, again)
         if state is not None:
             watching.save(state)
-    n_classes = getattr(fitted, "n_classes_", 1)
+    n_classes = opt.n_classes_of(fitted) or 1
     event = opt.event_index(positive, watching.class_names, n_classes)
     return _describe_status(watching.status(), event, watching.class_names)
 

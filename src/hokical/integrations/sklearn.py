@@ -152,8 +152,8 @@ class CalibratedClassifier(
     ensemble : bool or "auto"
         True: the mean of the calibrated probabilities of the models of the folds, as in
         scikit-learn; "auto" is True with at least 500 examples, unless the estimator is
-        fitted already, or with `keep_labels`: a fold of fewer is too small for a
-        calibrator of its own. False: one model, fitted on all the data, as fast as the
+        fitted already, or with `keep_labels`: folds of fewer examples are too small for
+        a calibrator each. False: one model, fitted on all the data, as fast as the
         estimator alone. Of several classifiers, the scores of each are the mean of
         those of its models of the folds, or those of its one model.
     most_members : int, optional
@@ -166,12 +166,12 @@ class CalibratedClassifier(
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`;
         of several labels, their column numbers
-    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold; of
-        several classifiers one pair, whose `model` has their models by name
+    models_ : one pair of `model` and `calibrator`, or one per fold; of several
+        classifiers one pair, whose `model` has their models by name
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
-        can be used alone, on what `predict_scores` gives: logits, or of an ensemble a
-        `hokical.Ensemble` of the logits of its models
-    reason_ : what the default chose, and why
+        can be used alone, on the scores of `predict_scores`: logits, or of an ensemble
+        a `hokical.Ensemble` of the logits of its models
+    reason_ : the choice of the default, with its reason
     members_ : of several classifiers, a table of their names, weights and held-out log
         losses
     needed_members_ : of several classifiers, the names of those that are evaluated
@@ -179,8 +179,8 @@ class CalibratedClassifier(
         data, by name; not of an ensemble
     estimator_ : the estimator, fitted on all the data; not of an ensemble or of several
         classifiers, nor is the next
-    lowest_logit_ : what the calibrator raises log-probabilities to; -inf if logits come
-        from `decision_function`
+    lowest_logit_ : the calibrator raises smaller log-probabilities to it; -inf if logits
+        come from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
     Notes
@@ -269,7 +269,7 @@ class CalibratedClassifier(
         0 calibrate nothing. `params` are those of the estimator's `fit`, such as
         `cat_features` or `eval_set`, cut by fold where they have an entry per row;
         `groups` (n,) is the splitter's. With scikit-learn's metadata routing they go to
-        whom they are requested by.
+        the objects that request them.
 
         `calibration_groups` (n,), or several columns, are groups of people, sites,
         subjects that the calibrator learns from, see `AutoCalibrator.fit`; the

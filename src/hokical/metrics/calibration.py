@@ -34,8 +34,14 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray
-from hokical._core.checks import bin_index, check_count, check_positive, sum_by
+from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.checks import (
+    bin_edges,
+    bin_index,
+    check_count,
+    check_positive,
+    sum_by,
+)
 from hokical._core.logits import row_slices
 from hokical.metrics.levels import (
     IMPOSSIBLE,
@@ -106,16 +112,33 @@ class RowScore:
 
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
-    """Weighted sums of 1{label} - probability by class and bin, (classes, bins)."""
+    """Weighted sums of 1{label} - probability by class and bin, (classes, bins).
+
+    At most `n_bins` probabilities of a row lie beyond the first bin, and only these are
+    looked at one by one.
+    """
     n_classes = rows.proba.shape[1]
     weight = rows.filled_weight()
-    gaps = np.zeros(n_classes * n_bins)
+    shape = (n_classes, n_bins)
+    first_edge = bin_edges(n_bins)[1]
+
+    def sum_cells(
+        columns: IntArray, proba: FloatArray, values: FloatArray
+    ) -> FloatArray:
+        cells = n_bins * columns + bin_index(proba, n_bins)
+        return sum_by(cells, values, n_classes * n_bins).reshape(shape)
+
+    gaps = np.zeros(shape)
     for block in row_slices(*rows.proba.shape):
-        proba = rows.proba[block].astype(np.float64, order="C")
-        cell = n_bins * np.arange(n_classes) + bin_index(proba, n_bins)
-        proba[np.arange(proba.shape[0]), rows.labels[block]] -= 1.0
-        gaps -= sum_by(cell.ravel(), (proba * weight[block, None]).ravel(), gaps.size)
-    return gaps.reshape(n_classes, n_bins)
+        proba = np.ascontiguousarray(rows.proba[block], np.float64)
+        labels = rows.labels[block]
+        row, column = np.nonzero(proba >= first_edge)
+        high = proba[row, column]
+        beyond = sum_cells(column, high, high * weight[block][row])
+        gaps[:, 0] -= np.einsum("n,nk->k", weight[block], proba) - beyond.sum(axis=1)
+        gaps -= beyond
+        gaps += sum_cells(labels, proba[np.arange(len(labels)), labels], weight[block])
+    return gaps
 
 
 def log_loss_rows(data: Predictions, limit: float = math.inf) -> FloatArray:

@@ -629,14 +629,17 @@ def prediction_powered_accuracy(
     """
     check_chance("delta", delta)
     labelled = _columns(confidence, "confidence")
-    others = _columns(unlabelled, "unlabelled")
-    if labelled.shape[1] != others.shape[1]:
+    unlabelled_columns = _columns(unlabelled, "unlabelled")
+    if labelled.shape[1] != unlabelled_columns.shape[1]:
         raise ValueError(
             f"`unlabelled` must have the {labelled.shape[1] // 2} signals of "
-            f"`confidence`; got {others.shape[1] // 2}. Pass the same columns."
+            f"`confidence`; got {unlabelled_columns.shape[1] // 2}. Pass the same "
+            "columns."
         )
     right = as_labels(correct, len(labelled), 2, name="correct", right=True)
-    regression = _LabelRegression.fit(right.astype(np.float64), labelled, others)
+    regression = _LabelRegression.fit(
+        right.astype(np.float64), labelled, unlabelled_columns
+    )
     every_row = regression.estimate(slice(None), slice(None), delta)
     if (groups is None) != (unlabelled_groups is None):
         missing = "groups" if groups is None else "unlabelled_groups"
@@ -646,7 +649,7 @@ def prediction_powered_accuracy(
     if groups is None:
         return every_row
     names, group = GroupNames.from_rows(groups, len(labelled))
-    other_groups = names.places(unlabelled_groups, len(others))
+    other_groups = names.places(unlabelled_groups, len(unlabelled_columns))
     by_group = {
         name[0] if len(name) == 1 else name: regression.estimate(
             group == k, other_groups == k, delta

@@ -604,10 +604,10 @@ def risk_bands(
     columns = (lower, upper, n, events, predicted, observed, low, high, p_values, flags)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     bands = tuple(RiskBand(*row) for row in rows)
-    statistic, p_value, note = _hosmer_lemeshow(
+    statistic, p_value, remark = _hosmer_lemeshow(
         worth, predicted, observed, distributions
     )
-    return RiskBands(bands, statistic, p_value, delta, note)
+    return RiskBands(bands, statistic, p_value, delta, remark)
 
 
 def _cut_bands(

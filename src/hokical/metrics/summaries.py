@@ -610,8 +610,8 @@ def metric_estimate(
             return Estimate(value)
         if not levels.has_worth(metric.name):
             return Estimate(value, reason=_NO_WORTH)
-        ends = metric.interval(levels.of(metric.name), options)
-        return with_ends(metric, value, ends)
+        low_high = metric.interval(levels.of(metric.name), options)
+        return with_ends(metric, value, low_high)
     assert metric.scores is not None
     levels = levels.of(metric.name)
     if (sums := levels.of_classes.get(metric.name)) is None:

@@ -585,8 +585,9 @@ def _choose_entrants(
 
 def _default_name(method: object, calibrator: Calibrator) -> str:
     """The name of the method, or the calibrator as text if it has options."""
-    has_options = isinstance(method, Calibrator) and "()" not in str(method)
-    return str(method) if has_options else calibrator.name
+    if isinstance(method, Calibrator) and method.has_options:
+        return str(method)
+    return calibrator.name
 
 
 def _reason_to_skip(calibrator: Calibrator, n_classes: int, has_top_k: bool) -> str:

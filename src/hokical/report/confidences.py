@@ -141,10 +141,10 @@ def _named_methods(methods: Methods) -> dict[str, ConfidenceCalibrator | None]:
     else:
         pairs = ((None, method) for method in methods)
     named: dict[str, ConfidenceCalibrator | None] = {}
-    for given_name, method in pairs:
+    for mapped_name, method in pairs:
         calibrator = _as_calibrator(method)
         default = _AS_STATED if calibrator is None else _default_name(calibrator)
-        name = default if given_name is None else str(given_name)
+        name = default if mapped_name is None else str(mapped_name)
         if name in named:
             raise ValueError(
                 f"`methods` must have different names; got {name!r} twice. Name them "
@@ -155,8 +155,8 @@ def _named_methods(methods: Methods) -> dict[str, ConfidenceCalibrator | None]:
 
 
 def _default_name(calibrator: ConfidenceCalibrator) -> str:
-    changed = "()" not in str(calibrator)
-    return str(calibrator) if changed else calibrator.name
+    """The name of the method, or the calibrator as text if it has options."""
+    return str(calibrator) if calibrator.has_options else calibrator.name
 
 
 def _as_calibrator(method: object) -> ConfidenceCalibrator | None:

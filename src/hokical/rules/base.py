@@ -431,9 +431,9 @@ def _with_labels_of(logits: Logits, changed: Logits) -> Logits:
 
 
 def softmax(scores: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) from scores; 0 where masked, whatever the score.
+    """Probabilities (n, columns) from scores, which NumPy overwrites.
 
-    NumPy's scores are overwritten.
+    They are 0 where masked, whatever the score.
     """
     xp = logits.xp
     if not logits.all_possible:
@@ -444,9 +444,7 @@ def softmax(scores: Array, logits: Logits) -> Array:
 
 
 def as_scores(scores: Array, logits: Logits) -> Logits:
-    """Scores (n, classes) as logits; the same classes are possible. NumPy's are
-    overwritten.
-    """
+    """Scores (n, classes), which NumPy overwrites, as logits of the same classes."""
     values = logits.put_masked(scores, -logits.xp.inf)
     return Logits(values, logits.xp.max(values, axis=1), logits.backend)
 

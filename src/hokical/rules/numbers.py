@@ -90,6 +90,6 @@ def limits(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
     """The range of the central 98 % of finite numbers (n,), by weight."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weights[order])
-    places = np.searchsorted(total, np.array([0.01, 0.99]) * total[-1])
-    low, high = values[order[np.minimum(places, values.size - 1)]]
+    ranks = np.searchsorted(total, np.array([0.01, 0.99]) * total[-1])
+    low, high = values[order[np.minimum(ranks, values.size - 1)]]
     return float(low), float(high)

@@ -345,15 +345,15 @@ def names_used(node: NodeProto) -> set[str]:
 def fold_constants(model: ModelProto) -> None:
     """Compute nodes that depend on no input, and drop constants that nothing needs."""
     graph = model.graph
-    folded, kept = _divide_nodes(graph)
+    folded, remaining = _divide_nodes(graph)
     constant_names = {"", *(tensor.name for tensor in graph.initializer)}
     for node in folded:
         constant_names.update(node.output)
-    needed = set().union(*map(names_used, kept))
+    needed = set().union(*map(names_used, remaining))
     names = sorted((constant_names & needed) - {""})
     values = _compute_constants(model, folded, names)
     del graph.node[:], graph.value_info[:]
-    graph.node.extend(kept)
+    graph.node.extend(remaining)
     _set_constants(graph, dict(zip(names, values, strict=True)))
 
 
@@ -363,15 +363,15 @@ def _divide_nodes(graph: GraphProto) -> tuple[list[NodeProto], list[NodeProto]]:
     constant_names = {"", *(tensor.name for tensor in graph.initializer)}
     outputs = {item.name for item in graph.output}
     folded: list[NodeProto] = []
-    kept: list[NodeProto] = []
+    remaining: list[NodeProto] = []
     for node in graph.node:
         depends = not constant_names.issuperset(names_used(node))
         if depends or not outputs.isdisjoint(node.output):
-            kept.append(node)
+            remaining.append(node)
         else:
             folded.append(node)
             constant_names.update(node.output)
-    return folded, kept
+    return folded, remaining
 
 
 def _compute_constants(
