@@ -13,9 +13,18 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import hokical
-from hokical import Ensemble, FitDataWarning, Gumbel, auto, streams
+from hokical import (
+    Ensemble,
+    FitDataWarning,
+    Gumbel,
+    auto,
+    from_probabilities,
+    streams,
+)
 from hokical.calibrators import make, with_sets
 from hokical.monitoring import OnlineSets
+from hokical.rules.members import PooledMembers
+from hokical.rules.pooled import Pool
 from tests.ensembles import NAMES, log_loss, named, noisy_members
 
 VALIDATION = named(1000, seed=1)
@@ -383,3 +392,27 @@ def test_members_of_probabilities_are_told_in_one_warning() -> None:
     with pytest.warns(FitDataWarning, match="4 members look like prob") as warned:
         auto(Ensemble(odds / odds.sum(axis=2, keepdims=True), NAMES), labels)
     assert sum("look like prob" in str(w.message) for w in warned) == 1
+
+
+def test_gains_of_members_that_are_not_used_are_not_told() -> None:
+    """The best member, and one that is used beside it; a third one is not."""
+    members = PooledMembers(
+        names=("a", "b", "c"),
+        pool=Pool(np.array([0.7, 0.3, 0.0]), np.ones(3), 0.5),
+        losses=np.array([0.5, 0.6, 0.7]),
+        order=np.arange(3),
+        remaining=np.array([0.500, 0.502, 0.499]),
+    )
+    assert members.describe() == "3 members, 2 used: a, b"
+    few = replace(members, remaining=np.array([0.500, 0.490, 0.489]))
+    assert few.describe() == "3 members: 2 give 91% of the gain: a, b"
+    none = replace(members, remaining=np.array([0.500, 0.502, 0.503]))
+    assert none.describe() == "3 members: a alone is as good as all"
+
+
+def test_zeros_of_all_members_make_one_warning() -> None:
+    members, _ = noisy_members(200)
+    votes = np.eye(4)[members.argmax(axis=2)]
+    with pytest.warns(FitDataWarning, match="exactly 0 or 1") as warned:
+        from_probabilities(Ensemble(votes, NAMES))
+    assert len(warned) == 1

@@ -12,7 +12,7 @@ from hokical._core.checks import check_choice
 from hokical._core.ensembles import Ensemble
 from hokical._core.logits import Logits
 from hokical._core.reading import refuse, to_floats, to_numpy
-from hokical._core.runtime import FitDataWarning, warn_user
+from hokical._core.runtime import FitDataWarning, WarningLog, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
 Zeros = Literal["unlikely", "impossible"]
@@ -208,9 +208,10 @@ def from_probabilities(
     )
     check_choice("zeros", zeros, Zeros, remedy)
     if isinstance(probabilities, Ensemble):
-        return probabilities.convert(
-            lambda member, label: _from_member(member, zeros=zeros, name=label)
-        )
+        with WarningLog.current().once():  # all members have the same remedy
+            return probabilities.convert(
+                lambda member, label: _from_member(member, zeros=zeros, name=label)
+            )
     values, plain, backend = _as_floats(probabilities, name)
     xp = backend.namespace(values)
     proba = xp.stack([1.0 - values, values], axis=1) if values.ndim == 1 else values

@@ -323,7 +323,11 @@ def _shape(member: Array, name: str) -> tuple[int, int]:
         )
     shape = tuple(member.shape) if hasattr(member, "shape") else np.shape(member)
     if len(shape) != 2:
-        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.")
+        remedy = " For binary scores use `from_binary_scores` of each member."
+        raise ValueError(
+            f"`{name}` must be 2-D (n, classes); got shape {shape}."
+            f"{remedy if len(shape) == 1 else ''}"
+        )
     return shape[0], shape[1]
 
 

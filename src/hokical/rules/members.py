@@ -192,13 +192,15 @@ class PooledMembers(Checked):
         if self.order is None or n == 1:
             return f"{n} {'exchangeable ' * self.exchangeable}members"
         shares = self.gain_shares
-        k = int(np.argmax(shares >= _MOST_OF_THE_GAIN)) + 1
-        k = min(k, len(self.pool.needed))  # with `most_members`, no more are used
+        used = shares[: len(self.pool.needed)]
+        enough = min(_MOST_OF_THE_GAIN, used.max())  # `most_members` may give less
+        k = int(np.argmax(used >= enough)) + 1
         names = ", ".join(self.names[v] for v in self.order[:k])
-        if shares[-1] == shares[0]:
+        if shares[0] == 1.0:
             return f"{n} members: {names} alone is as good as all"
-        give = "gives" if k == 1 else "give"
-        return f"{n} members: {k} {give} {shares[k - 1]:.0%} of the gain: {names}"
+        if enough <= 0.0:
+            return f"{n} members, {used.size} used: {', '.join(self.needed)}"
+        return f"{n} members: {k} give {shares[k - 1]:.0%} of the gain: {names}"
 
     def __str__(self) -> str:
         """A table: name, weight, held-out log loss alone and with the better ones."""
