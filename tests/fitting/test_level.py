@@ -120,6 +120,28 @@ def test_the_mean_of_scores_off_by_a_constant(n: int) -> None:
     assert np.mean(losses) < 0.001
 
 
+@pytest.mark.parametrize("n_classes", [3, 6, 10])
+def test_the_mean_of_rare_classes_off_by_constants(n_classes: int) -> None:
+    """Class weights raise rare classes: their means are those of the labels, too."""
+    offset = np.linspace(0.0, 3.0, n_classes)
+    ratios = []
+    losses = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        logits = 2.0 * rng.normal(size=(100 * n_classes, n_classes)) - offset
+        labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        fresh = 2.0 * rng.normal(size=(4000, n_classes)) - offset
+        truth = (fresh + rng.gumbel(size=fresh.shape)).argmax(axis=1)
+        calibrator = hokical.auto(logits + offset, labels)
+        expected = calibrator.predict_proba(logits + offset).sum(axis=0)
+        ratios.append(expected[-1] / np.count_nonzero(labels == n_classes - 1))
+        proba = calibrator.predict_proba(fresh + offset)
+        best = mean_log_loss(softmax(fresh, axis=1), truth)
+        losses.append(mean_log_loss(proba, truth) - best)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.03)
+    assert np.mean(losses) < 0.05
+
+
 def test_the_reason_says_that_the_level_was_moved() -> None:
     reason = hokical.auto(*draw_offset_rows(600, 0)).reason_
     assert "at the level of the labels" in reason

@@ -41,7 +41,7 @@ from hokical._core.logits import Logits, per_row
 from hokical._core.special import expit, pick, row_dots
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.level import fit_level
+from hokical._fitting.level import RIDGE, fit_level
 from hokical._fitting.searches import DensePoint, log_losses, mean_loss, minimize_newton
 from hokical._fitting.structured import fit_classes, fit_ridges
 from hokical.rules import scaling
@@ -294,6 +294,9 @@ LEVEL_ERRORS = 200.0
 #: Without evidence, two classes get the level of the labels by a weight that rises from
 #: 0 to 1 between these numbers of examples.
 LEVEL_EXAMPLES = (200.0, 300.0)
+#: The ridge of the level of more classes, in examples: one of a few examples keeps a
+#: part of what the priors say.
+CLASS_LEVEL_RIDGE = 2.0
 #: That weight is multiplied by this many times the share of structured scaling, up to
 #: 1.
 LEVEL_SHARE = 4.0
@@ -351,7 +354,7 @@ def fit_default(examples: Examples) -> DefaultFit:
     if examples.n_classes == 2:
         structured = (1.0 - away) * float(weights[1:].sum())
         level = max(level, _level_by_size(n_examples, structured))
-        rule, scores = _set_level(rule, examples, (scores, sampled), level)
+    rule, scores = _set_level(rule, examples, (scores, sampled), level)
     held_out = as_scores(scores, floored.logits)
     if examples.n_classes > 2:
         correction, held_out = _correct_rows(rule, sampled, held_out)
@@ -486,8 +489,10 @@ def _set_level(
         return rule, scores
     logits = examples.logits
     on_device = scaling.AutoRule(rule, None, keep_labels=False).on_device_of(logits)
-    bias, _ = fit_level(on_device.base.scores(logits), examples, rule.even)
-    _, biases = fit_level(scores, sampled, rule.even)
+    ridge = RIDGE if examples.n_classes == 2 else CLASS_LEVEL_RIDGE
+    fitted = on_device.base.scores(logits)
+    bias, _ = fit_level(fitted, examples, rule.even, ridge=ridge)
+    _, biases = fit_level(scores, sampled, rule.even, ridge=ridge)
     return replace(rule, bias=rule.bias + weight * bias), scores + weight * biases
 
 

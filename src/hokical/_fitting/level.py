@@ -5,7 +5,7 @@ shrinks towards the scores as they are leaves a part of it. The biases b of
 `fit_level` bring the mean probabilities to the shares of the classes among the labels:
 they minimise
 
-    mean log loss of softmax(scores + b) + RIDGE |b|^2 / (2 n),
+    mean log loss of softmax(scores + b) + ridge |b|^2 / (2 n),
 
 whose gradient is the difference of the two means, but for a ridge of a fraction of an
 example. Without an example, with residual r = p - y, weight w and H_kk the sum of
@@ -48,13 +48,20 @@ class LevelProblem:
     the uniform distribution over the possible classes.
     """
 
-    def __init__(self, scores: Array, examples: Examples, even: float = 0.0) -> None:
+    def __init__(
+        self,
+        scores: Array,
+        examples: Examples,
+        even: float = 0.0,
+        *,
+        ridge: float = RIDGE,
+    ) -> None:
         logits = examples.logits
         self.logits = logits
         self.scores = scores
         self.share = logits.from_host(examples.share)[:, None]
         self.truth = logits.from_host(examples.labels)
-        self.ridge = RIDGE / examples.effective_size
+        self.ridge = ridge / examples.effective_size
         #: Shares of the classes among the labels, and what the mean of the softmax alone
         #: must have, so that the mixture has them.
         self.label_share = np.bincount(
@@ -106,6 +113,11 @@ class LevelProblem:
         return np.asarray(self.logits.to_host(sums))
 
 
-def fit_level(scores: Array, examples: Examples, even: float = 0.0) -> LevelFit:
-    """The biases of scores (n, classes) that give probabilities the labels' shares."""
-    return LevelProblem(scores, examples, even).fit()
+def fit_level(
+    scores: Array, examples: Examples, even: float = 0.0, *, ridge: float = RIDGE
+) -> LevelFit:
+    """The biases of scores (n, classes) that give probabilities the labels' shares.
+
+    The `ridge` is in examples.
+    """
+    return LevelProblem(scores, examples, even, ridge=ridge).fit()

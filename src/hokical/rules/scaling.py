@@ -380,7 +380,7 @@ def _sum_rows(logits: Logits, temperature: Array) -> list[Array]:
     inside = logits.margins if is_plain else logits.margins * (1.0 / temperature)
     inside = clip(inside, None, LARGEST_MARGIN, xp)
     inside = logits.put_masked(inside, 0.0)
-    sums = [row_sums(inside, xp), _row_dots(inside, inside, xp)]
+    sums = [row_sums(inside, xp), _row_dots(inside, inside, logits)]
     hidden = 0.0
     beside = 0.0
     if tail is not None:
@@ -396,15 +396,19 @@ def _sum_rows(logits: Logits, temperature: Array) -> list[Array]:
         total = row_sums(odds, xp)
         rival_odds.append(total if tail is None else total + tail.count * hidden)
         if width == 1.0:
-            drawn = _row_dots(odds, inside, xp)
+            drawn = _row_dots(odds, inside, logits)
             if tail is not None:
                 drawn = drawn + tail.count * hidden * beside
     return [*rival_odds, drawn, *sums, logits.possible_counts]
 
 
-def _row_dots(left: Array, right: Array, xp: Namespace) -> Array:
-    """Products of the rows of two tables, (n,), which NumPy sums as it sums rows."""
-    return row_sums(left * right, xp)
+def _row_dots(left: Array, right: Array, logits: Logits) -> Array:
+    """Products of the rows of two tables, (n,); of few classes class after class, as
+    `_sums_of_row` has them.
+    """
+    if logits.is_numpy and logits.order == "F":
+        return row_sums(left * right, np)
+    return special.row_dots(left, right, logits.xp)
 
 
 def _features(sums: list[Array], xp: Namespace) -> Array:

@@ -189,15 +189,16 @@ def _as_replies(answers: object) -> list[object]:
     """The texts, or a list of the one text."""
     if isinstance(answers, str):
         return [answers]
-    is_list = isinstance(answers, Iterable) and not isinstance(answers, bytes | Mapping)
-    if not is_list or (isinstance(answers, np.ndarray) and answers.ndim != 1):
-        got = type(answers).__name__
-        if isinstance(answers, np.ndarray):
-            got = f"an array of shape {answers.shape}"
-        raise TypeError(
-            f"`answers` must be a text, or texts (n,); got {got}. Pass a list of texts."
-        )
-    return list(answers)
+    got = type(answers).__name__
+    is_list = not isinstance(answers, bytes | Mapping)
+    if isinstance(answers, np.ndarray):
+        got = f"an array of shape {answers.shape}"
+        is_list = answers.ndim == 1
+    if is_list and isinstance(answers, Iterable):
+        return list(answers)
+    raise TypeError(
+        f"`answers` must be a text, or texts (n,); got {got}. Pass a list of texts."
+    )
 
 
 def _read(answer: object, table: WordTable) -> Reading:
