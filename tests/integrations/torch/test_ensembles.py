@@ -218,8 +218,16 @@ def test_views_change_the_first_input_alone() -> None:
         model.model(pixels=NEW, scale=scale[:40])
 
 
+def second_class() -> nn.Module:
+    """One column: the logit of the class in the middle."""
+    tail = nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        tail.weight.copy_(torch.tensor([[-0.5, 1.0, -0.5]]))
+    return tail
+
+
 @pytest.mark.parametrize(
-    ("tail", "columns"), [(nn.Softmax(dim=1), 3), (nn.Linear(3, 1), 1)]
+    ("tail", "columns"), [(nn.Softmax(dim=1), 3), (second_class(), 1)]
 )
 def test_probabilities_and_single_outputs_are_recognized(
     tail: nn.Module, columns: int
