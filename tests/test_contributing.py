@@ -359,6 +359,9 @@ def test_the_walk_throughs_can_be_followed(run: Run) -> None:
     assert float(run()) == pytest.approx(0.19, abs=0.15)
     assert "Mean confidence" in run("sharpness", "val.npz")
     assert "spherical" in run("evaluate", "cal.json", "val.npz", "--json")
+    run("evaluate", "cal.json", "val.npz", "--report", "report.html", "--json")
+    read = "from pathlib import Path; print(Path('report.html').read_text('utf-8'))"
+    assert "spherical score" in run(code=read)
 
 
 @pytest.mark.slow
