@@ -145,16 +145,34 @@ def test_a_file_continues_the_stream(cal: Calibrator, tmp_path: Path) -> None:
         OnlineSets.load(tmp_path / "monitor.json", cal)
 
 
-@pytest.mark.parametrize("entry", [None, 2.5, "True", [], {"$float": "nan"}])
-def test_forged_outcomes_are_refused(
-    entry: object, cal: Calibrator, tmp_path: Path
+def recent_with(entry: object) -> list[object]:
+    return [True, False, entry]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[
+            ("recent", recent_with(entry))
+            for entry in (None, 2.5, "True", [], {"$float": "nan"})
+        ],
+        ("recent", 3),
+        ("rows", [1]),
+        ("labelled", 2),
+        ("most_waiting", "many"),
+        ("n", -1),
+        ("n_missed", True),
+    ],
+)
+def test_forged_fields_are_refused(
+    field: str, value: object, cal: Calibrator, tmp_path: Path
 ) -> None:
     logits, labels = stream(np.full(30, 2.0), 8)
     online = OnlineSets(cal, coverage=0.9)
     online.predict_set(logits, ids=range(30))
     online.add_labels(range(20), labels[:20]).save(tmp_path / "sets.json")
     document = json.loads((tmp_path / "sets.json").read_text("utf-8"))
-    document["state"]["recent"][3] = entry
+    document["state"][field] = value
     document.pop("checksum")
     document["checksum"] = checksum(document)
     (tmp_path / "sets.json").write_text(json.dumps(document), "utf-8")

@@ -90,6 +90,11 @@ class OnlineState:
     def __post_init__(self) -> None:
         check_chance("coverage", self.coverage)
         self.max_waiting = checks.check_count("max_waiting", self.max_waiting)
+        for name in ("n", "n_missed", "most_waiting"):
+            checks.check_count(name, getattr(self, name), least=0)
+        for name, kind in (("recent", list), ("rows", dict), ("labelled", dict)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"`{name}` must be a {kind.__name__}.")
         self.rows = {
             key: (odds, inside != 0) for key, (odds, inside) in self.rows.items()
         }

@@ -307,6 +307,8 @@ def _make_rising(values: FloatArray, counts: Any) -> FloatArray:
     Isotonic regression: at i it is the largest over a <= i of the least over b >= i of
     the means of a ... b.
     """
+    # Below this share of the largest a count is lost in differences of sums.
+    counts = np.maximum(counts, 1e-12 * np.max(counts))
     sums = np.append(0.0, np.cumsum(values * counts))
     sizes = np.append(0.0, np.cumsum(counts))
     with np.errstate(invalid="ignore", divide="ignore"):
