@@ -204,7 +204,7 @@ def found():
     for n_classes, (logits, labels) in data.items():
         for method in ("temps", "hoki", "adaptive", "auto"):
             cal = make(method).fit(logits, labels)
-            kept[f"{method} {n_classes}"] = fingerprint(cal)
+            kept[f"{method} {n_classes}"] = cal.fitted.fingerprint()
             kept[f"{method} {n_classes} rows"] = digest(cal.predict_proba(logits[:9]))
         for noise in (Gaussian(1.5), Gumbel(1.5)):
             for work in (label_stability, label_distribution):
