@@ -64,7 +64,7 @@ def assert_same(
         np.testing.assert_array_equal(part, all_rows[where], err_msg=how)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:

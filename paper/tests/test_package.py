@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
+
 import hokical
 import hokical_paper
 from hokical_paper.suite import manifest as suite
@@ -45,6 +47,7 @@ def test_only_one_folder_imports_what_hokical_does_not_export() -> None:
             assert name in import_module(module).__all__, f"{path}: {module}.{name}"
 
 
+@pytest.mark.slow
 def test_exceptions_are_used() -> None:
     """Each name that `hokical_paper.core` has from hokical is used outside of it."""
     text = "\n".join(
@@ -55,6 +58,7 @@ def test_exceptions_are_used() -> None:
             assert re.search(rf"\b{name}\b", text), f"{path}: {name}"
 
 
+@pytest.mark.slow
 def test_hokical_does_not_import_the_paper() -> None:
     for path in Path(hokical.__file__).parent.rglob("*.py"):
         names = [name.partition(".")[0] for name in imported_names(path)]

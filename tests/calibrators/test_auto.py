@@ -246,6 +246,7 @@ def test_left_out_scores_match_fits_from_scratch():
     assert np.mean(gaps, axis=0)[1] < 0.1 * np.mean(shifts)
 
 
+@pytest.mark.slow
 def test_long_steps_are_repeated(monkeypatch):
     """With few examples of a network that is too sure, one step guarantees too
     little loss.

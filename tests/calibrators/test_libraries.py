@@ -56,7 +56,7 @@ def hard_rows(n_classes: int) -> np.ndarray:
     return logits
 
 
-@pytest.mark.sample(70)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("n_classes", [3, 20])
 @pytest.mark.parametrize("library", [*NAMES, *DEVICES])
 @pytest.mark.parametrize("case", list(CASES))

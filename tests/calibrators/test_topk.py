@@ -134,6 +134,7 @@ def test_methods_that_need_every_class_say_so(name: str) -> None:
         make(name).fit(best, labels)
 
 
+@pytest.mark.slow
 def test_methods_that_accept_are_the_default_of_compare() -> None:
     dense, labels = synthetic_logits(400, 8, seed=13)
     best = TopK.from_logits(dense, 3)

@@ -252,6 +252,7 @@ def test_methods_lists_every_method(columns: int) -> None:
 # help, version, errors
 
 
+@pytest.mark.slow
 def test_help_documents_exit_codes_and_completion() -> None:
     shown = hokical_command("--help")
     assert "Exit codes: 0 done; 1" in shown.out

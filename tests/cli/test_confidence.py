@@ -353,6 +353,7 @@ def test_a_repeated_option_takes_all(tmp_path: Path) -> None:
     assert "takes one column without a calibrator" in alone.err
 
 
+@pytest.mark.slow
 def test_a_signal_may_be_missing(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     right = rng.random(200) < 0.7

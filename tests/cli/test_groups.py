@@ -166,6 +166,7 @@ def test_rows_that_belong_together(files: Path) -> None:
     assert "--cluster" in failed.err
 
 
+@pytest.mark.slow
 def test_cross_fitting(files: Path) -> None:
     found = hokical_command(
         "evaluate", files / "val.csv", "--folds", 5, "--method", "temps"

@@ -73,6 +73,7 @@ def slow_scores(
     return scores
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", [1, 2, 3])
 def test_fits_and_estimates_without_each_example_are_those_of_an_obvious_search(
     form: int,
@@ -130,6 +131,7 @@ def test_fits_and_estimates_without_each_example_are_those_of_an_obvious_search(
         np.testing.assert_allclose(left_out[row], change, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_number_that_matters_beats_its_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     gains = []
     for seed in range(6):
@@ -152,6 +154,7 @@ def test_a_number_that_matters_beats_its_bins(monkeypatch: pytest.MonkeyPatch) -
     assert over_bins > 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [60, 300])
 def test_a_number_without_meaning_does_no_harm(n: int) -> None:
     harm = []
@@ -277,6 +280,7 @@ def test_rows_are_predicted_alike_in_every_batch(
         )
 
 
+@pytest.mark.slow
 def test_the_order_of_columns_does_not_matter() -> None:
     logits, labels, number = examples(1500, 9, shift=0.4)
     more = number + np.random.default_rng(0).normal(0.0, 8.0, 1500)
@@ -433,6 +437,7 @@ def test_masked_classes_stay_masked() -> None:
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_shift_and_certificates_go_by_bins(fitted: hokical.AutoCalibrator) -> None:
     logits, labels, number = examples(3000, 10, shift=0.4, prevalence=0.3)
     site = np.array(["a", "b"])[np.arange(3000) % 2]

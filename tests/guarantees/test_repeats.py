@@ -238,6 +238,7 @@ def some_copies(how: str, n: int = 300) -> np.ndarray:
 HOW = ["in a row", "in turn", "shuffled", "bootstrap", "half of them"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", HOW)
 def test_copies_of_answers_are_reported(how: str) -> None:
     confidence, right = answers()

@@ -207,6 +207,7 @@ def test_arrays_of_other_libraries_get_the_same(
     np.testing.assert_allclose(np.asarray(predicted), expected, atol=atol)
 
 
+@pytest.mark.slow
 def test_a_graph_takes_numbers(with_a_number: hokical.AutoCalibrator) -> None:
     pytest.importorskip("ndonnx")
     runtime = pytest.importorskip("onnxruntime")

@@ -469,6 +469,7 @@ def test_the_table_of_words_can_be_replaced() -> None:
         read_stated("sure", words={"sure": 90})
 
 
+@pytest.mark.slow
 def test_every_word_of_the_table_is_read() -> None:
     for word, confidence in STATED_WORDS.items():
         assert read_stated(f"{word.upper()}.") == confidence

@@ -167,6 +167,7 @@ def test_a_save_that_fails_keeps_the_old_file(
 # references and logits
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("certified", [False, True])
 @pytest.mark.parametrize("method", ["auto", "temps", "hoki", "hoki drawn"])
 def test_the_reference_of_a_fit_travels_with_the_calibrator(

@@ -195,6 +195,7 @@ def test_every_prediction_is_made_once(
     assert sum(calls) == 400
 
 
+@pytest.mark.slow
 def test_the_report_shows_the_event_first(evaluation: Any, tmp_path: Path) -> None:
     text = evaluation.to_html(tmp_path / "report.html").read_text("utf-8")
     order = [

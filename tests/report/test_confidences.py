@@ -28,6 +28,7 @@ def answers(n: int, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     }, right
 
 
+@pytest.mark.slow
 def test_folds_of_confidences_are_predicted_by_fits_on_the_others() -> None:
     signals, right = answers(200, 0)
     found = hokical.evaluate(ConfidenceCalibrator(), signals["stated"], right, folds=5)

@@ -219,6 +219,7 @@ def test_rows_of_the_fit_are_noticed(cal: hokical.Calibrator) -> None:
     )  # which learned nothing
 
 
+@pytest.mark.slow
 def test_columns_of_labels_may_be_in_another_order() -> None:
     pandas = pytest.importorskip("pandas")
     scores, labels = (pandas.DataFrame(table).add_prefix("tag") for table in tags(800))

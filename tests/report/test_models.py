@@ -51,6 +51,7 @@ def test_any_classifier_is_evaluated_by_its_probabilities(
     assert "digit 3" in str(found.classes.to_dict())
 
 
+@pytest.mark.slow
 def test_a_calibrated_classifier_is_evaluated_before_and_after(
     digits: tuple[Any, ...], calibrated: CalibratedClassifier
 ) -> None:
@@ -82,6 +83,7 @@ def test_labels_that_are_kept_are_those_that_are_judged() -> None:
     assert found.score("mean_confidence") == pytest.approx(confidence)
 
 
+@pytest.mark.slow
 def test_two_classes_groups_weights_and_clusters() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     y = np.array(["malignant", "benign"])[y]
@@ -270,6 +272,7 @@ def test_names_of_classes_may_be_an_array(digits: tuple[Any, ...]) -> None:
     assert "number 3" in str(found["GaussianNB"].classes.to_dict())
 
 
+@pytest.mark.slow
 def test_a_comparison_measures_sets_of_certified_models(
     digits: tuple[Any, ...], calibrated: CalibratedClassifier
 ) -> None:

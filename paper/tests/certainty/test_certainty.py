@@ -169,6 +169,7 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
     assert "2 times; on none: uncalibrated, vecs" in divisions_note(divisions)
 
 
+@pytest.mark.slow
 def test_methods_on_fewer_networks_are_named(results: Results) -> None:
     base = next(iter(results.by_cell.values()))
     networks = {"temps": "abc", "ets": "abc", "ms_odir": "a", "dir_odir": "a"}

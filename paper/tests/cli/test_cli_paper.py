@@ -84,6 +84,7 @@ def test_one_file_per_table(cached: list[str], tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_everything_at_once(
     cached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

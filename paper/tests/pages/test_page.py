@@ -23,6 +23,7 @@ def page(results: Results) -> str:
     return render_page(results, all_tables(results), {"ece_bars": PICTURE})
 
 
+@pytest.mark.slow
 def test_page_loads_nothing(results: Results) -> None:
     html = page(results)
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", html)
@@ -30,6 +31,7 @@ def test_page_loads_nothing(results: Results) -> None:
     assert "<script" not in html
 
 
+@pytest.mark.slow
 def test_policy_allows_exactly_the_style(results: Results) -> None:
     html = page(results)
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
@@ -38,6 +40,7 @@ def test_policy_allows_exactly_the_style(results: Results) -> None:
     assert f"sha256-{digest}" in html
 
 
+@pytest.mark.slow
 def test_everything_is_on_the_page(results: Results) -> None:
     html = page(results)
     for name, table in all_tables(results).items():

@@ -94,6 +94,7 @@ def test_a_cell_that_moved_is_found(results: Results, tmp_path: Path) -> None:
     assert any("column 'profile'" in line for line in moved_cells(stored, tables)[1])
 
 
+@pytest.mark.slow
 def test_check_fails_when_a_cell_moves(
     ran: tuple[Path, Path, Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def test_infinite_penalty_is_temperature_scaling(overconfident: Data) -> None:
     np.testing.assert_array_equal(cal.coef_, 0.0)
 
 
+@pytest.mark.slow
 def test_it_finds_what_one_temperature_cannot() -> None:
     val, test = noisy_labels(4000, 0), noisy_labels(20_000, 1)
     cal, temps = StabilityProfile().fit(*val), make("temps").fit(*val)
@@ -259,6 +260,7 @@ def test_attributes(overconfident: Data) -> None:
     assert cal.message_.startswith(f"temperature {cal.temperature_:.4g}; ")
 
 
+@pytest.mark.slow
 def test_the_message_says_whether_there_is_a_correction() -> None:
     """Here no correction counts most of all penalties, and yet less than the others
     together.

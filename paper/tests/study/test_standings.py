@@ -59,6 +59,7 @@ def test_standings_are_means_of_comparisons() -> None:
         assert f"{row.mean:.4f}" in found.to_latex()
 
 
+@pytest.mark.slow
 def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
     known = {"two": synthetic_logits(300, 2, seed=1), "four": DATA["world 0"][0]}
     new = {"two": synthetic_logits(300, 2, seed=2), "four": DATA["world 0"][1]}
@@ -72,6 +73,7 @@ def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
     assert "intervals" not in str(alone)
 
 
+@pytest.mark.slow
 def test_the_critical_difference_is_that_of_the_tables() -> None:
     """Demsar (2006), table 5a: q of 2 and 3 methods at 0.05."""
     known, new = ({name: pair[k] for name, pair in DATA.items()} for k in (0, 1))

@@ -88,6 +88,7 @@ def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:
     assert found.error_rate == pytest.approx(np.mean(logits.argmax(axis=1) != labels))
 
 
+@pytest.mark.slow
 def test_outcomes_are_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert "worse than uncalibrated in" in found.output
 
 
+@pytest.mark.slow
 def test_peers_beside_the_default_by_size(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

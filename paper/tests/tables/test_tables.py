@@ -272,6 +272,7 @@ def test_terminal_word_for_word() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_every_table_stands_on_the_results(results: Results) -> None:
     tables = all_tables(results)
     assert {
@@ -289,6 +290,7 @@ def test_every_table_stands_on_the_results(results: Results) -> None:
         assert all(len(row.cells) == len(table.columns) for row in table.rows)
 
 
+@pytest.mark.slow
 def test_ours_and_the_paper_s_stand_n_parallel(results: Results) -> None:
     table = all_tables(results)["ece"]
     sources = [row.source for row in table.rows]
@@ -314,6 +316,7 @@ def test_ours_and_the_paper_s_stand_n_parallel(results: Results) -> None:
     assert table.rows[3].cells[results.methods.index("irm")].value is None
 
 
+@pytest.mark.slow
 def test_marks_follow_the_lowest_value(results: Results) -> None:
     for row in all_tables(results)["brier"].rows:
         known = [cell for cell in row.cells if cell.value is not None]
@@ -404,6 +407,7 @@ def test_changes_by_inputs(ran: tuple[Path, Path, Results]) -> None:
     assert len(input_network_table(divisions, pairs).rows) == len(pairs) * len(USES)
 
 
+@pytest.mark.slow
 def test_distinct_confidences_are_counted(results: Results) -> None:
     table = all_tables(results)["distinct"]
     pair = results.suite.pairs[0]
@@ -429,6 +433,7 @@ def test_the_interval_of_a_change_covers() -> None:
     assert covered >= 0.93 * 400
 
 
+@pytest.mark.slow
 def test_every_table_and_the_findings_name_the_version(results: Results) -> None:
     found = {
         key: replace(r, made="hokical 0.0 (abc)") for key, r in results.by_cell.items()
@@ -514,6 +519,7 @@ def test_methods_tell_whose_headers_are_rotated(results: Results, rotated: str) 
     )
 
 
+@pytest.mark.slow
 def test_networks_known_by_their_best_classes_are_named(results: Results) -> None:
     suite = results.suite
     few = Pair(suite.folder, {**suite.pairs[1].entry, "top_k": 5})
@@ -619,6 +625,7 @@ def test_options_are_not_broken_over_lines() -> None:
     assert '<span class="whole">(--slow)</span>' in html
 
 
+@pytest.mark.slow
 def test_findings_name_what_is_infinite(results: Results) -> None:
     pair = results.suite.pairs[0]
     temps = results.by_cell[pair.name, "temps"]

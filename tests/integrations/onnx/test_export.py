@@ -106,6 +106,7 @@ class TestEveryMethod:
             for name, values in some.items():
                 np.testing.assert_array_equal(values, whole[name][part])
 
+    @pytest.mark.sample(2)
     def test_rows_that_python_refuses_are_nan(self, method):
         rows = hard_rows(12, 1)[:6]
         rows[1, 0], rows[3, 2], rows[5] = np.nan, np.inf, -np.inf

@@ -182,6 +182,7 @@ def test_members_that_are_not_needed_cost_nothing(flowers: Any, ensemble: bool) 
         assert tuple(model.named_estimators_) == model.needed_members_
 
 
+@pytest.mark.slow
 def test_labels_of_the_first_classifier_can_be_kept(flowers: Any) -> None:
     X, y, X_new, _ = flowers
     model = CalibratedClassifier(QUICK[::-1], keep_labels=True).fit(X, y)

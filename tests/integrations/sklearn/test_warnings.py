@@ -36,6 +36,7 @@ def messages_of(call: Any, *arguments: Any) -> list[str]:
     return [str(w.message) for w in caught if issubclass(w.category, FitDataWarning)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [True, False])
 def test_shares_of_votes_need_no_warning(ensemble: bool) -> None:
     X, y = load_digits(return_X_y=True)
