@@ -4,4 +4,4 @@ figure.
 Nothing is imported here, because training needs PyTorch and reading the suite does not.
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"

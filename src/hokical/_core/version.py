@@ -1,3 +1,3 @@
 """The version, in one place."""
 
-VERSION = "0.5.0"
+VERSION = "0.6.0"
