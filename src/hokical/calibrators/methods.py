@@ -23,7 +23,7 @@ from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
 from hokical._core.logits import Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
-from hokical._fitting import default, outcomes, searches, structured
+from hokical._fitting import binary, default, isotonic, searches, structured
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
 from hokical._fitting.number_effects import beside_numbers, learn_numbers
 from hokical._fitting.partial_pooling import (
@@ -436,11 +436,11 @@ class _Logistic(Calibrator):
         """The rule whose numbers are the coefficients of the features and the
         intercept.
         """
-        usable = outcomes.with_both_classes(examples)
+        usable = binary.with_both_classes(examples)
         features = self._features(
             per_row(binary_isotonic.binary_log_odds, usable.logits)
         )
-        coef, solution = outcomes.fit_logistic(usable, features)
+        coef, solution = binary.fit_logistic(usable, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(usable.share @ binary_losses(eta, usable.labels == 1))
         return Fit(
@@ -567,8 +567,8 @@ class VennAbers(Calibrator):
     upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
-        usable = outcomes.with_both_classes(examples)
-        return Fit(binary_isotonic.VennAbersRule(*outcomes.fit_venn_abers(usable)))
+        usable = binary.with_both_classes(examples)
+        return Fit(binary_isotonic.VennAbersRule(*binary.fit_venn_abers(usable)))
 
 
 class IsotonicMulticlass(Calibrator):
@@ -619,7 +619,7 @@ class IsotonicMulticlass(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
-        knots, values = outcomes.fit_pooled_isotonic(examples.without_weightless())
+        knots, values = isotonic.fit_pooled_isotonic(examples.without_weightless())
         return Fit(binary_isotonic.PooledIsotonicRule(knots, values, normalize=True))
 
 
@@ -675,7 +675,7 @@ class IsotonicOneVsAllTS(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         weighted = examples.without_weightless()
         solution = best_temperature(weighted.learnable)
-        knots, values = zip(*outcomes.fit_classwise(weighted, solution.x), strict=True)
+        knots, values = zip(*isotonic.fit_classwise(weighted, solution.x), strict=True)
         offsets = np.cumsum([0, *map(len, knots)], dtype=np.int64)
         numbers = [np.concatenate(knots), np.concatenate(values), offsets]
         rule = binary_isotonic.ClasswiseIsotonicRule(solution.x, *numbers)
