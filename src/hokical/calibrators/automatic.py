@@ -105,6 +105,7 @@ class AutoCalibrator(Calibrator):
         "some ten fits of temperature scaling",
         fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
         learns_groups=True,
+        examples_needed=None,  # few examples are a warning of its own
         changes_labels=True,
         accepts_top_k=True,
         simpler_rule=Rule,  # files of earlier versions hold that of one candidate

@@ -19,7 +19,7 @@ from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
 from hokical._core.logits import per_row
 from hokical._fitting import binary, default, isotonic, searches, structured
-from hokical._fitting.examples import Examples
+from hokical._fitting.examples import PER_NUMBER, Examples, ExamplesNeeded
 from hokical._fitting.partial_pooling import (
     binary_losses,
 )
@@ -54,6 +54,7 @@ class Uncalibrated(Calibrator):
         "the classifier itself",
         "nothing",
         fits_floor=False,  # nothing is learned
+        examples_needed=None,
         accepts_top_k=True,
     )
 
@@ -92,6 +93,7 @@ class TemperatureScaling(Calibrator):
         "Temperature scaling",
         GUO,
         "about four softmax passes",
+        examples_needed=ExamplesNeeded(mistakes=PER_NUMBER),
         accepts_top_k=True,
     )
 
@@ -154,6 +156,7 @@ class VectorScaling(Calibrator):
         "Vector scaling",
         GUO,
         "about ten Newton steps of n * classes^2 operations each",
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         rows_per_class=25,  # 4 million logits of 1000 classes have 4
         changes_labels=True,
     )
@@ -262,6 +265,7 @@ class StructuredScaling(Calibrator):
         "about forty softmax passes for floor and temperature, then a few dozen "
         "products with M",
         fits_floor=False,  # the rule has one
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         changes_labels=True,
     )
 
@@ -474,6 +478,7 @@ class PlattScaling(_Logistic):
         "see also Lin, Lin, Weng, Machine Learning 68, 2007, "
         "doi:10.1007/s10994-007-5018-6",
         "a few Newton steps of two numbers",
+        examples_needed=ExamplesNeeded(of_rarer_class=2 * PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -509,6 +514,7 @@ class BetaCalibration(_Logistic):
         "probabilities from binary classifiers with beta calibration, EJS 11, 2017, "
         "doi:10.1214/17-EJS1338SI",
         "a few Newton steps of three numbers",
+        examples_needed=ExamplesNeeded(of_rarer_class=3 * PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -549,6 +555,7 @@ class VennAbers(Calibrator):
         "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without "
         "guarantees of validity, NeurIPS 2015, arXiv:1511.00213",
         "one sort of the scores",
+        examples_needed=ExamplesNeeded(of_rarer_class=PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -654,6 +661,7 @@ class IsotonicOneVsAllTS(Calibrator):
         "Temperature scaling, then isotonic regression per class",
         MIX_N_MATCH,
         "temperature scaling, then one sort per class of its column",
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         changes_labels=True,
     )
 
