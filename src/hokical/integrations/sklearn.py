@@ -61,12 +61,12 @@ from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
+from hokical.calibrators.automatic import AutoCalibrator
 from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.decisions import Decisions, cost_table, decide
-from hokical.calibrators.methods import AutoCalibrator
 from hokical.guarantees import fingerprints
 from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
