@@ -830,7 +830,7 @@ class Calibrator(FittedCalibrator):
         )
         self._store_fit(fit, schema, record)
         self._warn_unless_converged(fit)
-        warn_about_examples(self.name, stats, fit.rule)
+        warn_about_examples(self.name, self.method.examples_needed, stats, fit.rule)
         if schema.members is None:  # `FitReader.pool` looks at those of an ensemble
             warn_of_copies(sample, stats.record.sketch)
 

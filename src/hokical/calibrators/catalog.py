@@ -40,7 +40,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
-AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
+AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 #: Calibrators of other scores than logits, by the method's name in files.
 OTHER_SCORES = {
     "confidence": ("confidence", "ConfidenceCalibrator"),

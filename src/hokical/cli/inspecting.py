@@ -93,7 +93,7 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         "n_classes": n_classes,
         "classes": names,
         **{name: facts.get(name) for name in ("scores", "examples", "accuracy")},
-        "reason": getattr(fitted, "reason_", None),
+        "reason": fitted.choice_reason,
     }
     lines: dict[str, str | None] = {
         "method": fitted.name,
