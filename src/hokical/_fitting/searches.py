@@ -69,6 +69,8 @@ _ROUNDING = 1e-12
 #: next Newton step too, unless it took more products than the second.
 _MAX_CG_STEPS = 1000
 _STALE = 10
+#: A quadratic has several minima where its curvature is this small, relatively.
+_SINGULAR = 1e-14
 
 
 class StopReason(Enum):
@@ -280,21 +282,24 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
     """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2.
 
     Where the only minimum of all w with sum 1 has no negative weight, it is that one;
-    else every face is tried.
+    else one on a smaller face. So it is where there are several: a value that does not
+    change along a line is found where the line leaves the simplex.
     """
     size = linear.size
-    weights, is_only = _least_on_face(linear, hessian)
-    if is_only and (weights >= 0.0).all():
-        return np.asarray(weights / weights.sum())
-    best = np.zeros(size)
-    least = np.inf
-    for n_parts in range(1, size + 1):
+    inner = _least_on_face(linear, hessian)
+    if inner is not None:
+        return inner
+    ends = linear + 0.5 * np.diagonal(hessian)
+    end = int(np.argmin(ends))
+    best: FloatArray = np.eye(size)[end]
+    least = float(ends[end])
+    for n_parts in range(2, size):
         for face in map(list, combinations(range(size), n_parts)):
-            face_weights, _ = _least_on_face(linear[face], hessian[np.ix_(face, face)])
-            if (face_weights < 0.0).any():
+            inner = _least_on_face(linear[face], hessian[face][:, face])
+            if inner is None:
                 continue
             weights = np.zeros(size)
-            weights[face] = face_weights / face_weights.sum()
+            weights[face] = inner
             value = float(linear @ weights + 0.5 * weights @ hessian @ weights)
             if value < least:
                 best = weights
@@ -302,18 +307,34 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
     return best
 
 
-def _least_on_face(linear: FloatArray, hessian: FloatArray) -> tuple[FloatArray, bool]:
-    """The w (k,) with sum 1, of any sign, that minimises linear'w + w'hessian w/2; and
-    whether it is the only one.
+def _least_on_face(linear: FloatArray, hessian: FloatArray) -> FloatArray | None:
+    """The only w (k,) with sum 1, of any sign, that minimises linear'w + w'hessian w/2;
+    None if there are several, or if it has a negative weight.
     """
     if linear.size == 1:
-        return np.ones(1), True
+        return np.ones(1)
+    if linear.size == 2:
+        return _least_on_edge(linear, hessian)
     system = np.ones((linear.size + 1, linear.size + 1))
     system[:-1, :-1] = hessian
     system[-1, -1] = 0.0
     target = np.append(-linear, 1.0)
-    solution, _, rank, _ = np.linalg.lstsq(system, target, rcond=1e-14)
-    return solution[:-1], bool(rank == target.size)
+    solution, _, rank, _ = np.linalg.lstsq(system, target, rcond=_SINGULAR)
+    weights = solution[:-1]
+    if rank < target.size or weights.min() < 0.0:
+        return None
+    return np.asarray(weights / weights.sum())
+
+
+def _least_on_edge(linear: FloatArray, hessian: FloatArray) -> FloatArray | None:
+    """`_least_on_face` of two weights, t and 1 - t."""
+    (a, b), (_, c) = hessian.tolist()
+    first, second = linear.tolist()
+    curvature = a - 2.0 * b + c
+    if not curvature > _SINGULAR * max(abs(a), abs(c)):
+        return None
+    t = (c - b + second - first) / curvature
+    return np.array([t, 1.0 - t]) if 0.0 <= t <= 1.0 else None
 
 
 #: Temperatures are sought between these two unless others are given; those that fits of
@@ -581,6 +602,8 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
     def work(rows: slice, block: Logits) -> FloatArray:
         xp = block.xp
         tail = block.tail
+        if xp is np and tail is None and block.n_columns == 2:
+            return _pair_moments(block, beta if isinstance(beta, float) else beta[rows])
         inverse_temperature: Any = (
             beta if isinstance(beta, float) else block.from_host(beta[rows])
         )
@@ -606,6 +629,18 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
         return np.asarray(block.to_host(xp.stack([zeroth, first, second])))
 
     return np.concatenate(map_blocks(work, logits), axis=1)
+
+
+def _pair_moments(block: Logits, beta: FloatArray | float) -> FloatArray:
+    """The `moment_sums` of two of NumPy's columns: one margin of each row is 0."""
+    first, second = block.margins.T
+    minus_x = (first + second) * -beta
+    sums = np.empty((3, block.n_rows))
+    np.exp(minus_x, out=sums[0])
+    np.multiply(sums[0], -minus_x, out=sums[1])
+    np.multiply(sums[1], -minus_x, out=sums[2])
+    sums[0] += 1.0
+    return sums
 
 
 def odds_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
@@ -638,6 +673,10 @@ def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
 
 def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
+    if logits.is_numpy and logits.tail is None and logits.n_columns == 2:
+        with np.errstate(over="ignore"):
+            away = logits.of_class(1 - labels) - logits.of_class(labels)
+        return np.logaddexp(0.0, away)
     sums = odds_sums(logits, 1.0)
     return np.asarray(
         np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels)
@@ -804,6 +843,7 @@ def _choose_floor(
     tried = list[_Floor]()
     start = 1.0
     none = _Floor(0.0, math.inf, 1.0, np.zeros(0))
+    unchanged = UNCHANGED if zeros else HARDLY_CHANGED
     for floor in (0.0, *floors):
         values = xp.where(
             possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf
@@ -828,7 +868,8 @@ def _choose_floor(
         if floor == 0.0:
             none = trial
             continue
-        same = abs(trial.loss - none.loss) <= (UNCHANGED if zeros else HARDLY_CHANGED)
+        loss = trial.loss if zeros else solution.value
+        same = abs(loss - none.loss) <= unchanged
         tried.append(none._replace(floor=floor) if same else trial)
         if same:  # and so are all below
             break

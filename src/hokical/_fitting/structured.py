@@ -468,7 +468,7 @@ def fit_structured(
     logits = base.examples.logits
     objective = _objective(base, floored, cross_terms, strength)
     solution = _minimize(objective, np.zeros(objective.penalty.size), tol)
-    rule = _rule(base, solution.x, objective)
+    rule = make_rule(base, solution.x, logits.n_classes, crossed=cross_terms)
     device_coef = objective.blocks[0].from_host(solution.x)
     scores = logits.xp.concat(
         objective.map(lambda block: block.z + block.change(device_coef)), axis=0
@@ -539,16 +539,17 @@ def _minimize(
     return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER)
 
 
-def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> StructuredRule:
+def make_rule(
+    base: Base, coef: FloatArray, size: int, *, crossed: bool
+) -> StructuredRule:
     """With w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
-    size = objective.n_classes
     even = 1.0 / (base.examples.effective_size + 1.0)
     w = coef[:N_SHAPES]
     rows = coef[N_SHAPES:].reshape(size, -1)
     scale = 1.0 + rows[:, 0]
     bias = rows[:, -1].copy()
     cross = np.zeros((0, 0))
-    if objective.blocks[0].cross_terms:
+    if crossed:
         cross = rows[:, :-1].copy()
         shared_scale = np.diagonal(cross) / size
         np.fill_diagonal(cross, shared_scale)
@@ -601,7 +602,7 @@ def fit_ridges(
             point, coef, rows.size / every.n_rows, np.linalg.inv(hessian)
         )
         hessian.flat[:: coef.size + 1] -= penalty
-        rules.append(_rule(base, coef, objective))
+        rules.append(make_rule(base, coef, every.n_classes, crossed=True))
         held_out.append(every.logits.xp.concat(scores, axis=0))
         converged &= solution.converged
     return rules, held_out, rows, converged

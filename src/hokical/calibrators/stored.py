@@ -243,6 +243,16 @@ class StoredEstimator(Estimator, ABC):
         """The version of hokical that wrote the file, or this one."""
         return self._library_version
 
+    @property
+    def has_converged(self) -> bool:
+        """Whether the fit converged; True of methods without iterations."""
+        return bool(self._report.get("converged", True))
+
+    @property
+    def choice_reason(self) -> str | None:
+        """What was fitted, and why; None of methods that choose nothing."""
+        return self._report.get("reason")
+
     def _storable_parameters(self) -> dict[str, Any]:
         """The parameters, with None for a generator, whose state is code."""
         parameters = self.get_params()

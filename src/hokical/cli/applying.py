@@ -106,7 +106,9 @@ def apply(
 
     Example: hokical apply cal.json new.npz -o predictions.csv
     """
-    _check_combination(risk, coverage, by, delta, interval, adapt)
+    _check_combination(risk, coverage, by, delta, interval)
+    if adapt:
+        ui.refuse("does not go with --adapt.", risk=risk)
     fitted = read_calibrator(calibrator, beside=data[0])
     own_delta = {} if delta is None else {"delta": delta}
     if fitted.name == "confidence":
@@ -140,7 +142,6 @@ def _check_combination(
     by: opt.Coverages,
     delta: float | None,
     interval: bool,
-    adapt: bool,
 ) -> None:
     """Refuse options without the option that they are for."""
     for_new_group = by == "new group" and risk is not None
@@ -152,8 +153,6 @@ def _check_combination(
         raise ui.bad_option(
             "--delta", "only goes with --risk, --coverage or --interval."
         )
-    if adapt:
-        ui.refuse("does not go with --adapt.", risk=risk)
 
 
 def _risk_options(

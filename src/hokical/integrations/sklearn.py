@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Literal, Self
 
@@ -70,7 +70,14 @@ from hokical.calibrators.decisions import Decisions, cost_table, decide
 from hokical.guarantees import fingerprints
 from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
-from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
+from hokical.guarantees.sets import (
+    ByLabel,
+    BySet,
+    Detections,
+    LabelSets,
+    PredictionSets,
+    SetOptions,
+)
 from hokical.guarantees.shift import ShiftEstimate, in_order
 from hokical.integrations.held_out import (
     ClassifierExamples,
@@ -96,6 +103,7 @@ from hokical.rules.base import (
     clip_log_probabilities,
     predict_on_host,
 )
+from hokical.rules.sets import SetKind
 
 __all__ = ["CalibratedClassifier"]
 
@@ -343,11 +351,10 @@ class CalibratedClassifier(
             self._fit_folds(plan, calibrator)
         else:
             self._fit_one_model(plan, calibrator)
-        reasons = dict.fromkeys(
-            getattr(fold.calibrator, "reason_", "") for fold in self.models_
-        )
-        if any(reasons):
-            self.reason_ = "; ".join(reasons)
+        reasons = [fold.calibrator.choice_reason for fold in self.models_]
+        different = list(dict.fromkeys(reason for reason in reasons if reason))
+        if different:
+            self.reason_ = "; ".join(different)
 
     def _fit_folds(self, plan: FitPlan, calibrator: Calibrator) -> None:
         """Fit and calibrate the models of the folds, whose mean is predicted."""
@@ -409,8 +416,9 @@ class CalibratedClassifier(
             self.named_estimators_ = {
                 name: member.models[0] for name, member in fitted.items()
             }
-        if hasattr(self.calibrator_, "reason_"):
-            self.reason_ = self.calibrator_.reason_
+        reason = self.calibrator_.choice_reason
+        if reason is not None:
+            self.reason_ = reason
 
     def _score_members(
         self, members: MemberClassifiers, plan: FitPlan, keep_models: bool
@@ -548,17 +556,36 @@ class CalibratedClassifier(
         *,
         coverage: float = 0.9,
         delta: float | None = None,
+        by: BySet | ByLabel | None = None,
+        kind: SetKind = "smallest",
+        pooled: bool = False,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
         groups: object = None,
-        **options: Any,
     ) -> PredictionSets | LabelSets:
         """The labels that each row may have, by name.
 
-        `options` are those of `Calibrator.predict_set`, of several labels those of
-        `MultilabelCalibrator.predict_set`. Call `certify` first, as for
-        `predict_or_abstain`.
+        Options are those of `Calibrator.predict_set`, where `by` is "all" by default.
+        Of several labels, `coverage`, `delta` and `by` are those of
+        `MultilabelCalibrator.predict_set`, where it is "row", and there are no others.
+        Call `certify` first, as for `predict_or_abstain`.
         """
         validation.check_is_fitted(self, "models_")
-        options |= {"coverage": coverage, "delta": delta}
+        options: dict[str, Any] = {"coverage": coverage, "delta": delta}
+        if by is not None:
+            options["by"] = by
+        of_classes = {
+            "kind": kind,
+            "pooled": pooled,
+            "penalty": penalty,
+            "free_ranks": free_ranks,
+            "allow_empty": allow_empty,
+        }
+        if self._is_multilabel:
+            _refuse_set_options(of_classes)
+        else:
+            options |= of_classes
         sets: PredictionSets | LabelSets = self._call(
             self.calibrator_.predict_set, X, groups=groups, **options
         )
@@ -628,17 +655,30 @@ class CalibratedClassifier(
         )
 
     def detect(
-        self, X: object, label: object, *, groups: object = None, **options: Any
+        self,
+        X: object,
+        label: object,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        by: Literal["all", "new group"] = "all",
+        groups: object = None,
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
-        `label` is one of `classes_`. Call `certify` first; `options` are those of
-        `Calibrator.detect`.
+        `label` is one of `classes_`; the options are those of `Calibrator.detect`. Call
+        `certify` first.
         """
         calibrator = self._calibrator_of_one("detect")
         column = self._column_of(label)
         detections: Detections = self._call(
-            calibrator.detect, X, column, groups=groups, **options
+            calibrator.detect,
+            X,
+            column,
+            groups=groups,
+            recall=recall,
+            delta=delta,
+            by=by,
         )
         return detections
 
@@ -1141,6 +1181,19 @@ class MultilabelFold:
     def uncalibrated(self, X: object, labels: AnyArray) -> FloatArray:
         """Probabilities (n, labels) before calibration."""
         return self.calibrator.uncalibrated(self.logits(X))
+
+
+def _refuse_set_options(options: Mapping[str, object]) -> None:
+    """Raise if an option of sets of classes is changed, where rows have several
+    labels.
+    """
+    defaults = {field.name: field.default for field in fields(SetOptions)}
+    for name, value in options.items():
+        if value != defaults[name]:
+            raise ValueError(
+                f"`{name}` must be {defaults[name]!r} where rows have several labels; "
+                f"got {value!r}. It is for sets of classes: leave it out."
+            )
 
 
 def _is_positive(weights: FloatArray | None, n_rows: int) -> BoolArray:
