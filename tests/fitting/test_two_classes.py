@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hokical._core.logits import Logits
-from hokical._fitting import level, structured, two_classes
+from hokical._fitting import level, searches, structured, two_classes
 from hokical._fitting.default import Mixture, gain_of
 from hokical._fitting.searches import (
     choose_base,
@@ -122,6 +122,19 @@ def test_losses_gains_and_moments() -> None:
         np.testing.assert_array_equal(
             moment_sums(before, beta), moment_sums(as_three(before), beta)
         )
+
+
+def test_temperatures_of_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor and its temperature are those of the search for any classes."""
+    for seed in range(6):
+        examples = draw_examples(400, seed)
+        whole = examples.take(examples.logits.possible.all(axis=1))
+        special = choose_base(whole)
+        monkeypatch.setattr(searches, "_are_whole_pairs", lambda logits: False)
+        general = choose_base(whole)
+        monkeypatch.undo()
+        assert special.floor == general.floor
+        assert special.temperature.x == pytest.approx(general.temperature.x, rel=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -31,8 +31,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import combinations
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -189,7 +190,7 @@ def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, b
     curvatures can differ by more than floats can hold. The step is nan where that
     diagonal is not positive.
     """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    from scipy.linalg.lapack import dposv
 
     diagonal = np.diagonal(hessian).copy()
     if np.isfinite(hessian.sum()) and diagonal.min() > 0.0:
@@ -198,12 +199,9 @@ def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, b
         hessian *= unit
         for damping in _DAMPINGS:
             hessian.flat[:: unit.size + 1] = 1.0 + damping
-            try:
-                factor = cho_factor(hessian, lower=True, check_finite=False)
-            except LinAlgError:  # not positive beyond rounding
-                continue
-            step = cho_solve(factor, unit * gradient, check_finite=False)
-            return -unit * step, damping <= _ROUNDING
+            _, step, error = dposv(hessian, unit * gradient, lower=1)
+            if error == 0:  # else it is not positive beyond rounding
+                return -unit * step, damping <= _ROUNDING
     return np.full(gradient.size, np.nan), False
 
 
@@ -473,11 +471,19 @@ def base_temperature(
 
 
 def _search(
-    examples: Examples, start: float, bounds: tuple[float, float], tol: float
+    examples: Examples | PairMargins,
+    start: float,
+    bounds: tuple[float, float],
+    tol: float,
 ) -> Solution[float]:
     """Newton's steps in s = log(1 / temperature) inside a bracket, which every step
     narrows.
     """
+    moments: Callable[[float], tuple[float, float, float]]
+    if isinstance(examples, PairMargins):
+        moments = examples.moments
+    else:
+        moments = partial(softmax_moments, examples)
     lowest = -math.log(bounds[1])
     highest = -math.log(bounds[0])
     low = -math.inf
@@ -487,7 +493,7 @@ def _search(
     for iteration in range(1, MAX_ITER + 1):
         at = following
         beta = math.exp(following)
-        log_sum, expected, variance = softmax_moments(examples, beta)
+        log_sum, expected, variance = moments(beta)
         observed = beta * examples.mean_true_margin
         value, step = (
             log_sum + observed,
@@ -641,6 +647,34 @@ def _pair_moments(block: Logits, beta: FloatArray | float) -> FloatArray:
     np.multiply(sums[1], -minus_x, out=sums[2])
     sums[0] += 1.0
     return sums
+
+
+class PairMargins(NamedTuple):
+    """The margins (n,) of two classes, and what each counts, (n,): all that a search
+    for a temperature needs.
+    """
+
+    margins: FloatArray
+    share: FloatArray
+    mean_true_margin: float
+
+    @classmethod
+    def of(cls, scores: FloatArray, sample: Examples) -> Self:
+        """Of scores (n, 2) of examples."""
+        odds = scores[:, 1] - scores[:, 0]
+        true_margins = np.maximum(np.where(sample.labels == 1, -odds, odds), 0.0)
+        mean = float(np.sum(sample.share * true_margins))
+        return cls(np.abs(odds), sample.share, mean)
+
+    def moments(self, beta: float) -> tuple[float, float, float]:
+        """The `softmax_moments`."""
+        x = self.margins * beta
+        rest = np.exp(-x)
+        total = 1.0 + rest
+        first = x * rest / total
+        three = np.array([np.log(total), first, first * (x / total)])
+        log_sum, expected, variance = np.sum(three * self.share, axis=1).tolist()
+        return log_sum, expected, variance
 
 
 def odds_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
@@ -834,35 +868,28 @@ def _choose_floor(
     """
     logits = sample.logits
     n_examples = sample.effective_size
-    xp = logits.xp
-    possible = logits.possible
     zeros = has_zeros(logits)
     log_p = log_probabilities(logits)
-    p = xp.exp(log_p)
+    p = logits.xp.exp(log_p)
+    no_prior = _pair_temperature if _are_whole_pairs(logits) else _floored_temperature
 
     tried = list[_Floor]()
     start = 1.0
     none = _Floor(0.0, math.inf, 1.0, np.zeros(0))
     unchanged = UNCHANGED if zeros else HARDLY_CHANGED
     for floor in (0.0, *floors):
-        values = xp.where(
-            possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf
-        )
-        floored = replace(
-            sample, logits=Logits(values, xp.max(values, axis=1), logits.backend)
-        )
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
         price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
         rows = np.zeros(0)
+        scores = logits.xp.log(p + floor) if floor > 0.0 else log_p
         if with_prior:
+            floored = _with_scores(sample, scores)
             solution = shrink_temperature(floored, start, 0.0)
             rows = np.log(moment_sums(floored.logits, 1.0 / solution.x)[0])
             rows += floored.true_margins / solution.x
             price += _floor_price(floor, sample)
         else:
-            solution = best_temperature(
-                floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start
-            )
+            solution = no_prior(sample, scores, bounds, start)
         start = solution.x
         trial = _Floor(floor, solution.value + price, solution.x, rows)
         if floor == 0.0:
@@ -887,6 +914,38 @@ def _choose_floor(
             sample.share @ (rows[best_without, np.arange(sample.n_rows)] - best.rows)
         )
     return best.floor, best.temperature, optimism
+
+
+def _with_scores(sample: Examples, scores: Array) -> Examples:
+    """The examples with other scores (n, classes) of possible classes."""
+    logits = sample.logits
+    xp = logits.xp
+    values = xp.where(logits.possible, scores, -xp.inf)
+    return replace(
+        sample, logits=Logits(values, xp.max(values, axis=1), logits.backend)
+    )
+
+
+def _floored_temperature(
+    sample: Examples, scores: Array, bounds: tuple[float, float], start: float
+) -> Solution[float]:
+    """The temperature of scores (n, classes), roughly."""
+    floored = _with_scores(sample, scores)
+    return best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
+
+
+def _pair_temperature(
+    sample: Examples, scores: FloatArray, bounds: tuple[float, float], start: float
+) -> Solution[float]:
+    """The same of NumPy's scores (n, 2), none of which is masked."""
+    pairs = PairMargins.of(scores, sample)
+    if pairs.mean_true_margin == 0.0:
+        return _floored_temperature(sample, scores, bounds, start)
+    return _search(pairs, start, bounds, ROUGH_TOLERANCE)
+
+
+def _are_whole_pairs(logits: Logits) -> bool:
+    return logits.is_numpy and logits.n_columns == 2 and logits.all_possible
 
 
 def _sample(examples: Examples) -> Examples:

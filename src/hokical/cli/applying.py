@@ -89,9 +89,10 @@ def apply(
 ) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
-    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per input row:
-    columns to keep, label, confidence. Labels are names where those of the
-    classes are known. With --missing drop, rows without a score stay, empty.
+    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per
+    input row: columns to keep, label, confidence. Labels are names where those
+    of the classes are known. With --missing drop, rows without a score stay,
+    empty.
 
     --interval, after `certify` or of `venn_abers`, gives the probability of
     the event of two classes with its low and high end (95 %, or 1 - delta).

@@ -155,7 +155,9 @@ OPTIONS: dict[str, Any] = {
         "Of two classes: the event.", metavar="NAME", show_default="the second"
     ),
     "proba": option(
-        "Also give the probabilities of all classes.", "--proba/--no-proba"
+        "Also give the probabilities of all classes.",
+        "--proba/--no-proba",
+        show_default="no",
     ),
     "risk": option(
         "Also write `accepted`: labels with at most this error rate, e.g. 0.05."
