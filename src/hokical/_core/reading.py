@@ -484,8 +484,8 @@ def to_column(column: Any) -> AnyArray:
     return np.asarray(column.to_numpy())
 
 
-#: Labels that agree with the classifier less often than by chance, by so many standard
-#: errors, are those of other columns.
+#: Labels are those of other columns if they agree with the classifier less often than
+#: by chance by this many standard errors.
 _STANDARD_ERRORS = 4.0
 #: Labels that a class has on average where all classes can be expected to occur.
 _LABELS_PER_CLASS = 10

@@ -951,7 +951,7 @@ class Layout:
         sums_to_one = bool(np.all(np.abs(sums - 1.0) <= SUM_SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
-    def _as_scores(self, values: Any, kind: ScoreKind) -> tuple[Any, int]:
+    def _as_scores(self, values: AnyArray, kind: ScoreKind) -> tuple[Any, int]:
         """Logits (n, classes), or confidences (n,); and how many classes."""
         if index := reading.first_true(~self._has_scores(values)):
             column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))
