@@ -179,6 +179,8 @@ class CalibratedClassifier(
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
         can be used alone, on the scores of `predict_scores`: logits, or of an ensemble
         a `hokical.Ensemble` of the logits of its models
+    single_calibrator_ : of an ensemble, a calibrator of its single models for
+        `estimate_shift`, else None
     reason_ : the choice of the default, with its reason
     members_ : of several classifiers, a table of their names, weights and held-out log
         losses
@@ -220,8 +222,7 @@ class CalibratedClassifier(
     """
 
     calibrator_: Calibrator | MultilabelCalibrator
-    #: A calibrator of single models for `estimate_shift`; None without an ensemble.
-    _single_calibrator: Calibrator | None = None
+    single_calibrator_: Calibrator | None = None
 
     def __init__(
         self,
@@ -317,7 +318,6 @@ class CalibratedClassifier(
         """Delete the attributes of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self._single_calibrator = None
 
     def _read_examples(
         self,
@@ -753,8 +753,8 @@ class CalibratedClassifier(
         logits = self._logits_of_one(
             X, groups if calibrator.schema_.saw_groups else None
         )
-        if self._single_calibrator is not None:
-            calibrator = self._single_calibrator
+        if self.single_calibrator_ is not None:
+            calibrator = self.single_calibrator_
         estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
@@ -785,8 +785,8 @@ class CalibratedClassifier(
         """A copy whose calibrators are changed."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
-        if self._single_calibrator is not None:
-            changed._single_calibrator = change(self._single_calibrator)
+        if self.single_calibrator_ is not None:
+            changed.single_calibrator_ = change(self.single_calibrator_)
         else:
             changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
         return changed
@@ -802,7 +802,7 @@ class CalibratedClassifier(
         """Whether predictions are means over the models of the folds."""
         if self._pool is not None:
             return self._pool.n_folds > 1
-        return self._single_calibrator is not None
+        return self.single_calibrator_ is not None
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes.
@@ -812,14 +812,21 @@ class CalibratedClassifier(
         `Ensemble` of the logits of those that are needed, by name.
         """
         validation.check_is_fitted(self, "models_")
-        validation._check_feature_names(self, X, reset=False)
+        self._check_columns(X)
         with self._warned.once():
-            if self._single_calibrator is None:
+            if self.single_calibrator_ is None:
                 scores: FloatArray | Ensemble = self.models_[0].logits(X)
                 return scores
             return Ensemble(
                 [fold.all_logits(X, self.classes_) for fold in self.models_]
             )
+
+    def _check_columns(self, X: object) -> None:
+        """Raise if the names of columns are not those of the fit; their number is for
+        the estimator to check.
+        """
+        options = {"skip_check_array": True, "ensure_2d": False}
+        validation.validate_data(self, X, reset=False, **options)
 
     def _logits_of_one(self, X: object, groups: object = None) -> FloatArray | Ensemble:
         """The log-probabilities of each row by one model of an ensemble.
@@ -828,7 +835,7 @@ class CalibratedClassifier(
         """
         if not self._averages:
             return self.predict_scores(X)
-        validation._check_feature_names(self, X, reset=False)
+        self._check_columns(X)
         draws = example_hashes(X)
         if self._fit_rows.has_twins:
             draws = fingerprints.row_draws(0, draws.size)
@@ -1081,7 +1088,7 @@ class CalibratedClassifier(
         logits = log_of_mean([np.vstack(proba)])
         rows = data.take_held_out(held_out)
         labels = class_index(rows.labels, self.classes_, "y")
-        self._single_calibrator = make("temps").fit(logits, labels, rows.weights)
+        self.single_calibrator_ = make("temps").fit(logits, labels, rows.weights)
         calibrator = make("uncalibrated").fit(
             logits, labels, rows.weights, classes=class_names(self.classes_)
         )
