@@ -70,9 +70,11 @@ from hokical._fitting.searches import (
 from hokical.rules.base import LEAST_SCALE, as_scores, log_probabilities
 from hokical.rules.scaling import N_SHAPES, StructuredRule, VectorRule, shape_features
 
-#: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks,
-#: as each has a (classes, classes) sum.
+#: Numbers per block of NumPy's rows. With cross terms blocks are smaller and equal,
+#: so that a fit of some thousand rows has several; and there are at most so many, as
+#: each has a (classes, classes) sum.
 BLOCK_SIZE = 1 << 16
+CROSS_BLOCK_SIZE = 1 << 14
 MAX_CROSS_BLOCKS = 8
 #: A Hessian with cross terms is made by about so many rows.
 _HESSIAN_ROWS = 2000
@@ -270,10 +272,11 @@ def make_blocks(
     logits = examples.logits
     n_rows = examples.n_rows
     step = n_rows
-    # With cross terms few blocks, as matrix products like many rows.
-    if logits.is_numpy:
+    if logits.is_numpy and cross_terms:
+        n_blocks = -(-n_rows * logits.n_classes // CROSS_BLOCK_SIZE)
+        step = -(-n_rows // min(n_blocks, MAX_CROSS_BLOCKS))
+    elif logits.is_numpy:
         step = max(1, BLOCK_SIZE // logits.n_classes)
-        step = max(step, -(-n_rows // MAX_CROSS_BLOCKS)) if cross_terms else step
     every = bool(logits.xp.min(logits.values) > -logits.xp.inf)
 
     def make(rows: slice) -> FeatureBlock:
@@ -434,9 +437,9 @@ _MOST_DENSE = 300
 _HELD_SIZE = 1 << 18
 #: The same of NumPy's, which fit into the cache.
 _CACHED_SIZE = 1 << 16
-#: Long steps are repeated with at most so many logits: beyond, no example counts for
-#: much.
-FEW_LOGITS = 1 << 14
+#: Long steps are repeated with at most so many logits, which are one block: beyond, no
+#: example counts for much.
+FEW_LOGITS = CROSS_BLOCK_SIZE
 #: They are repeated so often, for examples whose scores one step changes by more than
 #: this.
 REPEATS = 4
