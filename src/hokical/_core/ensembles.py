@@ -269,6 +269,10 @@ class MemberReader(Protocol):
     def names(self) -> tuple[str, ...]:
         """The members of the fit."""
 
+    @property
+    def exchangeable(self) -> bool:
+        """Whether the members differ by chance alone."""
+
     def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
         """The pooled logits (n, classes) of checked members.
 

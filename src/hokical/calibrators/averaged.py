@@ -96,6 +96,11 @@ class CalibratedMembers(Checked):
         """The numbers of the members."""
         return tuple(map(str, range(len(self.members))))
 
+    @property
+    def exchangeable(self) -> bool:
+        """False: each member has a calibrator of its own."""
+        return False
+
     def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
         """The logarithm (n, classes) of the mean calibrated probability."""
         proba, logits = self._proba(ensemble, groups)
@@ -145,6 +150,10 @@ class SingleMembers:
     @property
     def names(self) -> tuple[str, ...]:
         return self.members.names
+
+    @property
+    def exchangeable(self) -> bool:
+        return self.members.exchangeable
 
     def read(self, ensemble: Ensemble, groups: object = None) -> Logits:
         """The logarithm (n, classes) of single members' calibrated probabilities."""

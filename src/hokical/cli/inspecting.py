@@ -22,6 +22,7 @@ from hokical.cli.options import (
     read_calibrator,
 )
 from hokical.rules.members import PooledMembers
+from hokical.stability.families import Noise
 
 if TYPE_CHECKING:  # help pages are fast without calibrators
     from hokical.calibrators.stored import StoredEstimator
@@ -209,7 +210,7 @@ def _guarantee(fitted: hokical.Calibrator) -> dict[str, Any]:
 
 def _plain_values(value: Any) -> Any:
     """Plain numbers, strings, lists and dicts; of long arrays the shape."""
-    if hasattr(value, "family"):  # a noise
+    if isinstance(value, Noise):
         return value.to_dict()
     if is_dataclass(value):
         value = vars(value)
@@ -227,7 +228,7 @@ def _in_words(value: Any) -> str:
     numbers.
     """
     has_text = "__str__" in vars(type(value))  # not that of all dataclasses
-    if is_dataclass(value) and not hasattr(value, "family") and not has_text:
+    if is_dataclass(value) and not isinstance(value, Noise) and not has_text:
         value = {
             name: item for name, item in vars(value).items() if isinstance(item, float)
         }

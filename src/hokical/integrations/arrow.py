@@ -154,7 +154,8 @@ class BatchPredictor:
             columns = getattr(self.calibrator, "feature_names_in_", ())
         else:
             columns = self.calibrator.schema_.columns
-            classes = getattr(self.calibrator, "class_names", ())
+            if isinstance(self.calibrator, Calibrator):
+                classes = self.calibrator.class_names
         order = order_names(names, [*map(str, columns)], classes)
         return tuple(names[k] for k in order)
 

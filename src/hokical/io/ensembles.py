@@ -287,7 +287,7 @@ def check_members(table: Table, n_members: int, fitted: Calibrator | None) -> No
 def is_exchangeable(fitted: Calibrator | None) -> bool:
     """Whether the members of a fit differ by chance alone."""
     members = None if fitted is None else fitted.schema_.members
-    return bool(getattr(members, "exchangeable", False))
+    return members is not None and members.exchangeable
 
 
 def name_members(paths: Sequence[Path], fitted_names: Sequence[str]) -> list[str]:
