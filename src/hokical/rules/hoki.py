@@ -18,7 +18,7 @@ from hokical.stability.noise import Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 from hokical.stability.tables import EXACT_LEVELS
 
-#: Within a level confidence can change by 1 at most.
+#: Slopes are bounded: within one level confidence changes by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS
 _ROUNDING = 1e-12
 Lines = Annotated[FloatArray, ArrayOf(("runs",), -_STEEPEST, _STEEPEST)]
@@ -47,17 +47,16 @@ class Curve(Checked):
     def from_steps(
         cls, alpha: FloatArray, beta: FloatArray, levels: int, start: float
     ) -> Curve:
-        """Algorithm 2 with alpha and beta (steps, bins) at every level; what was set
-        last, in runs.
+        """Algorithm 2 with alpha and beta (steps, bins) at every level, in runs.
 
-        Bins in which they are NaN leave a confidence as it is.
+        A bin in which they are NaN leaves the confidence as it is.
         """
         curve = cls(np.zeros(1), np.zeros(1), np.full(1, start))
         for alphas, betas in zip(alpha, beta, strict=True):
             level, bins = curve._cut_by_bins(alpha.shape[1], levels)
             slope = (alphas - betas)[bins]
             base = betas[bins]
-            if np.isnan(alphas).any():  # a bin without examples leaves them as they are
+            if np.isnan(alphas).any():  # a bin has no examples
                 unset = np.isnan(slope)
                 run = curve._runs(level)
                 slope[unset] = curve.slope[run[unset]]
@@ -73,44 +72,50 @@ class Curve(Checked):
         return cls(level[first].astype(np.float64), slope[first], base[first])
 
     def held_by(self, observed: IntArray, levels: int, chance: float) -> Curve:
-        """The same at the levels that were `observed` (k,), and between them where they
-        leave a gap.
+        """The same at the levels that were `observed` (k,), without extrapolation to
+        others.
 
-        In a gap it stays within the range of the two ends, and above the greatest level
-        observed it stays as it is there. Below the least it falls on a line to (chance,
-        chance), as flat logits have that stability; or, if confidence is below
-        stability there already, it stays until stability is below it, and follows that.
+        Between two observed levels confidence stays within the range of its values at
+        both; above the largest it is constant. Below the smallest it follows a line to
+        (chance, chance), as flat logits have that stability; if it is below stability
+        there already, it is constant until stability is below it, and then equal to
+        stability.
         """
-        # Along one line nothing leaves the range of the ends: look where another one
-        # begins.
-        bends = np.unique(
-            np.append(np.searchsorted(observed, self.first), observed.size)
-        )[1:]
+        level = self._levels_to_check(observed, levels)
+        confidence = self.at(level, levels)
+        gap = np.searchsorted(observed, level, side="right")
+        before = self.at(observed[gap - 1], levels)
+        after = self.at(observed[np.minimum(gap, observed.size - 1)], levels)
+        low = np.minimum(before, after)
+        high = np.maximum(before, after)
+        outside = (confidence < low - _ROUNDING) | (confidence > high + _ROUNDING)
+        run = self._runs(level)
+        slope = np.where(outside, 0.0, self.slope[run])
+        base = np.where(outside, np.clip(confidence, low, high), self.base[run])
+        below = np.arange(observed[0])
+        slope_below, base_below = _lines_below(
+            observed[0] / levels, confidence[0], chance, below / levels
+        )
+        return self.from_lines(
+            np.concatenate([below, level]),
+            np.concatenate([slope_below, slope]),
+            np.concatenate([base_below, base]),
+        )
+
+    def _levels_to_check(self, observed: IntArray, levels: int) -> IntArray:
+        """The smallest observed level, those at which a line begins, and all in gaps
+        between observed levels in which one begins.
+
+        Along one line confidence stays within the range of its ends.
+        """
+        after_bends = np.searchsorted(observed, self.first)
+        bends = np.unique(np.append(after_bends, observed.size))[1:]
         gaps = [
             np.arange(observed[bend - 1], observed[bend] + 1) for bend in bends[:-1]
         ]
         gaps.append(np.arange(observed[-1], levels + 1))
-        level = np.unique(
-            np.concatenate([observed[:1], self.first[self.first > observed[0]], *gaps])
-        )
-        run = self._runs(level)
-        confidence = self.at(level, levels)
-        gap = np.searchsorted(observed, level, side="right")
-        at_neighbors = (
-            self.at(observed[gap - 1], levels),
-            self.at(observed[np.minimum(gap, observed.size - 1)], levels),
-        )
-        low = np.minimum(*at_neighbors)
-        high = np.maximum(*at_neighbors)
-        astray = (confidence < low - _ROUNDING) | (confidence > high + _ROUNDING)
-        slope = np.where(astray, 0.0, self.slope[run])
-        base = np.where(astray, np.clip(confidence, low, high), self.base[run])
-        below = np.arange(observed[0])
-        lines = _lines_below(
-            observed[0] / levels, confidence[0], chance, below / levels
-        )
-        columns = zip((below, *lines), (level, slope, base), strict=True)
-        return self.from_lines(*(np.concatenate(pair) for pair in columns))
+        later = self.first[self.first > observed[0]]
+        return np.unique(np.concatenate([observed[:1], later, *gaps]))
 
     def confidence(self, stability: Array, level: Array, xp: Namespace = np) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
@@ -130,8 +135,8 @@ class Curve(Checked):
     def _cut_by_bins(self, n_bins: int, levels: int) -> tuple[IntArray, IntArray]:
         """Levels (k,), among them the first of each bin in each run, and the bins (k,).
 
-        A line rises or falls all along, rounded too, so the first of a bin is found by
-        halves, beginning where it is without rounding.
+        A line is monotone, also with rounding, so the first level of a bin is found by
+        bisection, which starts at the level without rounding.
         """
         last = np.append(self.first[1:] - 1.0, levels)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -152,8 +157,8 @@ class Curve(Checked):
 def _lines_below(
     least: float, confidence: float, chance: float, stability: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope and base at each stability (n,) below the least observed, which has that
-    confidence.
+    """Slope and base at each stability (n,) below the least observed one, whose
+    `confidence` is given.
     """
     if least <= chance:
         return np.zeros(stability.size), np.full(stability.size, confidence)
