@@ -1,12 +1,11 @@
 """This library beside others: fit, predict, one row, memory, log loss and cold start.
 
-    python benchmarks/bench_peers.py                        # print the tables python
-    benchmarks/bench_peers.py --write benchmarks/peers.md  # and into this page and its
-    JSON python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page from
-    that JSON python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn
-    netcal python benchmarks/bench_peers.py --wall                 # all threads, for an
-    idle machine python benchmarks/bench_peers.py --quality              # instead: how
-    good the defaults are
+    python benchmarks/bench_peers.py                  # print the tables
+    python benchmarks/bench_peers.py --write benchmarks/peers.md  # into it and its JSON
+    python benchmarks/bench_peers.py --fill benchmarks/peers.md   # from that JSON
+    python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn netcal
+    python benchmarks/bench_peers.py --wall     # all threads, for an idle machine
+    python benchmarks/bench_peers.py --quality  # instead: how good the defaults are
 
 Every library has a process of its own and is asked in turns, so that all see the same
 machine. Times are CPU time of one thread, which a busy machine changes little; with

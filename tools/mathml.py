@@ -20,6 +20,10 @@ _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\s*\\[(\[](?P<latex>.*?)\\[)\]]\s*</(?P=tag)>',
     re.DOTALL,
 )
+#: The name of a function before what is no bracket, which needs a space as in TeX.
+_FUNCTION = re.compile(
+    r"(<mi>(?:log|ln|exp|min|max)</mi>)(?=<m(?:i|n|sub|sup|frac|sqrt)\b)"
+)
 
 
 class MathMLExtension(Extension):
@@ -40,6 +44,7 @@ def _translated(found: re.Match[str]) -> str:
     latex = html.unescape(found["latex"]).strip()
     block = found["tag"] == "div"
     formula = convert(latex, display="block" if block else "inline")
+    formula = _FUNCTION.sub(r'\1<mspace width="0.167em"/>', formula)
     return f'<div class="formula">{formula}</div>' if block else formula
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
+    from hokical.calibrators.automatic import auto as auto
     from hokical.calibrators.confidence import (
         ConfidenceCalibrator as ConfidenceCalibrator,
     )
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from hokical.calibrators.confidence import (
         calibrate_confidence as calibrate_confidence,
     )
-    from hokical.calibrators.methods import auto as auto
     from hokical.calibrators.noise_selection import select_noise as select_noise
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
@@ -77,7 +77,7 @@ _NAMES = {
     "_core.storage": "CalibratorFileError",
     "calibrators": "AutoCalibrator Calibrator Hoki TemperatureScaling load make",
     "calibrators.confidence": "ConfidenceCalibrator MultilabelCalibrator calibrate_confidence",
-    "calibrators.methods": "auto",
+    "calibrators.automatic": "auto",
     "calibrators.noise_selection": "select_noise",
     "dense": "Dense",
     "guarantees": "calibration_bound",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hokical
 from hokical import Ensemble, Hoki
 from hokical.calibrators import SurvivalCalibrator
+from hokical.cli import app
 from hokical.stability import StabilityTable, Uniform
 from tests.ensembles import noisy_members
 
@@ -86,6 +90,23 @@ def test_parts_and_tables_lead_to_the_same_fit(tmp_path: Any) -> None:
     for calibrator in (merged, added, counted, loaded):
         assert (calibrator.predict(survived) == whole.predict(survived)).all()
     assert loaded.accuracy_ == whole.accuracy_
+
+
+@pytest.mark.slow
+def test_a_new_process_loads_the_file_and_commands_refuse_it(tmp_path: Any) -> None:
+    """Nothing has imported the record of its curve there."""
+    survived, correct = survivals(300)
+    path = tmp_path / "survival.json"
+    SurvivalCalibrator().fit(survived, correct).save(path)
+    hokical_command = [sys.executable, "-m", "hokical"]
+    shown = subprocess.run(
+        [*hokical_command, "show", path], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "survival" in shown.stdout
+    applied = CliRunner().invoke(app, ["apply", str(path), "x.npz", "-o", "y.csv"])
+    assert applied.exit_code == 2
+    assert "`hokical.load(path).predict(survived)`" in applied.output.replace("\n", " ")
 
 
 def test_members_of_an_ensemble_keep_the_label_of_the_first() -> None:

@@ -152,7 +152,7 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "…" not in shown.out
     assert f"{before:.4f}" in shown.out
-    assert "With 95% confidence the true calibration error is below" in shown.words
+    assert "With 95% confidence the calibration error is below" in shown.words
 
 
 def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:

@@ -6,23 +6,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-#: Loads `hokical.rules.scaling` with one more width of noise, that is, with one more
-#: feature, and nothing else changed.
-ADD_A_WIDTH = """
+from hokical.calibrators import AdaptiveTemperatureScaling
+
+#: Loads `hokical.rules.scaling` with `CHANGES` of its source, and nothing else changed.
+CHANGE_THE_RULES = """
 import importlib.abc, importlib.machinery, sys
 
 NAME = "hokical.rules.scaling"
-BEFORE = "WIDTHS = (4.0, 2.0, 1.0, 0.5)"
-AFTER = "WIDTHS = (8.0, 4.0, 2.0, 1.0, 0.5)"
 
 
-class OneMoreWidth(importlib.machinery.SourceFileLoader):
+class ChangedSource(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname):
         source = self.get_source(fullname)
-        assert source.count(BEFORE) == 1
-        return compile(source.replace(BEFORE, AFTER), self.path, "exec")
+        for before, after in CHANGES.items():
+            assert source.count(before) == 1, before
+            source = source.replace(before, after)
+        return compile(source, self.path, "exec")
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -30,11 +32,29 @@ class Finder(importlib.abc.MetaPathFinder):
         if fullname != NAME:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-        spec.loader = OneMoreWidth(fullname, spec.origin)
+        spec.loader = ChangedSource(fullname, spec.origin)
         return spec
 
 
 sys.meta_path.insert(0, Finder())
+"""
+
+#: One more width of noise, that is, one more feature.
+ADD_A_WIDTH = """
+CHANGES = {"WIDTHS = (4.0, 2.0, 1.0, 0.5)": "WIDTHS = (8.0, 4.0, 2.0, 1.0, 0.5)"}
+"""
+
+#: One more feature of another kind, which comes last: the log of the number of classes.
+ADD_A_LAST_FEATURE = """
+CHANGES = {
+    '"standard deviation of the margins")': '"standard deviation", "classes")',
+    "stack_rows([entropy, mean, deviation], xp)": (
+        "stack_rows([entropy, mean, deviation, xp.log(count)], xp)"
+    ),
+    ".tolist(), entropy, mean, deviation]": (
+        ".tolist(), entropy, mean, deviation, float(np.log(count))]"
+    ),
+}
 """
 
 FIT_STORE_AND_PREDICT = """
@@ -80,9 +100,28 @@ def predict_with_onnx(calibrator, logits):
 """
 
 
+LOAD_AND_PREDICT = """
+import numpy as np
+import hokical
+from hokical.rules.scaling import N_FEATURES
+
+assert N_FEATURES == 8
+logits = np.load("logits.npy")
+calibrator = hokical.load("before.json")
+assert calibrator.correction_.shift.size == 9
+for rows in (slice(None), slice(0, 1)):
+    proba = calibrator.predict_proba(logits[rows])
+    np.testing.assert_array_equal(proba, np.load("proba.npy")[rows])
+"""
+
+
 def run_with_another_feature(program: str, folder: Path) -> None:
+    run(ADD_A_WIDTH + CHANGE_THE_RULES + program + FIT_STORE_AND_PREDICT, folder)
+
+
+def run(program: str, folder: Path) -> None:
     finished = subprocess.run(
-        [sys.executable, "-c", ADD_A_WIDTH + program + FIT_STORE_AND_PREDICT],
+        [sys.executable, "-c", program],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -103,3 +142,18 @@ def test_onnx(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     predictions = "PREDICTIONS = {'onnx': predict_with_onnx}\n"
     run_with_another_feature(ONNX + predictions, tmp_path)
+
+
+def test_files_without_the_feature_predict_as_before(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(1500, 6))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    logits *= np.where(rng.random((1500, 1)) < 0.5, 1.0, 4.0)
+    logits[:50, 5] = -np.inf
+    labels[:50] %= 5
+    calibrator = AdaptiveTemperatureScaling().fit(logits, labels)
+    assert calibrator.correction_ is not None
+    calibrator.save(tmp_path / "before.json")
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "proba.npy", calibrator.predict_proba(logits))
+    run(ADD_A_LAST_FEATURE + CHANGE_THE_RULES + LOAD_AND_PREDICT, tmp_path)

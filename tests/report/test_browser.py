@@ -343,6 +343,21 @@ def test_one_method_alone(browser: Chrome, comparison: Any, tmp_path: Path) -> N
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_an_uncalibrated_model_alone(
+    browser: Chrome, tmp_path: Path, n_classes: int
+) -> None:
+    """One diagram, not the same one twice, and no choice among one method."""
+    logits, labels = synthetic_logits(600, n_classes, seed=1)
+    open_report(browser, evaluate(None, logits, labels), tmp_path)
+    pair = "event-pair" if n_classes == 2 else "pair"
+    assert len(browser.find_elements(By.CSS_SELECTOR, f"#{pair} svg")) == 1
+    heading = browser.find_element(By.CSS_SELECTOR, f"#{pair} h3").text
+    assert heading == "Before calibration"
+    assert not browser.find_element(By.ID, "method").is_displayed()
+    assert browser.get_log("browser") == []
+
+
 def test_a_page_without_classes_hides_what_it_has_not(
     browser: Chrome, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def test_the_headline_says_what_happened(comparison: Any) -> None:
     bound = temps.summary.bounds["bousquet"]
     assert temps.details == (
         f"Log loss fell from {losses[0]} to {losses[1]}; the calibration error (ECE) "
-        f"fell from {errors[0]} to {errors[1]}. With 95% confidence the true "
+        f"fell from {errors[0]} to {errors[1]}. With 95% confidence the "
         f"calibration error is below {bound:.4f}."
     )
     assert headline == f"{temps.verdict} {temps.details}"

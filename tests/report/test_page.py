@@ -65,13 +65,20 @@ def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
     )
 
 
+def test_one_method_is_compared_with_none(comparison: Any, render: Render) -> None:
+    page = render(replace(comparison, results=(comparison["hoki"],), subject="hoki"))
+    for words in ("(best)", "marked ★", "log loss against", "The methods"):
+        assert words not in page
+    assert "The scores" in page
+
+
 def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
     comparison: Any, render: Render
 ) -> None:
     for method in embedded(render(comparison))["methods"]:
         verdict, details = method["headline"]
         assert verdict == comparison[method["name"]].verdict
-        assert ("the true calibration error is below" in details) == (
+        assert ("the calibration error is below" in details) == (
             method["name"] == comparison.subject
         )
 

@@ -233,6 +233,21 @@ def test_markdown_word_for_word() -> None:
     )
 
 
+def test_words_are_on_the_left_and_no_column_is_empty() -> None:
+    rows = [
+        Row(("ECE", "8 of 15"), "", (Cell("49% (38% to 61%)"), Cell("undecided"))),
+        Row(("time", "all"), "", (Cell("\N{EN DASH}"), Cell("holds"))),
+    ]
+    table = Table("claims", "Claims", ("ours", "verdict"), tuple(rows))
+    assert to_markdown(table).splitlines()[2:5] == [
+        "| data set | network | ours | verdict |",
+        "|---|---|--:|---|",
+        "| ECE | 8 of 15 | 49% (38% to 61%) | undecided |",
+    ]
+    assert to_html(table).count('<th scope="col">') == 4
+    assert len(to_terminal(table).columns) == 4
+
+
 def test_markdown_with_intervals() -> None:
     lines = to_markdown(SMALL.with_intervals()).splitlines()
     assert lines[5] == "|  |  | 95 % | 0.0040\N{EN DASH}0.0120 |  |"

@@ -26,6 +26,7 @@ from hokical._core.arrays import (
     AnyArray,
     Array,
     Backend,
+    BoolArray,
     FloatArray,
     IntArray,
     backend_of,
@@ -103,13 +104,13 @@ class Logits:
         #: decides how a sum over classes is rounded; an operation on tables of both
         #: orders gives either, by size.
         self.order: Any = "F" if self.n_columns <= FEW_COLUMNS else "C"
-        #: What was found of the rows; and where NumPy's margins are to be, see
-        #: `by_blocks`.
+        #: Caches of the properties of these names.
         self._labels: Array = None
         self._margins: Array = None
         self._entries: Any = None
         self._possible: Array = None
         self._all_possible: bool | None = None
+        #: Where NumPy's margins may be written, see `offer_room`.
         self._room: Array = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,6 +136,11 @@ class Logits:
         if self._labels is None:
             self._labels = self._first_at_top()
         return self._labels
+
+    def with_labels(self, labels: Array) -> Self:
+        """Itself, with these labels (n,), also where other classes tie with them."""
+        self._labels = labels
+        return self
 
     def _first_at_top(self) -> Array:
         """The first column at the top of each row, (n,)."""
@@ -190,6 +196,11 @@ class Logits:
         with np.errstate(over="ignore"):
             np.subtract(self.top[:, None], values, out=below)
             return below if factor == 1.0 else np.multiply(below, factor, out=below)
+
+    def offer_room(self, out: FloatArray) -> None:
+        """Let the next `new_margins` be in `out` (n, columns), if it suits."""
+        if self.order == "C" and self.tail is None and out.dtype == np.float64:
+            self._room = out
 
     @property
     def possible(self) -> Array:
@@ -544,7 +555,7 @@ def by_blocks(
     logits: Any,
     floats_per_row: int | None = None,
     *,
-    out: Any = None,
+    out: FloatArray | None = None,
 ) -> Any:
     """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
 
@@ -555,44 +566,45 @@ def by_blocks(
     """
     if not logits.is_numpy and logits.is_traced:
         return work(logits)
-
     step = max(1, logits.backend.block_size // (floats_per_row or logits.n_columns))
-    if logits.n_rows > step:
+    if logits.n_rows <= step:
+        return _on_block(work, logits, out)
 
-        def run_block(rows: slice) -> Any:
-            block_out = None if out is None else out[rows]
-            return by_blocks(work, logits.take(rows), floats_per_row, out=block_out)
+    def run_block(rows: slice) -> Array | tuple[Array, ...]:
+        return _on_block(work, logits.take(rows), None if out is None else out[rows])
 
-        results = map_slices(run_block, logits.n_rows, step, threads=logits.is_numpy)
-        if out is not None:
-            return out
-        if isinstance(results[0], tuple):
-            return tuple(
-                logits.xp.concat(column, axis=0)
-                for column in zip(*results, strict=True)
-            )
-        return logits.xp.concat(results, axis=0)
+    results = map_slices(run_block, logits.n_rows, step, threads=logits.is_numpy)
+    if out is not None:
+        return out
+    concat = logits.xp.concat
+    if isinstance(results[0], tuple):
+        return tuple(concat(column, axis=0) for column in zip(*results, strict=True))
+    return concat(results, axis=0)
+
+
+def _on_block(
+    work: Callable[[Any], Array | tuple[Array, ...]],
+    logits: Logits,
+    out: FloatArray | None,
+) -> Array | tuple[Array, ...]:
+    """The result of `work` for all the rows at once, in `out` if there is one."""
     # NumPy adds up the columns of several rows one after the other, those of one row in
     # pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
     block = logits.take(_TWICE) if alone else logits
     is_few = block.n_rows * block.n_columns <= _BUFFER
     default = None if out is None or is_few else np.setbufsize(_BUFFER)
-    if (
-        out is not None
-        and block.order == "C"
-        and block.tail is None
-        and out.dtype == np.float64
-    ):
-        block._room = out
+    if out is not None:
+        block.offer_room(out)
     try:
         result = work(block)
     finally:
         if default is not None:
             np.setbufsize(default)
-    if alone:
-        is_tuple = isinstance(result, tuple)
-        result = tuple(array[:1] for array in result) if is_tuple else result[:1]
+    if alone and isinstance(result, tuple):
+        result = tuple(array[:1] for array in result)
+    elif alone:
+        result = result[:1]
     if out is None or result is out:
         return result
     out[...] = result
@@ -678,78 +690,72 @@ class TopK(Logits):
 
     def __init__(
         self,
-        values: Any,
-        indices: Any,
+        values: object,
+        indices: object,
         n_classes: int,
         *,
-        ceiling: Any = None,
-        rest: Any = None,
+        ceiling: object = None,
+        rest: object = None,
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
         count = check_count("n_classes", n_classes, least=2)
-        classes = to_numpy(indices, "indices")
         if not 1 <= numbers.shape[1] <= count:
-            rule = f"from 1 to n_classes = {count} columns"
-            raise ValueError(f"`values` must have {rule}; got shape {numbers.shape}.")
-        if classes.shape != numbers.shape:
-            rule = f"have the shape of `values`, {numbers.shape}"
-            raise ValueError(f"`indices` must {rule}; got shape {classes.shape}.")
-        if classes.dtype.kind not in "iu":
-            rule = f"integers, the class of each value; got dtype {classes.dtype}"
-            raise TypeError(f"`indices` must be {rule}. Convert with `.astype(int)`.")
-        rule = f"`indices` must lie in [0, {count - 1}], or be -1 for an unused slot"
-        refuse(
-            (classes < EMPTY) | (classes >= count), classes, rule, "Check `n_classes`."
-        )
-        classes = classes.astype(np.int64)
-        ranked = np.sort(classes, axis=1)
-        twice = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)).any(
-            axis=1
-        )
-        remedy = "Keep the larger value, or combine them with `np.logaddexp`."
-        refuse(twice, classes, "`indices` must name each class once per row", remedy)
+            raise ValueError(
+                f"`values` must have from 1 to n_classes = {count} columns; got shape "
+                f"{numbers.shape}."
+            )
+        classes = _read_indices(indices, numbers.shape, count)
         numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
-        top = row_maxima(numbers, NUMPY)
-        check_rows(Logits(numbers, top), "values")
-        # Descending values, ties by class, unused slots last.
-        last = np.where(classes == EMPTY, np.iinfo(np.int64).max, classes)
-        order = np.lexsort((last, -numbers), axis=1)
-        numbers, classes = (
-            np.take_along_axis(a, order, axis=1) for a in (numbers, classes)
-        )
-        has_class = classes != EMPTY
-        wide = numbers.astype(np.float64)
-        hidden = count - np.count_nonzero(has_class, axis=1)
-        limit = np.min(wide, axis=1, initial=np.inf, where=has_class)
-        if ceiling is not None:
-            limit = one_per_row(
-                ceiling, top.size, "ceiling", "Or pass a number for all."
-            )
-            rule = "`ceiling` must be at most the smallest seen value of its row"
-            least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
-            remedy = "The smallest seen is {1:g}; larger logits would have been seen."
-            refuse(~(limit <= least), limit, rule, remedy, beside=(least,))
-        if rest is not None:
-            with np.errstate(divide="ignore"):
-                most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
-            log_rest = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
-            rule = (
-                "`rest` must be the log of the sum of the exponentials of the hidden "
-                "logits, at most log(hidden classes) + ceiling, as none lies above the "
-                "smallest seen"
-            )
-            remedy = "Here that is log({1}) + {2:g} = {3:g}."
-            bad = (hidden > 0) & ~(log_rest <= most + SLACK)
-            refuse(bad, log_rest, rule, remedy, beside=(hidden, limit, most))
-            rest = np.minimum(log_rest, most)
-        ceiling = np.where(hidden > 0, limit, -np.inf)
-        vars(self).update(values=numbers, top=top, indices=classes, hidden=hidden)
-        vars(self).update(ceiling=ceiling, rest=rest)
+        self.top = row_maxima(numbers, NUMPY)
+        check_rows(Logits(numbers, self.top), "values")
+        self.values, self.indices = _sort_columns(numbers, classes)
+        has_class = self.indices != EMPTY
+        self.hidden = count - np.count_nonzero(has_class, axis=1)
+        limit = self._read_ceiling(ceiling, has_class)
+        self.rest = None if rest is None else self._read_rest(rest, limit)
+        self.ceiling = np.where(self.hidden > 0, limit, -np.inf)
         self.__post_init__()
         self.n_classes = count
 
+    def _read_ceiling(self, ceiling: object, has_class: BoolArray) -> FloatArray:
+        """The checked ceiling (n,), by default the smallest value that is seen."""
+        values = self.values.astype(np.float64)
+        if ceiling is None:
+            return np.asarray(np.min(values, axis=1, initial=np.inf, where=has_class))
+        remedy = "Or pass a number for all."
+        limit = one_per_row(ceiling, self.top.size, "ceiling", remedy)
+        smallest = np.min(values, axis=1, initial=np.inf, where=values > -np.inf)
+        refuse(
+            ~(limit <= smallest),
+            limit,
+            "`ceiling` must be at most the smallest seen value of its row",
+            "The smallest seen is {1:g}; larger logits would have been seen.",
+            beside=(smallest,),
+        )
+        return limit
+
+    def _read_rest(self, rest: object, ceiling: FloatArray) -> FloatArray:
+        """The checked log of the sum of the exponentials of hidden logits, (n,)."""
+        hidden = self.hidden
+        with np.errstate(divide="ignore"):
+            largest = np.log(hidden) + np.where(hidden > 0, ceiling, 0.0)
+        remedy = "Or pass a number for all."
+        log_rest = one_per_row(rest, self.top.size, "rest", remedy)
+        refuse(
+            (hidden > 0) & ~(log_rest <= largest + SLACK),
+            log_rest,
+            "`rest` must be the log of the sum of the exponentials of the hidden "
+            "logits, at most log(hidden classes) + ceiling, as none lies above the "
+            "smallest seen",
+            "Here that is log({1}) + {2:g} = {3:g}.",
+            beside=(hidden, ceiling, largest),
+        )
+        return np.asarray(np.minimum(log_rest, largest))
+
     @classmethod
-    def from_log_probabilities(cls, values: Any, indices: Any, n_classes: int) -> Self:
+    def from_log_probabilities(
+        cls, values: object, indices: object, n_classes: int
+    ) -> Self:
         """From log-probabilities of the best classes, whose sum gives the mass of the
         others.
 
@@ -783,7 +789,7 @@ class TopK(Logits):
         return cls(top_k.values, top_k.indices, n_classes, rest=rest)
 
     @classmethod
-    def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:
+    def from_logits(cls, logits: object, k: int, *, keep_rest: bool = True) -> Self:
         """The `k` best of dense logits (n, classes), with one number for the rest of
         each row.
 
@@ -900,10 +906,9 @@ class TopK(Logits):
     def fill(self) -> Logits:
         """Plain logits (n, classes), with the tail's value for the hidden classes."""
         dense = Logits(self.to_dense(), self.top)
-        dense._labels = self.labels  # also where a hidden class ties
-        return dense
+        return dense.with_labels(self.labels)  # also where a hidden class ties
 
-    def to_dense(self, *, fill: Any = None) -> AnyArray:
+    def to_dense(self, *, fill: object = None) -> AnyArray:
         """An array (n, classes) with `fill`, a number or one per row, for the hidden
         classes.
 
@@ -927,3 +932,46 @@ class TopK(Logits):
     def mark_seen(self) -> AnyArray:
         """Which classes have a column, (n, classes) bool."""
         return ~np.isnan(self.to_dense(fill=np.nan))
+
+
+def _read_indices(indices: object, shape: tuple[int, ...], n_classes: int) -> IntArray:
+    """The checked classes (n, k) of the values of a `TopK`."""
+    classes = to_numpy(indices, "indices")
+    if classes.shape != shape:
+        raise ValueError(
+            f"`indices` must have the shape of `values`, {shape}; got shape "
+            f"{classes.shape}."
+        )
+    if classes.dtype.kind not in "iu":
+        raise TypeError(
+            "`indices` must be integers, the class of each value; got dtype "
+            f"{classes.dtype}. Convert with `.astype(int)`."
+        )
+    refuse(
+        (classes < EMPTY) | (classes >= n_classes),
+        classes,
+        f"`indices` must lie in [0, {n_classes - 1}], or be -1 for an unused slot",
+        "Check `n_classes`.",
+    )
+    classes = classes.astype(np.int64)
+    ranked = np.sort(classes, axis=1)
+    repeats = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)
+    refuse(
+        repeats.any(axis=1),
+        classes,
+        "`indices` must name each class once per row",
+        "Keep the larger value, or combine them with `np.logaddexp`.",
+    )
+    return classes
+
+
+def _sort_columns(values: AnyArray, classes: IntArray) -> tuple[AnyArray, IntArray]:
+    """Values and classes (n, k) by descending value, ties by class, unused slots
+    last.
+    """
+    class_or_last = np.where(classes == EMPTY, np.iinfo(np.int64).max, classes)
+    order = np.lexsort((class_or_last, -values), axis=1)
+    return (
+        np.take_along_axis(values, order, axis=1),
+        np.take_along_axis(classes, order, axis=1),
+    )

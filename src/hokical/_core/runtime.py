@@ -12,6 +12,7 @@ a fork.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib import import_module
+from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
 from hokical._core.checks import check_count
@@ -100,6 +102,9 @@ class WarningLog:
             _active_log.reset(token)
 
 
+#: A class of warnings or errors.
+Raised = TypeVar("Raised", bound=Exception)
+
 _active_log: ContextVar[WarningLog | None] = ContextVar(
     "hokical_warnings", default=None
 )
@@ -120,11 +125,8 @@ def warn_user(
         return
     category = sklearn_class(category)
     level = 1
-    frame = sys._getframe()
-    while (
-        frame.f_back
-        and str(frame.f_globals.get("__name__")).partition(".")[0] in _PACKAGES
-    ):
+    frame = inspect.currentframe()
+    while frame and frame.f_back and _is_ours(frame):
         level = level + 1
         frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
@@ -132,11 +134,18 @@ def warn_user(
         log.add(cause)
 
 
-def sklearn_class(own: Any) -> Any:
+def _is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of a function of these packages."""
+    module = str(frame.f_globals.get("__name__"))
+    return module.partition(".")[0] in _PACKAGES
+
+
+def sklearn_class(substitute: type[Raised]) -> type[Raised]:
     """scikit-learn's class of the same name where that library is loaded, so that it
     is caught.
     """
-    return getattr(sys.modules.get("sklearn.exceptions"), own.__name__, own)
+    exceptions = sys.modules.get("sklearn.exceptions")
+    return getattr(exceptions, substitute.__name__, substitute)
 
 
 _SHOW_AFTER_SECONDS = 1.0

@@ -38,8 +38,9 @@ import numpy as np
 from hokical._core.arrays import Array, FloatArray, ignore_overflow
 from hokical._core.checks import effective_size
 from hokical._core.logits import Logits, per_row
+from hokical._core.runtime import one_blas_thread
 from hokical._core.special import expit, pick, row_dots
-from hokical._fitting import searches
+from hokical._fitting import searches, two_classes
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.level import RIDGE, fit_level
 from hokical._fitting.searches import DensePoint, log_losses, mean_loss, minimize_newton
@@ -274,8 +275,9 @@ BINARY_ERRORS = 0.5
 CLASS_ERRORS = 1.0
 ERRORS = 0.6
 #: A search for weights is over when its next step is expected to gain no more than the
-#: first; a weight smaller than the second is left out.
-_GAIN = 5e-14
+#: first, of which about the square is left; a weight smaller than the second is left
+#: out.
+_GAIN = 1e-8
 LEAST_WEIGHT = 0.03
 #: Logits of larger temperatures are not moved back: their coefficients would be too
 #: large.
@@ -322,6 +324,7 @@ class DefaultFit(NamedTuple):
     converged: bool
 
 
+@one_blas_thread()
 def fit_default(examples: Examples) -> DefaultFit:
     """Fit a floor, a temperature and structured scaling, their weights, the level, and
     a row correction.
@@ -335,8 +338,9 @@ def fit_default(examples: Examples) -> DefaultFit:
     n_examples = examples.effective_size
     temps = _temps_without_each(base, floored)
     level = weigh_level(temps, floored, n_examples) if crossed else 0.0
+    fit_crossed = two_classes.fit_ridges if examples.n_classes == 2 else fit_ridges
     rules, tables, _, converged = (
-        fit_ridges(base, RIDGES, step, LEVEL_RIDGE**level)
+        fit_crossed(base, RIDGES, step, LEVEL_RIDGE**level)
         if crossed
         else fit_classes(base, CLASS_RIDGE)
     )
@@ -605,33 +609,18 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     """The weights of least held-out log loss of scores (n, classes), the first
     preferred.
     """
-    logits = examples.logits
     size = len(tables)
-    xp = logits.xp
-    truth = logits.from_host(examples.labels)
-    share = logits.from_host(examples.share)
-    pairs = np.transpose(np.triu_indices(size))
-    true_scores = [pick(table, truth, xp) for table in tables]
-    most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
+    n_classes = examples.n_classes
+    most = min(FOR_TEMPERATURE * (n_classes - 2.0), MOST_FOR_TEMPERATURE)
     price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
+    kind = two_classes.PairMixture if n_classes == 2 else Mixture
+    mixture = kind.of(tables, examples)
 
     def evaluate(weights: FloatArray) -> DensePoint:
-        proba = softmax(_mix(tables, weights), logits)
-        means = [row_dots(proba, table, xp) for table in tables]
-        true = pick(proba, truth, xp)
-        value = float(price @ weights) - float(
-            xp.sum(share * xp.log(xp.clip(true, LEAST, None)))
-        )
-        weighted = [proba * table for table in tables]
-        hessian = np.empty((size, size))
-        for i, j in pairs:
-            product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
-            hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
-        slope = [
-            float(xp.sum(share * (m - o)))
-            for m, o in zip(means, true_scores, strict=True)
-        ] + price
+        loss, slope, hessian = mixture.evaluate(weights)
+        slope = slope + price
         # Along the simplex: 0 at the end, where no weight is 0.
+        value = loss + float(price @ weights)
         return DensePoint(value, slope - slope @ weights, hessian, weights)
 
     def step(point: DensePoint) -> tuple[FloatArray, bool]:
@@ -647,6 +636,44 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     ).x
     best = np.where(best < LEAST_WEIGHT, 0.0, best)
     return np.asarray(best / best.sum())
+
+
+class Mixture(NamedTuple):
+    """Averages of scores (n, classes) of examples, and the scores of their labels."""
+
+    tables: list[Array]
+    true_scores: list[Array]
+    truth: Array
+    share: Array
+    logits: Logits
+
+    @classmethod
+    def of(cls, tables: list[Array], examples: Examples) -> Mixture:
+        logits = examples.logits
+        truth = logits.from_host(examples.labels)
+        true_scores = [pick(table, truth, logits.xp) for table in tables]
+        return cls(tables, true_scores, truth, logits.from_host(examples.share), logits)
+
+    def evaluate(self, weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Mean log loss, gradient (tables,) and Hessian (tables, tables)."""
+        tables = self.tables
+        share = self.share
+        xp = self.logits.xp
+        size = len(tables)
+        proba = softmax(_mix(tables, weights), self.logits)
+        means = [row_dots(proba, table, xp) for table in tables]
+        true = pick(proba, self.truth, xp)
+        loss = -float(xp.sum(share * xp.log(xp.clip(true, LEAST, None))))
+        weighted = [proba * table for table in tables]
+        hessian = np.empty((size, size))
+        for i, j in np.transpose(np.triu_indices(size)):
+            product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
+            hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
+        slope = [
+            float(xp.sum(share * (mean - own)))
+            for mean, own in zip(means, self.true_scores, strict=True)
+        ]
+        return loss, np.array(slope), hessian
 
 
 def distrust(
@@ -675,6 +702,9 @@ def gain_of(before: Logits, after: Logits, examples: Examples) -> tuple[float, f
     xp = before.xp
     gains = log_losses(before, examples.labels) - log_losses(after, examples.labels)
     # If those before are right, the gain of a row varies by its class.
+    if examples.n_classes == 2:
+        variances = two_classes.gap_variances(before, after)
+        return float(share @ gains), standard_error(gains, variances, share)
     proba = uncalibrated(before)
     gaps = xp.where(
         before.possible, before.margins - after.margins, xp.zeros_like(proba)

@@ -46,9 +46,30 @@ from hokical.rules.base import Rule, UncalibratedRule
 _MASKING = "Mask only classes that cannot occur."
 #: Fewer examples than this are a handful, from which nothing can be learned.
 FEWEST_EXAMPLES = 10
+#: Examples for each number that a method without a prior learns: a rule of thumb.
+PER_NUMBER = 10
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is
 #: farther.
 ZEROS_BELOW = (700.0, 745.0)
+
+
+@dataclass(frozen=True)
+class ExamplesNeeded:
+    """The fewest examples from which a method learns all its numbers.
+
+    Parameters
+    ----------
+    mistakes : int
+        Rows in which the classifier is wrong.
+    of_rarer_class : int
+        Rows of the rarer of two classes.
+    per_class : int
+        Rows of each class, on average.
+    """
+
+    mistakes: int = 1
+    of_rarer_class: int = 0
+    per_class: int = 0
 
 
 class Partition(ABC):
@@ -270,11 +291,6 @@ _NEVER = 2.0
 #: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its
 #: classes.
 _MOST_COUNTED_CLASSES = 8192
-#: Methods of papers, fitted without a prior, need so many examples of the rarer class
-#: for each number that they learn, or of each class on average.
-_PER_NUMBER = 10
-_NUMBERS = {"platt": 2, "beta": 3, "venn_abers": 1}
-_BY_CLASS = ("vecs", "structured", "irova_ts")
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for
 #: each.
 _ROWS_AT_A_TIME = 1 << 18
@@ -539,11 +555,13 @@ def warn_of_copies(examples: Partition, sketch: RowSketch | None) -> None:
         warn_of_repeats_in_fit(examples.logits, examples.labels)
 
 
-def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
+def warn_about_examples(
+    method: str, needed: ExamplesNeeded | None, stats: ExampleStats, rule: Rule
+) -> None:
     """Warn of what a user should know about the examples that a method fitted the rule
     on.
 
-    The methods of papers are fitted without a prior.
+    Without `needed`, only of scores that look like probabilities.
     """
     if scale := stats.probability_scale:
         kind = "probabilities"
@@ -558,23 +576,21 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
             FitDataWarning,
             cause=f"logits like {kind}",
         )
-    if problem := _find_problem(method, stats, rule.core):
-        warn_user(problem, FitDataWarning, cause="examples to learn from")
+    if needed is None:
+        return
+    lacking = _find_lacking(method, needed, stats, rule.core)
+    if lacking:
+        warn_user(lacking, FitDataWarning, cause="examples to learn from")
 
 
-def _find_problem(method: str, stats: ExampleStats, core: Rule) -> str:
+def _find_lacking(
+    method: str, needed: ExamplesNeeded, stats: ExampleStats, core: Rule
+) -> str:
     """Why a method cannot learn all its numbers from the examples, with the remedy; ""
     if it can.
     """
     n = stats.n_examples
     wrong = stats.n_wrong
-    if method == "uncalibrated" or (
-        method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)
-    ):
-        return ""  # it learns nothing; it has priors, or says so
-    rarer = min(stats.n_second, n - stats.n_second)
-    needed = _PER_NUMBER * _NUMBERS.get(method, 0)
-    remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
         return (
             f"`logits` hold {n} examples, too few to learn from. Use some hundred or "
@@ -586,25 +602,27 @@ def _find_problem(method: str, stats: ExampleStats, core: Rule) -> str:
             "that it was trained on: there is no mistake to learn from. Use examples "
             "that it has not seen, or `hokical.auto`, which shrinks what few can tell."
         )
-    if method == "temps" and wrong < _PER_NUMBER:
+    remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
+    if wrong < needed.mistakes:
         return (
-            f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. "
+            f"`labels` show {wrong} mistakes; a temperature needs {needed.mistakes}. "
             f"{remedy}"
         )
-    if rarer < needed:
-        few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
-        return f"`labels` hold {few}. {remedy}"
-    if method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
-        few = (
-            f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs "
-            f"{_PER_NUMBER}"
+    rarer = min(stats.n_second, n - stats.n_second)
+    if rarer < needed.of_rarer_class:
+        return (
+            f"`labels` hold {rarer} examples of the rarer class; {method!r} needs "
+            f"{needed.of_rarer_class}. {remedy}"
         )
-        return f"`labels` hold {few} a class. {remedy}"
+    if n < needed.per_class * (core.n_classes or 0):
+        return (
+            f"`labels` hold {n:,} examples of {core.n_classes:,} classes; {method!r} "
+            f"needs {needed.per_class} a class. {remedy}"
+        )
     if wrong < core.n_parameters:
-        few = (
-            f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that "
-            f"{core.name!r}"
+        return (
+            f"`labels` show {wrong} mistakes, fewer than the {core.n_parameters} "
+            f"numbers that {core.name!r} learns. Use more examples, or a simpler method "
+            "such as 'temps'."
         )
-        remedy = "Use more examples, or a simpler method such as 'temps'."
-        return f"`labels` show {few} learns. {remedy}"
     return ""

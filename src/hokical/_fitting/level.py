@@ -27,6 +27,7 @@ from hokical._core.arrays import Array, FloatArray
 from hokical._core.special import pick
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples
+from hokical._fitting.two_classes import PairLevel, as_table
 from hokical.rules.base import LEAST, softmax
 
 #: Ridge on the biases, in examples: for classes that no label has.
@@ -120,4 +121,13 @@ def fit_level(
 
     The `ridge` is in examples.
     """
+    if examples.n_classes == 2:
+        return _fit_pair(PairLevel.of(scores, examples, even, ridge), examples)
     return LevelProblem(scores, examples, even, ridge=ridge).fit()
+
+
+def _fit_pair(pair: PairLevel, examples: Examples) -> LevelFit:
+    """The same for two classes."""
+    bias = pair.fit()
+    without_each = as_table(2.0 * pair.without_each(bias), examples.logits)
+    return LevelFit(np.array([-bias, bias]), without_each)

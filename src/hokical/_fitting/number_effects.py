@@ -108,16 +108,16 @@ def learn_numbers(
 
 
 def beside_numbers(
-    terms: SoftmaxTerms, codes: IntArray, without: GroupEffects, numbers: NumberFit
-) -> tuple[SoftmaxTerms, IntArray, GroupEffects]:
-    """Terms, codes and held-out losses beside which groups are learned."""
+    terms: SoftmaxTerms, without: GroupEffects, numbers: NumberFit
+) -> tuple[SoftmaxTerms, GroupEffects]:
+    """Terms and held-out losses beside which groups are learned."""
     if numbers.fitted is None or numbers.left_out is None:
-        return terms, codes, without
+        return terms, without
     fitted = terms.offset + numbers.fitted
     losses = terms.losses(terms.offset + numbers.left_out)
     shift = numbers.left_out - numbers.fitted
     after = replace(without, losses=losses, shift=shift)
-    return replace(terms, offset=fitted), codes, after
+    return replace(terms, offset=fitted), after
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ likelihood, tau_f = sum_g (1 - tau_f V_gf) / sum_g v_gf^2, where V is the diagon
 the inverse Hessian. A group with few examples gets the common coefficients, one with
 many its own. Blocks of common terms can have a precision in the same way.
 
-    terms = BinaryTerms(features, hits, offset, weights)        # or SoftmaxTerms(...)
-    found = fit_pooled(terms, codes, sizes)                     # codes (n, columns),
-    -1: no group found.common, found.groups[0]                               # w (c,)
-    and v (groups, c) found.scores_left_out()                                     # of
-    each example, as if left out
+    terms = BinaryTerms(features, hits, offset, weights)  # or SoftmaxTerms(...)
+    fit = fit_pooled(terms, codes, sizes)  # codes (n, columns), -1: no group
+    fit.common, fit.groups[0]              # w (c,) and v (groups, c)
+    fit.scores_left_out()                  # of each example, as if left out
 
 Several columns of groups add up; they are fitted jointly. Likelihoods are summed by
 *cells*, the combinations of groups that occur: with their second derivatives C, the
@@ -39,7 +38,7 @@ Scores are linear in the coefficients of each example's cell. Each likelihood ha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -436,52 +435,69 @@ def _alternate(
     alone creeps towards infinity; so the next precisions are where a secant through two
     rounds meets the fixed point.
     """
-    still = tau.size == 1
-    before = np.log(tau)
-    then = np.log(tau)
+    is_still = tau.size == 1
+    last_tau = np.log(tau)
+    last_target = last_tau
     rounds = 0
-    while not still and rounds < _ROUNDS:
+    while not is_still and rounds < _ROUNDS:
         point = replace(point, precision=tau[blocks])
         solution = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
-        variance = point.inverse.diagonal()
-        decided = np.bincount(
-            blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size
-        )
-        decided = decided + prior[0]
+        decided = np.maximum(1.0 - tau[blocks] * point.inverse.diagonal(), 0.0)
+        decided = np.bincount(blocks, decided, tau.size) + prior[0]
         squares = np.bincount(blocks, solution.x**2, tau.size) + prior[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = np.where(decided > _NOTHING, decided / squares, np.inf)
-        wanted = np.append(
-            np.clip(wanted[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1]
+        log_tau = np.log(tau)
+        target = np.log(_next_precisions(decided, squares, tau))
+        factor = _extrapolate(log_tau, target, last_tau, last_target)
+        # The derivative of the log marginal likelihood by log tau.
+        slope = 0.5 * (decided - tau * squares)
+        tau = np.clip(tau * factor, LEAST_PRECISION, MOST_PRECISION)
+        is_still = (
+            solution.converged
+            and bool((np.abs(target - log_tau) <= np.log(_STILL)).all())
+            and bool(
+                np.abs(slope * (np.log(tau) - log_tau)).sum()
+                <= _LOOSE * solution.point.problem.total
+            )
         )
-        now = np.log(tau)
-        updated = np.log(wanted)
-        moved = np.where(now == before, 1.0, now - before)
-        secant = np.clip(
-            np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST
-        )
-        longest = np.maximum(np.log(_LONGEST), np.abs(updated - now))
-        following = tau * np.exp(
-            np.clip((updated - now) / (1.0 - secant), -longest, longest)
-        )
-        slope = 0.5 * (
-            decided - tau * squares
-        )  # of the log marginal likelihood, by log tau
-        before = now
-        then = updated
+        last_tau = log_tau
+        last_target = target
         point = solution.point
         rounds = rounds + 1
-        tau = np.clip(following, LEAST_PRECISION, MOST_PRECISION)
-        expected = np.abs(slope * (np.log(tau) - now)).sum()
-        still = (
-            bool((np.abs(updated - now) <= np.log(_STILL)).all()) and solution.converged
-        )
-        still &= bool(expected <= _LOOSE * point.problem.total)
     solution = replace(point, precision=tau[blocks]).minimize(
         tol=_TIGHT, max_iter=_MAX_ITER
     )
-    reason = solution.reason if still or not solution.converged else StopReason.MAX_ITER
+    ended = is_still or not solution.converged
+    reason = solution.reason if ended else StopReason.MAX_ITER
     return replace(solution, n_iter=rounds + solution.n_iter, reason=reason), tau
+
+
+def _next_precisions(
+    decided: FloatArray, squares: FloatArray, tau: FloatArray
+) -> FloatArray:
+    """MacKay's rule for the precisions of blocks; the last stays as it is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precisions = np.where(decided > _NOTHING, decided / squares, np.inf)
+    return np.append(np.clip(precisions[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
+
+
+def _extrapolate(
+    log_tau: FloatArray,
+    target: FloatArray,
+    last_tau: FloatArray,
+    last_target: FloatArray,
+) -> FloatArray:
+    """What precisions are multiplied with, so that the secant through two rounds meets
+    the fixed point.
+
+    All are logarithms (blocks,); a round is a map of precisions to their target.
+    """
+    moves = log_tau != last_tau
+    moved = np.where(moves, log_tau - last_tau, 1.0)
+    secant = np.clip(
+        np.where(moves, (target - last_target) / moved, 0.0), 0.0, _STEEPEST
+    )
+    longest = np.maximum(np.log(_LONGEST), np.abs(target - log_tau))
+    return np.exp(np.clip((target - log_tau) / (1.0 - secant), -longest, longest))
 
 
 class _Problem:
@@ -831,56 +847,83 @@ def learn_groups(
     columns.
 
     `codes` (n, columns) are of groups by the coding of what is known `without` groups:
-    held-out losses, and a fit if there is one. A gain has to exceed so many standard
-    errors that a gain of none would reach them with the probability `level`, shared by
-    the candidates. Columns are used one by one, or `jointly`. The `options` are those
-    of `fit_pooled`.
+    held-out losses, and a fit if there is one. A column without effect would reach the
+    gain that is needed with the probability `level`, shared by the candidates. Columns
+    are used one by one, or `jointly`. The `options` are those of `fit_pooled`.
     """
-    effects = without
     share = terms.weights / terms.weights.sum()
-    sentences = [
+    notes = [
         f"{name!r} has {'one' if size == 2 else 'no'} group"
         for name, size in zip(without.coding.columns, without.coding.sizes, strict=True)
         if size <= 2
     ]
     columns = [(k,) for k, size in enumerate(without.coding.sizes) if size > 2]
-    several = [tuple(columns)] if jointly and columns else [(term,) for term in columns]
-    for candidates in (several, [((*a, *b),) for a, b in combinations(columns, 2)]):
-        waiting = {
-            added_terms: ", ".join(map(effects.named, added_terms))
-            for added_terms in candidates
-        }
+    singles = [tuple(columns)] if jointly and columns else [(term,) for term in columns]
+    pairs = [((*a, *b),) for a, b in combinations(columns, 2)]
+
+    def attempt(effects: GroupEffects, added: tuple[Term, ...]) -> _Trial | None:
+        wanted = replace(effects, terms=(*effects.terms, *added))
+        extended = _fit(wanted, terms, codes, options)
+        if extended is None:
+            return None
+        gain, error = mean_and_error(effects.losses - extended.losses, share)
+        return _Trial(added, extended, gain, error)
+
+    effects = without
+    for candidates in (singles, pairs):
         caution = NormalDist().inv_cdf(1.0 - level / max(len(candidates), 1))
-        while waiting:
-            trials = []
-            for added_terms in list(waiting):
-                extended = _fit(
-                    replace(effects, terms=(*effects.terms, *added_terms)),
-                    terms,
-                    codes,
-                    options,
-                )
-                if extended is None:
-                    sentences.append(
-                        f"{waiting.pop(added_terms)} has too many combinations"
-                    )
-                else:
-                    gain, error = mean_and_error(
-                        effects.losses - extended.losses, share
-                    )
-                    trials.append((gain, error, added_terms, extended))
-            trials.sort(key=lambda trial: -trial[0])
-            for gain, error, added_terms, extended in trials:
-                clear = gain > caution * error
-                sentences.append(
-                    f"{waiting.pop(added_terms)} was {'used' if clear else 'left out'} "
-                    f"(held-out log loss {'lower' if gain > 0.0 else 'higher'} by "
-                    f"{abs(gain):.4f}, standard error {error:.4f})"
-                )
-                if clear:  # the others are tried again, beside it
-                    effects = extended
-                    break
-    return replace(effects, notes=tuple(sentences))
+        effects, candidate_notes = _add_helpful(effects, candidates, attempt, caution)
+        notes += candidate_notes
+    return replace(effects, notes=tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Effects with the terms that are `added`, and the gain in held-out log loss."""
+
+    added: tuple[Term, ...]
+    effects: GroupEffects
+    gain: float
+    error: float
+
+    def describe(self, name: str, used: bool) -> str:
+        """What became of the terms of this name, and why."""
+        return (
+            f"{name} was {'used' if used else 'left out'} "
+            f"(held-out log loss {'lower' if self.gain > 0.0 else 'higher'} by "
+            f"{abs(self.gain):.4f}, standard error {self.error:.4f})"
+        )
+
+
+def _add_helpful(
+    effects: GroupEffects,
+    candidates: Sequence[tuple[Term, ...]],
+    attempt: Callable[[GroupEffects, tuple[Term, ...]], _Trial | None],
+    caution: float,
+) -> tuple[GroupEffects, list[str]]:
+    """Add candidates, the most helpful first, as long as one clearly helps; and notes.
+
+    A gain is clear above `caution` standard errors. `attempt` returns None where there
+    are too many groups.
+    """
+    notes = []
+    waiting = {added: ", ".join(map(effects.named, added)) for added in candidates}
+    while waiting:
+        trials = []
+        for added in list(waiting):
+            trial = attempt(effects, added)
+            if trial is None:
+                notes.append(f"{waiting.pop(added)} has too many combinations")
+            else:
+                trials.append(trial)
+        trials.sort(key=lambda trial: -trial.gain)
+        for trial in trials:
+            used = trial.gain > caution * trial.error
+            notes.append(trial.describe(waiting.pop(trial.added), used))
+            if used:  # the others are tried again, beside it
+                effects = trial.effects
+                break
+    return effects, notes
 
 
 def _fit(

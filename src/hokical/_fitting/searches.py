@@ -31,8 +31,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import combinations
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -69,6 +70,8 @@ _ROUNDING = 1e-12
 #: next Newton step too, unless it took more products than the second.
 _MAX_CG_STEPS = 1000
 _STALE = 10
+#: A quadratic has several minima where its curvature is this small, relatively.
+_SINGULAR = 1e-14
 
 
 class StopReason(Enum):
@@ -187,7 +190,7 @@ def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, b
     curvatures can differ by more than floats can hold. The step is nan where that
     diagonal is not positive.
     """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    from scipy.linalg.lapack import dposv
 
     diagonal = np.diagonal(hessian).copy()
     if np.isfinite(hessian.sum()) and diagonal.min() > 0.0:
@@ -196,12 +199,9 @@ def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, b
         hessian *= unit
         for damping in _DAMPINGS:
             hessian.flat[:: unit.size + 1] = 1.0 + damping
-            try:
-                factor = cho_factor(hessian, lower=True, check_finite=False)
-            except LinAlgError:  # not positive beyond rounding
-                continue
-            step = cho_solve(factor, unit * gradient, check_finite=False)
-            return -unit * step, damping <= _ROUNDING
+            _, step, error = dposv(hessian, unit * gradient, lower=1)
+            if error == 0:  # else it is not positive beyond rounding
+                return -unit * step, damping <= _ROUNDING
     return np.full(gradient.size, np.nan), False
 
 
@@ -280,21 +280,24 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
     """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2.
 
     Where the only minimum of all w with sum 1 has no negative weight, it is that one;
-    else every face is tried.
+    else one on a smaller face. So it is where there are several: a value that does not
+    change along a line is found where the line leaves the simplex.
     """
     size = linear.size
-    weights, is_only = _least_on_face(linear, hessian)
-    if is_only and (weights >= 0.0).all():
-        return np.asarray(weights / weights.sum())
-    best = np.zeros(size)
-    least = np.inf
-    for n_parts in range(1, size + 1):
+    inner = _least_on_face(linear, hessian)
+    if inner is not None:
+        return inner
+    ends = linear + 0.5 * np.diagonal(hessian)
+    end = int(np.argmin(ends))
+    best: FloatArray = np.eye(size)[end]
+    least = float(ends[end])
+    for n_parts in range(2, size):
         for face in map(list, combinations(range(size), n_parts)):
-            face_weights, _ = _least_on_face(linear[face], hessian[np.ix_(face, face)])
-            if (face_weights < 0.0).any():
+            inner = _least_on_face(linear[face], hessian[face][:, face])
+            if inner is None:
                 continue
             weights = np.zeros(size)
-            weights[face] = face_weights / face_weights.sum()
+            weights[face] = inner
             value = float(linear @ weights + 0.5 * weights @ hessian @ weights)
             if value < least:
                 best = weights
@@ -302,18 +305,34 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
     return best
 
 
-def _least_on_face(linear: FloatArray, hessian: FloatArray) -> tuple[FloatArray, bool]:
-    """The w (k,) with sum 1, of any sign, that minimises linear'w + w'hessian w/2; and
-    whether it is the only one.
+def _least_on_face(linear: FloatArray, hessian: FloatArray) -> FloatArray | None:
+    """The only w (k,) with sum 1, of any sign, that minimises linear'w + w'hessian w/2;
+    None if there are several, or if it has a negative weight.
     """
     if linear.size == 1:
-        return np.ones(1), True
+        return np.ones(1)
+    if linear.size == 2:
+        return _least_on_edge(linear, hessian)
     system = np.ones((linear.size + 1, linear.size + 1))
     system[:-1, :-1] = hessian
     system[-1, -1] = 0.0
     target = np.append(-linear, 1.0)
-    solution, _, rank, _ = np.linalg.lstsq(system, target, rcond=1e-14)
-    return solution[:-1], bool(rank == target.size)
+    solution, _, rank, _ = np.linalg.lstsq(system, target, rcond=_SINGULAR)
+    weights = solution[:-1]
+    if rank < target.size or weights.min() < 0.0:
+        return None
+    return np.asarray(weights / weights.sum())
+
+
+def _least_on_edge(linear: FloatArray, hessian: FloatArray) -> FloatArray | None:
+    """`_least_on_face` of two weights, t and 1 - t."""
+    (a, b), (_, c) = hessian.tolist()
+    first, second = linear.tolist()
+    curvature = a - 2.0 * b + c
+    if not curvature > _SINGULAR * max(abs(a), abs(c)):
+        return None
+    t = (c - b + second - first) / curvature
+    return np.array([t, 1.0 - t]) if 0.0 <= t <= 1.0 else None
 
 
 #: Temperatures are sought between these two unless others are given; those that fits of
@@ -452,11 +471,19 @@ def base_temperature(
 
 
 def _search(
-    examples: Examples, start: float, bounds: tuple[float, float], tol: float
+    examples: Examples | PairMargins,
+    start: float,
+    bounds: tuple[float, float],
+    tol: float,
 ) -> Solution[float]:
     """Newton's steps in s = log(1 / temperature) inside a bracket, which every step
     narrows.
     """
+    moments: Callable[[float], tuple[float, float, float]]
+    if isinstance(examples, PairMargins):
+        moments = examples.moments
+    else:
+        moments = partial(softmax_moments, examples)
     lowest = -math.log(bounds[1])
     highest = -math.log(bounds[0])
     low = -math.inf
@@ -466,7 +493,7 @@ def _search(
     for iteration in range(1, MAX_ITER + 1):
         at = following
         beta = math.exp(following)
-        log_sum, expected, variance = softmax_moments(examples, beta)
+        log_sum, expected, variance = moments(beta)
         observed = beta * examples.mean_true_margin
         value, step = (
             log_sum + observed,
@@ -581,6 +608,8 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
     def work(rows: slice, block: Logits) -> FloatArray:
         xp = block.xp
         tail = block.tail
+        if xp is np and tail is None and block.n_columns == 2:
+            return _pair_moments(block, beta if isinstance(beta, float) else beta[rows])
         inverse_temperature: Any = (
             beta if isinstance(beta, float) else block.from_host(beta[rows])
         )
@@ -606,6 +635,46 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
         return np.asarray(block.to_host(xp.stack([zeroth, first, second])))
 
     return np.concatenate(map_blocks(work, logits), axis=1)
+
+
+def _pair_moments(block: Logits, beta: FloatArray | float) -> FloatArray:
+    """The `moment_sums` of two of NumPy's columns: one margin of each row is 0."""
+    first, second = block.margins.T
+    minus_x = (first + second) * -beta
+    sums = np.empty((3, block.n_rows))
+    np.exp(minus_x, out=sums[0])
+    np.multiply(sums[0], -minus_x, out=sums[1])
+    np.multiply(sums[1], -minus_x, out=sums[2])
+    sums[0] += 1.0
+    return sums
+
+
+class PairMargins(NamedTuple):
+    """The margins (n,) of two classes, and what each counts, (n,): all that a search
+    for a temperature needs.
+    """
+
+    margins: FloatArray
+    share: FloatArray
+    mean_true_margin: float
+
+    @classmethod
+    def of(cls, scores: FloatArray, sample: Examples) -> Self:
+        """Of scores (n, 2) of examples."""
+        odds = scores[:, 1] - scores[:, 0]
+        true_margins = np.maximum(np.where(sample.labels == 1, -odds, odds), 0.0)
+        mean = float(np.sum(sample.share * true_margins))
+        return cls(np.abs(odds), sample.share, mean)
+
+    def moments(self, beta: float) -> tuple[float, float, float]:
+        """The `softmax_moments`."""
+        x = self.margins * beta
+        rest = np.exp(-x)
+        total = 1.0 + rest
+        first = x * rest / total
+        three = np.array([np.log(total), first, first * (x / total)])
+        log_sum, expected, variance = np.sum(three * self.share, axis=1).tolist()
+        return log_sum, expected, variance
 
 
 def odds_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
@@ -638,6 +707,10 @@ def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
 
 def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
+    if logits.is_numpy and logits.tail is None and logits.n_columns == 2:
+        with np.errstate(over="ignore"):
+            away = logits.of_class(1 - labels) - logits.of_class(labels)
+        return np.logaddexp(0.0, away)
     sums = odds_sums(logits, 1.0)
     return np.asarray(
         np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels)
@@ -795,40 +868,35 @@ def _choose_floor(
     """
     logits = sample.logits
     n_examples = sample.effective_size
-    xp = logits.xp
-    possible = logits.possible
     zeros = has_zeros(logits)
     log_p = log_probabilities(logits)
-    p = xp.exp(log_p)
+    p = logits.xp.exp(log_p)
+    no_prior = _pair_temperature if _are_whole_pairs(logits) else _floored_temperature
 
     tried = list[_Floor]()
     start = 1.0
     none = _Floor(0.0, math.inf, 1.0, np.zeros(0))
+    unchanged = UNCHANGED if zeros else HARDLY_CHANGED
     for floor in (0.0, *floors):
-        values = xp.where(
-            possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf
-        )
-        floored = replace(
-            sample, logits=Logits(values, xp.max(values, axis=1), logits.backend)
-        )
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
         price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
         rows = np.zeros(0)
+        scores = logits.xp.log(p + floor) if floor > 0.0 else log_p
         if with_prior:
+            floored = _with_scores(sample, scores)
             solution = shrink_temperature(floored, start, 0.0)
             rows = np.log(moment_sums(floored.logits, 1.0 / solution.x)[0])
             rows += floored.true_margins / solution.x
             price += _floor_price(floor, sample)
         else:
-            solution = best_temperature(
-                floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start
-            )
+            solution = no_prior(sample, scores, bounds, start)
         start = solution.x
         trial = _Floor(floor, solution.value + price, solution.x, rows)
         if floor == 0.0:
             none = trial
             continue
-        same = abs(trial.loss - none.loss) <= (UNCHANGED if zeros else HARDLY_CHANGED)
+        loss = trial.loss if zeros else solution.value
+        same = abs(loss - none.loss) <= unchanged
         tried.append(none._replace(floor=floor) if same else trial)
         if same:  # and so are all below
             break
@@ -846,6 +914,38 @@ def _choose_floor(
             sample.share @ (rows[best_without, np.arange(sample.n_rows)] - best.rows)
         )
     return best.floor, best.temperature, optimism
+
+
+def _with_scores(sample: Examples, scores: Array) -> Examples:
+    """The examples with other scores (n, classes) of possible classes."""
+    logits = sample.logits
+    xp = logits.xp
+    values = xp.where(logits.possible, scores, -xp.inf)
+    return replace(
+        sample, logits=Logits(values, xp.max(values, axis=1), logits.backend)
+    )
+
+
+def _floored_temperature(
+    sample: Examples, scores: Array, bounds: tuple[float, float], start: float
+) -> Solution[float]:
+    """The temperature of scores (n, classes), roughly."""
+    floored = _with_scores(sample, scores)
+    return best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
+
+
+def _pair_temperature(
+    sample: Examples, scores: FloatArray, bounds: tuple[float, float], start: float
+) -> Solution[float]:
+    """The same of NumPy's scores (n, 2), none of which is masked."""
+    pairs = PairMargins.of(scores, sample)
+    if pairs.mean_true_margin == 0.0:
+        return _floored_temperature(sample, scores, bounds, start)
+    return _search(pairs, start, bounds, ROUGH_TOLERANCE)
+
+
+def _are_whole_pairs(logits: Logits) -> bool:
+    return logits.is_numpy and logits.n_columns == 2 and logits.all_possible
 
 
 def _sample(examples: Examples) -> Examples:

@@ -70,9 +70,11 @@ from hokical._fitting.searches import (
 from hokical.rules.base import LEAST_SCALE, as_scores, log_probabilities
 from hokical.rules.scaling import N_SHAPES, StructuredRule, VectorRule, shape_features
 
-#: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks,
-#: as each has a (classes, classes) sum.
+#: Numbers per block of NumPy's rows. With cross terms blocks are smaller and equal,
+#: so that a fit of some thousand rows has several; and there are at most so many, as
+#: each has a (classes, classes) sum.
 BLOCK_SIZE = 1 << 16
+CROSS_BLOCK_SIZE = 1 << 14
 MAX_CROSS_BLOCKS = 8
 #: A Hessian with cross terms is made by about so many rows.
 _HESSIAN_ROWS = 2000
@@ -270,10 +272,11 @@ def make_blocks(
     logits = examples.logits
     n_rows = examples.n_rows
     step = n_rows
-    # With cross terms few blocks, as matrix products like many rows.
-    if logits.is_numpy:
+    if logits.is_numpy and cross_terms:
+        n_blocks = -(-n_rows * logits.n_classes // CROSS_BLOCK_SIZE)
+        step = -(-n_rows // min(n_blocks, MAX_CROSS_BLOCKS))
+    elif logits.is_numpy:
         step = max(1, BLOCK_SIZE // logits.n_classes)
-        step = max(step, -(-n_rows // MAX_CROSS_BLOCKS)) if cross_terms else step
     every = bool(logits.xp.min(logits.values) > -logits.xp.inf)
 
     def make(rows: slice) -> FeatureBlock:
@@ -434,9 +437,9 @@ _MOST_DENSE = 300
 _HELD_SIZE = 1 << 18
 #: The same of NumPy's, which fit into the cache.
 _CACHED_SIZE = 1 << 16
-#: Long steps are repeated with at most so many logits: beyond, no example counts for
-#: much.
-FEW_LOGITS = 1 << 14
+#: Long steps are repeated with at most so many logits, which are one block: beyond, no
+#: example counts for much.
+FEW_LOGITS = CROSS_BLOCK_SIZE
 #: They are repeated so often, for examples whose scores one step changes by more than
 #: this.
 REPEATS = 4
@@ -468,7 +471,7 @@ def fit_structured(
     logits = base.examples.logits
     objective = _objective(base, floored, cross_terms, strength)
     solution = _minimize(objective, np.zeros(objective.penalty.size), tol)
-    rule = _rule(base, solution.x, objective)
+    rule = make_rule(base, solution.x, logits.n_classes, crossed=cross_terms)
     device_coef = objective.blocks[0].from_host(solution.x)
     scores = logits.xp.concat(
         objective.map(lambda block: block.z + block.change(device_coef)), axis=0
@@ -539,16 +542,17 @@ def _minimize(
     return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER)
 
 
-def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> StructuredRule:
+def make_rule(
+    base: Base, coef: FloatArray, size: int, *, crossed: bool
+) -> StructuredRule:
     """With w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
-    size = objective.n_classes
     even = 1.0 / (base.examples.effective_size + 1.0)
     w = coef[:N_SHAPES]
     rows = coef[N_SHAPES:].reshape(size, -1)
     scale = 1.0 + rows[:, 0]
     bias = rows[:, -1].copy()
     cross = np.zeros((0, 0))
-    if objective.blocks[0].cross_terms:
+    if crossed:
         cross = rows[:, :-1].copy()
         shared_scale = np.diagonal(cross) / size
         np.fill_diagonal(cross, shared_scale)
@@ -601,7 +605,7 @@ def fit_ridges(
             point, coef, rows.size / every.n_rows, np.linalg.inv(hessian)
         )
         hessian.flat[:: coef.size + 1] -= penalty
-        rules.append(_rule(base, coef, objective))
+        rules.append(make_rule(base, coef, every.n_classes, crossed=True))
         held_out.append(every.logits.xp.concat(scores, axis=0))
         converged &= solution.converged
     return rules, held_out, rows, converged

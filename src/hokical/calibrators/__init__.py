@@ -14,6 +14,7 @@ from hokical.calibrators.catalog import make as make
 from hokical.calibrators.stored import Fit, MethodInfo
 
 if TYPE_CHECKING:
+    from hokical.calibrators.automatic import AutoCalibrator as AutoCalibrator
     from hokical.calibrators.hoki import Hoki
     from hokical.calibrators.methods import (
         AdaptiveTemperatureScaling,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         VectorScaling,
         VennAbers,
     )
-    from hokical.calibrators.methods import AutoCalibrator as AutoCalibrator
     from hokical.calibrators.survival import SurvivalCalibrator
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}

@@ -40,12 +40,18 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
-AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
+AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 #: Calibrators of other scores than logits, by the method's name in files.
 OTHER_SCORES = {
     "confidence": ("confidence", "ConfidenceCalibrator"),
     "multilabel": ("confidence", "MultilabelCalibrator"),
     "survival": ("survival", "SurvivalCalibrator"),
+}
+#: Modules that define a record of files, by its name, and are imported when it is met.
+_RECORD_HOMES = {
+    "rule:confidence": "confidence",
+    "rule:multilabel": "confidence",
+    "survival-curve": "survival",
 }
 #: scikit-learn's name for what is the same method here.
 ALIASES = {"temperature": "temps"}
@@ -285,12 +291,12 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def find_rule(record: str) -> None:
-    """Load rules of other packages if a record of a file is unknown."""
+    """Import what defines an unknown record of a file; here, or in another package."""
+    if record in _RECORD_HOMES:
+        import_module(f"hokical.calibrators.{_RECORD_HOMES[record]}")
     if not is_storable(record):
         _find_entry_points()
     method = record.removeprefix("rule:")
-    if method in OTHER_SCORES:
-        import_module(f"hokical.calibrators.{OTHER_SCORES[method][0]}")
     if not is_storable(record) and method in IN_PAPER:
         raise ValueError(
             f"it holds the method {method!r}, which is in the package {_PAPER}, or fit "

@@ -334,7 +334,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `groups` are the groups of the answers: an array (n,) of names,
         or several columns that add up, as a mapping, a DataFrame or (n, columns).
         """
-        from hokical._fitting.outcomes import fit_confidence
+        from hokical._fitting.confidence_curves import fit_confidence
 
         check_choice("monotone", self.monotone, Literal[True, False])
         examples = self.read_pair(confidence, right, sample_weight, groups)
@@ -771,7 +771,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         NaN among the labels is a label that is not known. For probabilities use
         `hokical.from_binary_probabilities`.
         """
-        from hokical._fitting.outcomes import fit_multilabel
+        from hokical._fitting.label_curves import fit_multilabel
 
         examples = self.read_pair(scores, labels, sample_weight, None)
         vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state

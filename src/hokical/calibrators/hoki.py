@@ -276,7 +276,7 @@ class Hoki(Calibrator):
             like_probabilities=stats.like_probabilities,
         )
         self.learn_from_counts(rule, table, stats.record, schema)
-        warn_about_examples(self.name, stats, self.rule_)
+        warn_about_examples(self.name, self.method.examples_needed, stats, self.rule_)
         if schema.members is None:
             sketch = stats.record.sketch
             warn_of_copies(examples if sample is None else sample, sketch)

@@ -1,5 +1,4 @@
-"""The methods: scaled logits, functions for two classes, isotonic regression, and the
-default.
+"""The methods: scaled logits, functions for two classes, and isotonic regression.
 
 Scaled logits are the softmax; temperature, vector and structured scaling (Guo et al.,
 2017, for the first two); ensembles (Zhang et al., 2020); and a correction by row.
@@ -9,34 +8,26 @@ Platt scaling, beta calibration and Venn-Abers prediction take 1-D scores of cla
 Probabilities go through `hokical.from_probabilities`, 1-D or two columns. Isotonic
 regression is on all classes pooled, or of one class against all (Zhang et al., 2020).
 
-The default has scores of all classes by held-out log loss, corrected row by row; or no
-change. What it learns from groups comes on top of its fit without them.
+The default, which chooses among them, is in `automatic`.
 """
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
-from hokical._core.logits import Logits, TopK, per_row
-from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
-from hokical._fitting import default, outcomes, searches, structured
-from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
-from hokical._fitting.number_effects import beside_numbers, learn_numbers
+from hokical._core.logits import per_row
+from hokical._fitting import binary, default, isotonic, searches, structured
+from hokical._fitting.examples import PER_NUMBER, Examples, ExamplesNeeded
 from hokical._fitting.partial_pooling import (
-    GroupEffects,
-    SoftmaxTerms,
     binary_losses,
-    learn_groups,
 )
 from hokical._fitting.searches import StopReason, best_temperature
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
-from hokical.rules import base, binary_isotonic, scaling
-from hokical.rules.base import FlooredRule, GroupedRule, Rule, UncalibratedRule
+from hokical.rules import binary_isotonic, scaling
+from hokical.rules.base import UncalibratedRule
 
 GUO = (
     "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML "
@@ -63,6 +54,7 @@ class Uncalibrated(Calibrator):
         "the classifier itself",
         "nothing",
         fits_floor=False,  # nothing is learned
+        examples_needed=None,
         accepts_top_k=True,
     )
 
@@ -101,6 +93,7 @@ class TemperatureScaling(Calibrator):
         "Temperature scaling",
         GUO,
         "about four softmax passes",
+        examples_needed=ExamplesNeeded(mistakes=PER_NUMBER),
         accepts_top_k=True,
     )
 
@@ -163,6 +156,7 @@ class VectorScaling(Calibrator):
         "Vector scaling",
         GUO,
         "about ten Newton steps of n * classes^2 operations each",
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         rows_per_class=25,  # 4 million logits of 1000 classes have 4
         changes_labels=True,
     )
@@ -271,6 +265,7 @@ class StructuredScaling(Calibrator):
         "about forty softmax passes for floor and temperature, then a few dozen "
         "products with M",
         fits_floor=False,  # the rule has one
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         changes_labels=True,
     )
 
@@ -436,11 +431,11 @@ class _Logistic(Calibrator):
         """The rule whose numbers are the coefficients of the features and the
         intercept.
         """
-        usable = outcomes.with_both_classes(examples)
+        usable = binary.with_both_classes(examples)
         features = self._features(
             per_row(binary_isotonic.binary_log_odds, usable.logits)
         )
-        coef, solution = outcomes.fit_logistic(usable, features)
+        coef, solution = binary.fit_logistic(usable, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(usable.share @ binary_losses(eta, usable.labels == 1))
         return Fit(
@@ -483,6 +478,7 @@ class PlattScaling(_Logistic):
         "see also Lin, Lin, Weng, Machine Learning 68, 2007, "
         "doi:10.1007/s10994-007-5018-6",
         "a few Newton steps of two numbers",
+        examples_needed=ExamplesNeeded(of_rarer_class=2 * PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -518,6 +514,7 @@ class BetaCalibration(_Logistic):
         "probabilities from binary classifiers with beta calibration, EJS 11, 2017, "
         "doi:10.1214/17-EJS1338SI",
         "a few Newton steps of three numbers",
+        examples_needed=ExamplesNeeded(of_rarer_class=3 * PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -558,6 +555,7 @@ class VennAbers(Calibrator):
         "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without "
         "guarantees of validity, NeurIPS 2015, arXiv:1511.00213",
         "one sort of the scores",
+        examples_needed=ExamplesNeeded(of_rarer_class=PER_NUMBER),
         changes_labels=True,
         binary_only=True,
     )
@@ -567,8 +565,8 @@ class VennAbers(Calibrator):
     upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
-        usable = outcomes.with_both_classes(examples)
-        return Fit(binary_isotonic.VennAbersRule(*outcomes.fit_venn_abers(usable)))
+        usable = binary.with_both_classes(examples)
+        return Fit(binary_isotonic.VennAbersRule(*binary.fit_venn_abers(usable)))
 
 
 class IsotonicMulticlass(Calibrator):
@@ -619,7 +617,7 @@ class IsotonicMulticlass(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
-        knots, values = outcomes.fit_pooled_isotonic(examples.without_weightless())
+        knots, values = isotonic.fit_pooled_isotonic(examples.without_weightless())
         return Fit(binary_isotonic.PooledIsotonicRule(knots, values, normalize=True))
 
 
@@ -663,6 +661,7 @@ class IsotonicOneVsAllTS(Calibrator):
         "Temperature scaling, then isotonic regression per class",
         MIX_N_MATCH,
         "temperature scaling, then one sort per class of its column",
+        examples_needed=ExamplesNeeded(per_class=PER_NUMBER),
         changes_labels=True,
     )
 
@@ -675,7 +674,7 @@ class IsotonicOneVsAllTS(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         weighted = examples.without_weightless()
         solution = best_temperature(weighted.learnable)
-        knots, values = zip(*outcomes.fit_classwise(weighted, solution.x), strict=True)
+        knots, values = zip(*isotonic.fit_classwise(weighted, solution.x), strict=True)
         offsets = np.cumsum([0, *map(len, knots)], dtype=np.int64)
         numbers = [np.concatenate(knots), np.concatenate(values), offsets]
         rule = binary_isotonic.ClasswiseIsotonicRule(solution.x, *numbers)
@@ -683,388 +682,3 @@ class IsotonicOneVsAllTS(Calibrator):
             np.bincount(weighted.labels, minlength=weighted.n_classes) == 0
         )
         return Fit(rule, {"absent_classes": absent, **solution.report()})
-
-
-#: A column is used if a gain of none would reach that of the column with this
-#: probability.
-GROUP_LEVEL = 0.025
-#: Classes have biases by group up to this many; of more, there is a scale by group
-#: alone.
-MAX_BIASED = 30
-
-
-@one_blas_thread()
-def add_groups(
-    rule: Rule, counted: Examples, held_out: Logits | None, keep_labels: bool
-) -> tuple[Rule, str, list[str]]:
-    """The rule with the corrections of those groups and numbers that help, the reason,
-    and their columns.
-
-    `held_out` are log-probabilities by fits without each example, where there are any.
-    """
-    coding = counted.coding
-    logits = counted.logits
-    assert coding is not None
-    if held_out is None or isinstance(rule.core, UncalibratedRule):
-        proba = base.predict_blocks(rule, "proba", logits)
-    else:
-        proba = base.uncalibrated(held_out)
-    log_proba = logits.to_host(base.as_log_proba(proba, logits).values)
-    possible = logits.to_host(logits.possible)
-    rows = SoftmaxTerms(
-        np.where(possible, log_proba, 0.0),
-        counted.labels,
-        np.where(possible, log_proba, -np.inf),
-        counted.share * counted.effective_size,
-        biased=counted.n_classes <= MAX_BIASED,
-    )
-    blocks = [0] + [1] * (rows.n_features - 1)
-    numbers = learn_numbers(rows, coding, logits.codes)
-    without = GroupEffects(coding, rows.losses(rows.offset))
-    effects = learn_groups(
-        *beside_numbers(rows, coding.codes_of_inputs(logits.codes), without, numbers),
-        level=GROUP_LEVEL,
-        own_blocks=blocks,
-        common_blocks=blocks,
-    )
-    numeric = () if numbers.effects is None else numbers.effects.columns
-    used = list(dict.fromkeys(chain(numeric, *effects.terms)))
-    if used:
-        terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
-        n_biases = rows.n_features - 1 if rows.biased else 1
-        table = np.zeros((0, 1 + n_biases))
-        if effects.fit is not None:
-            first_table, *later_tables = effects.tables().values()
-            table = np.vstack([first_table + effects.fit.common, *later_tables])
-        bias = table[:, 1:] if rows.biased else np.zeros((len(table), 1))
-        rule = GroupedRule(
-            rule,
-            coding.take(used, numeric),
-            table[:, 0],
-            bias,
-            keep_labels,
-            terms,
-            numbers.effects_among(used),
-        )
-    notes = (*numbers.used_notes, *effects.notes, *numbers.unused_notes)
-    return rule, "; ".join(notes), [coding.columns[k] for k in used]
-
-
-#: What scores are averaged, in words.
-TITLES = {
-    "uncalibrated": "the uncalibrated logits",
-    "temps": "temperature scaling",
-    "structured": "structured scaling",
-}
-
-
-class AutoCalibrator(Calibrator):
-    """The default: calibrated probabilities of all classes, judged on held-out
-    examples.
-
-    Structured scaling is fitted with several ridge penalties, an infinitely large one
-    included, which is temperature scaling; above 30 classes it has a scale and a bias
-    for each class, and no terms between classes. The scores of these fits are averaged
-    with the weights of least held-out log loss, and moved towards the uncalibrated
-    logits unless the gain over them is clear. From three classes on, a row correction
-    follows: a temperature and a shift of the label for each row, linear in its label
-    stabilities, if that is clearly better. Each example is predicted as if it had been
-    left out of the fit. Where the labels clearly contradict the mean probabilities, as
-    after training with class weights, biases are hardly shrunk, and of two classes the
-    mean probability becomes the share of the labels. Fewer than ten examples leave the
-    probabilities uncalibrated, and examples of one class alone determine a temperature
-    only, each with a warning.
-
-    `hokical.auto(logits, labels)` creates one and fits it.
-
-    Parameters
-    ----------
-    keep_labels : bool
-        False: `predict` gives the most likely class of `predict_proba`, and the
-        confidence is its probability. True: `predict` gives the classifier's own label,
-        and the confidence is the calibrated probability of that label; another class
-        can then have a larger probability.
-
-    Attributes
-    ----------
-    chosen_ : the largest of `shares_`; "adaptive" if fitted on `TopK`
-    reason_ : what was fitted, in words
-    shares_ : weights of "structured", "temps" and "uncalibrated" scores in the average
-    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated", "temps"
-        and "structured" (at its best weights), and "final", that of the result
-    base_, correction_ : the parts of the rule; None where it has none
-    converged_ : whether the fit converged
-    groups_ : columns of `groups` that are used; None if the fit had no groups
-
-    Notes
-    -----
-    Fitted on `TopK`, which does not have every class, it is adaptive temperature
-    scaling. The label is then the classifier's own, whatever `keep_labels` is: only its
-    confidence is known.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from hokical import AutoCalibrator
-    >>> rng = np.random.default_rng(0)
-    >>> logits = rng.normal(size=(2000, 5))
-    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> cal = AutoCalibrator().fit(3 * logits, labels)
-    >>> bool(abs(cal.predict_proba(3 * logits).max(axis=1).mean() - 0.5) < 0.1)
-    True
-    """
-
-    method = MethodInfo(
-        scaling.AutoRule,
-        "Automatic choice",
-        "weights by held-out log loss: Wolpert: Stacked Generalization, Neural "
-        "Networks 5, 1992, doi:10.1016/S0893-6080(05)80023-1; the candidates are those "
-        "of the other methods",
-        "some ten fits of temperature scaling",
-        fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
-        learns_groups=True,
-        changes_labels=True,
-        accepts_top_k=True,
-        simpler_rule=Rule,  # files of earlier versions hold that of one candidate
-    )
-
-    chosen_: str
-    reason_: str
-    shares_: dict[str, float]
-    held_out_log_loss_: dict[str, float]
-    base_: scaling.StructuredRule | None = None
-    correction_: scaling.RowCorrection | None = None
-    groups_: list[str] | None = None
-
-    def __init__(self, *, keep_labels: bool = False) -> None:
-        self.keep_labels = keep_labels
-
-    def _check_parameters(self) -> None:
-        remedy = (
-            "True predicts the classifier's own labels, False the most likely class."
-        )
-        check_choice("keep_labels", self.keep_labels, Literal[True, False], remedy)
-
-    @property
-    def _keeps_member_labels(self) -> bool:
-        return self.keep_labels is True
-
-    def _fit(self, sample: Examples) -> Fit:
-        examples = sample.learnable
-        keep_labels = bool(self.keep_labels)
-        losses: dict[str, float] = {}
-        held_out = None
-        converged = True
-        too_few = _find_too_few(examples)
-        single_class = (examples.labels == examples.labels[0]).all()
-        if too_few:
-            rule, reason = _keep_uncalibrated(examples, too_few)
-            shares = {"uncalibrated": 1.0}
-        elif single_class:
-            rule, reason, shares, converged = _fit_single_class(examples)
-        elif isinstance(examples.logits, TopK):
-            rule, reason, converged = _fit_best_classes(examples)
-            shares = {"adaptive": 1.0}
-        else:
-            fitted = default.fit_default(examples)
-            shares = fitted.shares
-            losses = fitted.losses
-            converged = fitted.converged
-            rule, reason = _choose_rule(fitted, examples, keep_labels)
-            held_out = (
-                fitted.held_out if fitted.examples.n_rows == examples.n_rows else None
-            )
-        report: dict[str, Any] = {
-            "chosen": max(shares, key=shares.__getitem__),
-            "shares": shares,
-        }
-        report |= {"held_out_log_loss": losses, "converged": converged}
-        if examples.coding is not None:
-            text = "nothing can be learned from the examples"
-            report["groups"] = []
-            if losses:  # else the examples are degenerate
-                rule, text, report["groups"] = add_groups(
-                    rule, examples, held_out, keep_labels
-                )
-            reason = f"{reason} Groups: {text}."
-        if sample.sampled_from is not None:
-            sample_size = f"{sample.n_rows:,} of {sample.sampled_from:,} rows"
-            reason = f"{reason} It was fitted on {sample_size}."
-        return Fit(rule, report | {"reason": reason})
-
-
-def auto(
-    logits: Any,
-    labels: Any = None,
-    sample_weight: Any = None,
-    *,
-    groups: Any = None,
-    classes: Sequence[str] = (),
-    score_columns: Sequence[str] = (),
-    most_members: int | None = None,
-    keep_labels: bool = False,
-) -> AutoCalibrator:
-    """Fit the default on validation logits and labels.
-
-    It averages structured scaling and temperature scaling by held-out log loss; see
-    `AutoCalibrator` for how, and `cal.reason_` for what it chose.
-
-    Parameters
-    ----------
-    logits : array of shape (n, classes), TopK, Ensemble or table
-        The classifier's scores, before the softmax, on examples that it was not
-        trained on; -inf marks a masked class. `from_probabilities` and
-        `from_binary_scores` make them of probabilities or of one score per example. A
-        table is one of any Arrow engine, see `Calibrator.fit`.
-    labels : array-like of shape (n,), or (n, classes)
-        Column indices; or names of the `classes`; or the name of a column of the table;
-        or votes for each class.
-    sample_weight : array-like of shape (n,), optional
-        How much each example counts; 2 is an example that was seen twice.
-    groups : array-like of shape (n,), or several columns, optional
-        Sites, subjects, sexes, ages, which the classifier may not know. Those that
-        clearly help on held-out examples are used, and predictions then need them.
-    classes : sequence of str, optional
-        Names of the classes, in the order of the columns; `certify`, `score` and
-        `detect` then take names as well, and prediction sets have them.
-    score_columns : sequence of str, optional
-        The columns of a table that hold the scores, class 0 first, if their names do
-        not tell.
-    most_members : int, optional
-        How many members of an Ensemble get a weight at most.
-    keep_labels : bool
-        True: `predict` gives the classifier's own labels, and the confidence is that of
-        these. False: it gives the likeliest class after calibration, which can be
-        another one.
-
-    Returns
-    -------
-    cal : AutoCalibrator
-        Fitted: `predict_proba`, `predict_confidence` and `predict` take new logits,
-        `certify` counts errors on other examples for guarantees, `save` writes a file.
-
-    Examples
-    --------
-    >>> import hokical
-    >>> from hokical.demo import demo_logits
-    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
-    >>> cal = hokical.auto(val_logits, val_labels)
-    >>> print(cal.reason_.partition(" (held-out")[0])
-    an average of the scores of temperature scaling (60%) and structured scaling (40%)
-    >>> cal.predict_confidence(logits[:3]).round(2)
-    array([0.99, 1.  , 0.57])
-    """
-    rows: dict[str, Any] = {
-        "groups": groups,
-        "classes": classes,
-        "score_columns": score_columns,
-        "most_members": most_members,
-    }
-    cal = AutoCalibrator(keep_labels=keep_labels)
-    return cal.fit(logits, labels, sample_weight, **rows)
-
-
-def _choose_rule(
-    fitted: default.DefaultFit, examples: Examples, keep_labels: bool
-) -> tuple[Rule, str]:
-    """The rule without groups; and what was fitted, in words, with held-out log
-    losses.
-    """
-    inner = fitted.base
-    correction = fitted.correction
-    rule: Rule = scaling.AutoRule(inner, correction, keep_labels)
-    moved = bool(inner.bias.any())
-    if correction is None and "structured" not in fitted.shares and not moved:
-        rule = scaling.TemperatureRule(inner.temperature / float(inner.scale[0]))
-        if "temps" not in fitted.shares:
-            rule = UncalibratedRule()
-        if inner.floor > 0.0:
-            rule = FlooredRule(inner.floor, rule)
-    named = [f"{TITLES[name]} ({share:.0%})" for name, share in fitted.shares.items()]
-    description = f"an average of the scores of {', '.join(named[:-1])} and {named[-1]}"
-    if len(named) == 1:
-        description = TITLES[next(iter(fitted.shares))]
-    description += " with a row correction" * (correction is not None)
-    if fitted.level > 0.0 and moved:
-        description += ", at the level of the labels"
-    n_sampled = fitted.examples.n_rows
-    n_rows = examples.n_rows
-    of = "" if n_sampled == n_rows else f" of {n_sampled:,} of {n_rows:,} examples"
-    scores = ", ".join(
-        f"{TITLES.get(name, name)} {format(loss, '.4f' if loss < 1e4 else '.4g')}"
-        for name, loss in fitted.losses.items()
-    )
-    return rule, f"{description} (held-out log loss{of}: {scores})."
-
-
-def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
-    """Adaptive temperature scaling of a `TopK`, or its uncalibrated confidence."""
-    solution = searches.shrink_temperature(examples)
-    correction, pairs = default.fit_row_correction(examples, solution.x)
-    # Uncalibrated, the logits are not divided by the temperature.
-    change = pairs - np.array([np.log(solution.x), 0.0])
-    gain = default.CorrectionProblem(examples, 1.0).gain(change)
-    away = default.distrust(examples.effective_size, *gain)
-    temperature = 1.0 / ((1.0 - away) / solution.x + away)
-    rule: Rule = scaling.TemperatureRule(temperature)
-    description = "temperature scaling"
-    if correction is not None:
-        rule = scaling.AdaptiveRule(temperature, correction)
-        description = f"{description} with a row correction"
-    return rule, f"{description}, as not every class has a logit.", solution.converged
-
-
-def _find_too_few(examples: Examples) -> str:
-    """Why the examples are too few to learn from; "" if they are not."""
-    labels = examples.labels
-    n_examples = examples.effective_size
-    if n_examples >= FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
-        return ""
-    few = f"{labels.size} examples"
-    if n_examples < labels.size * (1.0 - 1e-9):
-        few += f", whose weights make them worth {n_examples:.3g},"
-    return f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
-
-
-def _fit_single_class(
-    examples: Examples,
-) -> tuple[Rule, str, dict[str, float], bool]:
-    """A temperature alone, the reason, which is a warning, the shares of what is
-    averaged, and whether the fit converged.
-    """
-    label = examples.labels[0]
-    why = f"all {examples.labels.size} examples are of class {label}"
-    if isinstance(examples.logits, TopK):
-        solution = searches.shrink_temperature(examples)
-        rule: Rule = scaling.TemperatureRule(solution.x)
-        shares = {"temps": 1.0}
-        converged = solution.converged
-    else:
-        fit = default.fit_temperature(examples)
-        rule, _ = _choose_rule(fit, examples, keep_labels=False)
-        shares = fit.shares
-        converged = fit.converged
-    description = "the uncalibrated probabilities were kept"
-    if "temps" in shares:
-        description = "only a temperature was fitted"
-    reason = f"{description}: {why}."
-    warn_user(
-        f"{reason[0].upper()}{reason[1:]} Use examples of all classes.", FitDataWarning
-    )
-    return rule, reason, shares, converged
-
-
-def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
-    """No calibration but a floor below probabilities of 0, and the reason, which is
-    a warning.
-    """
-    rule: Rule = UncalibratedRule()
-    zeros = not isinstance(examples.logits, TopK) and has_zeros(examples.logits)
-    floor = searches.choose_floor_alone(examples) if zeros else 0.0
-    description = "the uncalibrated probabilities were kept"
-    if floor > 0.0:
-        rule = FlooredRule(floor, rule)
-        description = f"{description} with {floor:g} added, as some are 0"
-    reason = f"{description}: {why}."
-    warn_user(f"{reason[0].upper()}{reason[1:]} Use more examples.", FitDataWarning)
-    return rule, reason

@@ -22,6 +22,7 @@ from hokical._core.reading import Rows
 from hokical._core.schema import ColumnSchema, InputSchema
 from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.version import VERSION
+from hokical._fitting.examples import ExamplesNeeded
 from hokical.calibrators.predictor import describe_kind
 from hokical.guarantees.fingerprints import Reused, one_of_each, refuse_rows_of_fit
 from hokical.rules.base import Rule
@@ -50,6 +51,8 @@ class MethodInfo:
         `hokical.from_probabilities`.
     learns_groups : bool
         Whether a fit makes use of groups.
+    examples_needed : ExamplesNeeded or None
+        A fit on fewer warns. None: the fit learns nothing, or warns itself.
     rows_per_class : int
         How many rows for each class a sample should have, even beyond 4 million logits.
     changes_labels : bool
@@ -74,6 +77,7 @@ class MethodInfo:
     binary_only: bool = False
     logits_kind: type[Logits] = Logits
     simpler_rule: type[Any] | None = None
+    examples_needed: ExamplesNeeded | None = field(default_factory=ExamplesNeeded)
 
     def __post_init__(self) -> None:
         """Raise if the class of the rule states a different fact."""
@@ -238,6 +242,16 @@ class StoredEstimator(Estimator, ABC):
     def library_version(self) -> str:
         """The version of hokical that wrote the file, or this one."""
         return self._library_version
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the fit converged; True of methods without iterations."""
+        return bool(self._report.get("converged", True))
+
+    @property
+    def choice_reason(self) -> str | None:
+        """What was fitted, and why; None of methods that choose nothing."""
+        return self._report.get("reason")
 
     def _storable_parameters(self) -> dict[str, Any]:
         """The parameters, with None for a generator, whose state is code."""

@@ -89,9 +89,10 @@ def apply(
 ) -> ui.Result:
     """Write the predicted labels and their confidence for new data.
 
-    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per input row:
-    columns to keep, label, confidence. Labels are names where those of the
-    classes are known. With --missing drop, rows without a score stay, empty.
+    The output, a .csv, .csv.gz, .parquet, .jsonl or .npz, has one row per
+    input row: columns to keep, label, confidence. Labels are names where those
+    of the classes are known. With --missing drop, rows without a score stay,
+    empty.
 
     --interval, after `certify` or of `venn_abers`, gives the probability of
     the event of two classes with its low and high end (95 %, or 1 - delta).
@@ -105,7 +106,9 @@ def apply(
 
     Example: hokical apply cal.json new.npz -o predictions.csv
     """
-    _check_combination(risk, coverage, by, delta, interval, adapt)
+    _check_combination(risk, coverage, by, delta, interval)
+    if adapt:
+        ui.refuse("does not go with --adapt.", risk=risk)
     fitted = read_calibrator(calibrator, beside=data[0])
     own_delta = {} if delta is None else {"delta": delta}
     if fitted.name == "confidence":
@@ -139,7 +142,6 @@ def _check_combination(
     by: opt.Coverages,
     delta: float | None,
     interval: bool,
-    adapt: bool,
 ) -> None:
     """Refuse options without the option that they are for."""
     for_new_group = by == "new group" and risk is not None
@@ -151,8 +153,6 @@ def _check_combination(
         raise ui.bad_option(
             "--delta", "only goes with --risk, --coverage or --interval."
         )
-    if adapt:
-        ui.refuse("does not go with --adapt.", risk=risk)
 
 
 def _risk_options(

@@ -92,7 +92,7 @@ def fit(
     values |= {
         "output": str(output),
         "fit_seconds": seconds,
-        "converged": bool(getattr(calibrator, "converged_", True)),
+        "converged": calibrator.has_converged,
     }
     shown = {
         **{line: lines.get(line) for line in _SHOWN},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.text import Text
@@ -22,6 +22,9 @@ from hokical.cli.options import (
     read_calibrator,
 )
 from hokical.rules.members import PooledMembers
+
+if TYPE_CHECKING:  # help pages are fast without calibrators
+    from hokical.calibrators.stored import StoredEstimator
 
 #: Arrays with more numbers are not listed.
 _MAX_NUMBERS = 1000
@@ -80,20 +83,21 @@ def _member_values(members: PooledMembers) -> dict[str, Any]:
     }
 
 
-def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
+def describe(
+    fitted: StoredEstimator,
+) -> tuple[dict[str, Any], dict[str, str | None]]:
     """What is inside a loaded calibrator as values, and in words."""
     facts = dict(fitted.metadata_)
-    of_logits = isinstance(fitted, hokical.Calibrator)
-    if of_logits:
+    if isinstance(fitted, hokical.Calibrator):
         facts |= _fit_facts(fitted)
     n_classes = n_classes_of(fitted)
     names = list(class_names_of(fitted)) or facts.get("classes")
-    values = {
+    values: dict[str, Any] = {
         "method": fitted.name,
         "n_classes": n_classes,
         "classes": names,
         **{name: facts.get(name) for name in ("scores", "examples", "accuracy")},
-        "reason": getattr(fitted, "reason_", None),
+        "reason": fitted.choice_reason,
     }
     lines: dict[str, str | None] = {
         "method": fitted.name,
@@ -108,11 +112,17 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         lines["members"] = members.describe()
         if len(members.needed) < len(members.names):
             lines["needed"] = ", ".join(members.needed)
-    if not of_logits:
-        certified = {"certified": "no" if fitted.held_out_ is None else "yes"}
-        return values | certified, lines | certified
-    rule_values, rule_lines = _describe_rule(fitted)
-    return values | rule_values, lines | rule_lines
+    more_values: dict[str, Any] = {}
+    more_lines: dict[str, str | None] = {}
+    if isinstance(fitted, hokical.Calibrator):
+        more_values, more_lines = _describe_rule(fitted)
+    elif isinstance(
+        fitted, (hokical.ConfidenceCalibrator, hokical.MultilabelCalibrator)
+    ):
+        certified = "no" if fitted.held_out_ is None else "yes"
+        more_values = {"certified": certified}
+        more_lines = {"certified": certified}
+    return values | more_values, lines | more_lines
 
 
 def _fit_facts(fitted: hokical.Calibrator) -> dict[str, Any]:

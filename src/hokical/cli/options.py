@@ -15,13 +15,14 @@ from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import typer
 
 import hokical
 from hokical._core import reading
+from hokical._core.arrays import AnyArray
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
@@ -29,6 +30,14 @@ from hokical.io import ensembles, examples, tables
 from hokical.rules.members import PooledMembers
 from hokical.stability.noise import parse_noise
 
+if TYPE_CHECKING:  # help pages are fast without calibrators
+    from hokical.calibrators.stored import StoredEstimator
+
+    #: The calibrator whose fit says how data are read, if there is one.
+    Fitted = StoredEstimator | None
+
+#: Some class of calibrators.
+Method = TypeVar("Method", bound="StoredEstimator")
 #: What to do with rows that lack a score or a label.
 Missing = StrEnum("Missing", ["error", "drop"])
 #: The examples to use of a file that holds a validation and a test set.
@@ -146,7 +155,9 @@ OPTIONS: dict[str, Any] = {
         "Of two classes: the event.", metavar="NAME", show_default="the second"
     ),
     "proba": option(
-        "Also give the probabilities of all classes.", "--proba/--no-proba"
+        "Also give the probabilities of all classes.",
+        "--proba/--no-proba",
+        show_default="no",
     ),
     "risk": option(
         "Also write `accepted`: labels with at most this error rate, e.g. 0.05."
@@ -190,6 +201,13 @@ _METADATA = {
     "classes": list,
     "scores": str,
     "zeros": str,
+}
+
+
+#: By method: scores that no command reads, and the call in Python.
+_PYTHON_ONLY = {
+    "multilabel": ("several labels per example", "predict_proba(scores)"),
+    "survival": ("transformations that keep labels", "predict(survived)"),
 }
 
 
@@ -257,19 +275,11 @@ class Source:
         return is_one and (self.path.is_dir() or tables.is_pattern(self.path))
 
     def read(
-        self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all"
+        self, fitted: Fitted = None, labelled: Literal["all", "some", "none"] = "all"
     ) -> Rows:
         """Its rows, of which all, some or none have a label that is read."""
-        alone = takes_confidences(fitted)
-        keep = None if self.keep is None else split_names(self.keep)
-        if self.keep == "none":
-            keep = ()
-        options: dict[str, Any] = {"labels": self.labels, "missing": self.missing.value}
-        options["fitted_by"] = None if alone else fitted
-        options["groups"] = split_names(self.groups) or _groups_of_fit(fitted)
-        options["keep"] = keep if self.cluster is None else (self.cluster,)
         with ui.spinner(f"Reading {self.path.name}"):
-            options |= self._columns(fitted)
+            options = self._reading_options(fitted)
             if self.members:
                 rows = hokical.io.read_ensemble(
                     self.members, labelled=labelled, **options
@@ -277,6 +287,30 @@ class Source:
             else:
                 rows = examples.read_examples(self.path, labelled=labelled, **options)
         self._check_members(fitted, rows)
+        self._say_what_is_used(rows, fitted)
+        self._check_kind(rows, fitted)
+        return rows
+
+    def _reading_options(self, fitted: Fitted) -> dict[str, Any]:
+        """Options of `hokical.io.examples.read_examples`."""
+        keep = None if self.keep is None else split_names(self.keep)
+        if self.keep == "none":
+            keep = ()
+        if self.cluster is not None:
+            keep = (self.cluster,)
+        return {
+            "labels": self.labels,
+            "missing": self.missing.value,
+            "fitted_by": None if takes_confidences(fitted) else fitted,
+            "groups": split_names(self.groups) or _groups_of_fit(fitted),
+            "keep": keep,
+            **self._columns(fitted),
+        }
+
+    def _say_what_is_used(self, rows: Rows, fitted: Fitted) -> None:
+        """Say which rows, weights and columns are used, where this is no matter of
+        course.
+        """
         name = self.name
         n_rows = f"{len(rows.used):,} rows"
         if rows.part is not None:
@@ -290,10 +324,13 @@ class Source:
             ui.say(
                 f"Columns of {name} that are not used: {', '.join(rows.unused[:6])}."
             )
+
+    def _check_kind(self, rows: Rows, fitted: Fitted) -> None:
+        """Raise if the rows hold confidences, and the fit logits, or the reverse."""
+        alone = takes_confidences(fitted)
         if fitted is not None and (rows.kind == "confidence") != alone:
             kind = f"another kind of scores than {'confidences' if alone else 'logits'}"
             raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
-        return rows
 
     def _check_members(self, fitted: object, rows: Rows) -> None:
         """Raise if members that a calibrator needs are missing."""
@@ -312,7 +349,7 @@ class Source:
                 f"Add {', '.join(missing)}, by the names of the fit.",
             )
 
-    def open(self, fitted: Any = None) -> Rows | hokical.streams.ChunkSource:
+    def open(self, fitted: Fitted = None) -> Rows | hokical.streams.ChunkSource:
         """Its rows with labels; a folder or pattern of Parquet files is read in
         parts.
         """
@@ -332,7 +369,7 @@ class Source:
                 ui.say(f"Rows count by the weights in {self.path}.")
         return source
 
-    def check_new(self, fitted: Any, rows: Rows) -> None:
+    def check_new(self, fitted: StoredEstimator, rows: Rows) -> None:
         """Warn if its rows are those that the calibrator was fitted on."""
         if isinstance(rows.scores, (Logits, hokical.Ensemble)):
             of_fit = fitted.is_of_fit(rows)
@@ -344,7 +381,9 @@ class Source:
             None if self.cluster is None else next(iter(rows.kept.values()))[rows.used]
         )
 
-    def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
+    def read_late(
+        self, fitted: Fitted, id_column: str
+    ) -> tuple[AnyArray, AnyArray] | None:
         """Ids and labels of a file without scores; None if it has scores."""
         columns = self._columns(fitted)
         options = {
@@ -357,13 +396,33 @@ class Source:
         )
         return late and (late[0].astype(np.str_), late[1])
 
-    def _columns(self, fitted: Any) -> dict[str, Any]:
+    def _columns(self, fitted: Fitted) -> dict[str, Any]:
         """Which columns are read, and what they hold."""
         stored = {} if fitted is None else examples.options_from(fitted.metadata_)
+        names = class_names_of(fitted) or stored.get("classes", ())
+        if names and self.classes and tuple(names) != self.classes:
+            raise ui.bad_option(
+                "--classes",
+                f"must be in the order of the fit, {', '.join(names)}; got "
+                f"{', '.join(self.classes)}. Leave it out: the calibrator knows them.",
+            )
+        options = {
+            "kind": self._kind(fitted, stored),
+            "score_columns": split_names(self.confidence)
+            or split_names(self.score_columns),
+            "label_column": self.label_column,
+            "classes": names or self.classes,
+            "split": self.split.value,
+        }
+        return stored | {name: value for name, value in options.items() if value}
+
+    def _kind(self, fitted: Fitted, stored: dict[str, Any]) -> str | None:
+        """What the scores are, with a warning if those of the fit were others; None if
+        nothing says it.
+        """
         kind_of_fit = stored.get("kind")
         if takes_confidences(fitted):
             kind_of_fit = "confidence"
-        names = class_names_of(fitted) or stored.get("classes", ())
         kind = kind_of_fit
         if self.confidence is not None:
             kind = "confidence"
@@ -373,21 +432,7 @@ class Source:
             ui.warn(
                 f"The scores are {kind}; the calibrator was fitted on {kind_of_fit}."
             )
-        columns = split_names(self.score_columns)
-        if names and self.classes and tuple(names) != self.classes:
-            raise ui.bad_option(
-                "--classes",
-                f"must be in the order of the fit, {', '.join(names)}; got "
-                f"{', '.join(self.classes)}. Leave it out: the calibrator knows them.",
-            )
-        options = {
-            "kind": kind,
-            "score_columns": split_names(self.confidence) or columns,
-            "label_column": self.label_column,
-            "classes": names or self.classes,
-            "split": self.split.value,
-        }
-        return stored | {name: value for name, value in options.items() if value}
+        return kind
 
 
 #: Which of them a command has: of data without labels, of data for a calibrator, and
@@ -399,37 +444,15 @@ ANY = ("classes", "confidence", *LABELLED)
 
 def command(
     *names: str, split: Part = Part.test, **overrides: Any
-) -> Callable[[Any], Any]:
+) -> Callable[[Callable[..., ui.Result]], Callable[..., None]]:
     """Give the parameters of a command their options, of the same names or `overrides`.
 
     With `names` of fields of a `Source`, it has those options too, and gets them as
     `source_options`, without a path. What it returns is shown, with --json as JSON.
     """
 
-    def add(function: Any) -> Any:
-        parameters = dict(signature(function, eval_str=True).parameters)
-        parameters.pop("source_options", None)
-        source_fields = dict(signature(Source, eval_str=True).parameters)
-        source_fields["split"] = source_fields["split"].replace(default=split)
-        as_json = Parameter(
-            "as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool
-        )
-        options = parameters | {"as_json": as_json}
-        options |= {
-            name: field for name, field in source_fields.items() if name in names
-        }
-        for name, parameter in options.items():
-            kind = parameter.annotation
-            default = parameter.default
-            if name in REPEATABLE:
-                kind = list[str] | None
-                default = None
-            annotated: Any = Annotated[
-                kind, (overrides if name in overrides else OPTIONS)[name]
-            ]
-            options[name] = parameter.replace(
-                annotation=annotated, default=default, kind=Parameter.KEYWORD_ONLY
-            )
+    def add(function: Callable[..., ui.Result]) -> Callable[..., None]:
+        options = _command_options(function, names, split, overrides)
 
         @wraps(function)
         def run(*, as_json: bool, **values: Any) -> None:
@@ -443,13 +466,47 @@ def command(
                 values["source_options"] = Source(**read)
             function(**values).print(as_json)
 
-        vars(run)["__signature__"] = Signature(list(options.values()))
-        run.__annotations__ = {
-            parameter.name: parameter.annotation for parameter in options.values()
-        }
+        vars(run)["__signature__"] = Signature(options)
+        run.__annotations__ = {option.name: option.annotation for option in options}
         return run
 
     return add
+
+
+def _command_options(
+    function: Callable[..., ui.Result],
+    names: Sequence[str],
+    split: Part,
+    overrides: dict[str, Any],
+) -> list[Parameter]:
+    """The options of a command: the parameters of its function, --json, and fields of
+    a `Source`.
+    """
+    parameters = dict(signature(function, eval_str=True).parameters)
+    parameters.pop("source_options", None)
+    parameters["as_json"] = Parameter(
+        "as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool
+    )
+    source_fields = dict(signature(Source, eval_str=True).parameters)
+    source_fields["split"] = source_fields["split"].replace(default=split)
+    parameters |= {
+        name: field for name, field in source_fields.items() if name in names
+    }
+    options = []
+    for name, parameter in parameters.items():
+        kind = parameter.annotation
+        default = parameter.default
+        if name in REPEATABLE:
+            kind = list[str] | None
+            default = None
+        described = overrides[name] if name in overrides else OPTIONS[name]
+        annotation: Any = Annotated[kind, described]
+        options.append(
+            parameter.replace(
+                annotation=annotation, default=default, kind=Parameter.KEYWORD_ONLY
+            )
+        )
+    return options
 
 
 def is_of_ensemble(fitted: object) -> bool:
@@ -494,9 +551,9 @@ def n_classes_of(fitted: object) -> int | None:
     return None
 
 
-def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
+def _groups_of_fit(fitted: Fitted) -> tuple[str, ...]:
     """The columns with groups that a calibrator learned from."""
-    coding = None if fitted is None else fitted.rule_.needed_groups
+    coding = None if fitted is None else fitted.needed_groups
     return () if coding is None else tuple(coding.columns)
 
 
@@ -520,32 +577,43 @@ def read_calibrator(
     except OSError as error:
         why = f"expected a calibrator file; cannot be read: {error.strerror}."
         raise hokical.io.DataFileError(path, why, "See `fit`.") from error
-    metadata = calibrator.metadata_
-    usable = all(
-        isinstance(value, _METADATA.get(name, object))
-        for name, value in metadata.items()
-    )
-    usable &= metadata.get("scores", "logits") in _KINDS
-    if not usable or not all(
-        isinstance(name, str) for name in metadata.get("classes", ())
-    ):
+    if not _is_metadata(calibrator.metadata_):
         raise hokical.CalibratorFileError(
             f"{path} has unusable facts about its fit. Fit again."
         )
-    if for_rows and calibrator.name == "multilabel":
-        why = (
-            "is for several labels per example, which no command reads. Use it in "
-            "Python:"
-        )
+    if for_rows:
+        _check_readable(path, calibrator)
+    return calibrator
+
+
+def _is_metadata(metadata: dict[str, Any]) -> bool:
+    """Whether what `fit` stored beside a calibrator has the types that it wrote."""
+    types = all(
+        isinstance(value, _METADATA.get(name, object))
+        for name, value in metadata.items()
+    )
+    names = metadata.get("classes", ())
+    return (
+        types
+        and metadata.get("scores", "logits") in _KINDS
+        and all(isinstance(name, str) for name in names)
+    )
+
+
+def _check_readable(path: Path, calibrator: StoredEstimator) -> None:
+    """Raise unless commands can read rows for a calibrator."""
+    if calibrator.name in _PYTHON_ONLY:
+        scores, call = _PYTHON_ONLY[calibrator.name]
         raise typer.BadParameter(
-            f"{path} {why} `hokical.load(path).predict_proba(scores)`."
+            f"{path} is for {scores}, which no command reads. Use it in Python: "
+            f"`hokical.load(path).{call}`."
         )
-    if for_rows and calibrator.name != "confidence":
+    if isinstance(calibrator, hokical.Calibrator):
+        rule = calibrator.rule_
         with ui.check_options("CALIBRATOR"):
             hokical.calibrators.stored.check_plain_logits(
-                calibrator.rule_.name, calibrator.rule_.logits_kind, "method"
+                rule.name, rule.logits_kind, "method"
             )
-    return calibrator
 
 
 def is_calibrator(path: Path) -> bool:
@@ -582,7 +650,7 @@ def event_index(
         return reading.event_index(positive, names, n_classes)
 
 
-def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
+def set_options(calibrator: Method, settings: Iterable[str]) -> Method:
     """The calibrator with options such as `n_bins=20`, of the types that its parameters
     have.
 
@@ -592,25 +660,14 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
     defaults = calibrator.get_params(deep=False)
     chosen = dict[str, Any]()
     for setting in settings:
-        value: Any
-        key, sign, value = (text.strip() for text in setting.partition("="))
+        key, sign, text = (part.strip() for part in setting.partition("="))
         if not sign or key not in defaults:
             listed = ", ".join(f"{name}={value}" for name, value in defaults.items())
             why = f"must be an option of {calibrator.name}: {listed or 'it has none'}"
             raise ui.bad_option("--set", f"{why}; got {setting!r}.")
-        with suppress(SyntaxError, ValueError):
-            is_constant = value.lower() in ("true", "false", "none")
-            value = ast.literal_eval(value.capitalize() if is_constant else value)
-        kind_of_default = type(defaults[key])
-        if kind_of_default is int and isinstance(value, float) and value.is_integer():
-            value = int(value)  # 20.0 is a whole number
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits, kind = {
-            bool: (isinstance(value, bool), "true or false"),
-            int: (number and isinstance(value, int), "a whole number"),
-            float: (number, "a number"),
-        }.get(kind_of_default, (True, ""))
-        if not fits:
+        value = _parse_value(text, type(defaults[key]))
+        kind = _wrong_kind(value, type(defaults[key]))
+        if kind:
             why = f"must be {kind}, as the default {defaults[key]}; got {setting!r}."
             raise ui.bad_option("--set", why)
         chosen[key] = value
@@ -620,30 +677,51 @@ def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
         return calibrator.set_params(**chosen)
 
 
+def _parse_value(text: str, kind: type) -> Any:
+    """The value that a text stands for; the text itself, if it is none.
+
+    >>> (
+    ...     _parse_value("20.0", int),
+    ...     _parse_value("true", bool),
+    ...     _parse_value("[1, 2]", list),
+    ... )
+    (20, True, [1, 2])
+    """
+    value: Any = text
+    with suppress(SyntaxError, ValueError):
+        is_constant = text.lower() in ("true", "false", "none")
+        value = ast.literal_eval(text.capitalize() if is_constant else text)
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole and kind is int else value
+
+
+def _wrong_kind(value: object, kind: type) -> str:
+    """The kind that a value should have, in words; "" if it has it."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is bool and not isinstance(value, bool):
+        return "true or false"
+    if kind is int and not (is_number and isinstance(value, int)):
+        return "a whole number"
+    if kind is float and not is_number:
+        return "a number"
+    return ""
+
+
 def _protect(values: dict[str, Any]) -> None:
     """Refuse an output that is an input too, or another output; a report that cannot
     be written.
     """
-    paths = {name: path for name, path in values.items() if isinstance(path, Path)}
-    for name, listed in values.items():
-        if isinstance(listed, list):
-            files = [path for path in listed if isinstance(path, Path)]
-            paths |= {f"{name} {k}": path for k, path in enumerate(files)}
-    if "state" in paths:  # which is removed in the end
-        paths["lock of --state"] = Path(f"{paths['state']}.lock")
-    if "report" in paths:
-        from hokical.report.tracking import json_beside
-
-        paths["numbers of --report"] = json_beside(paths["report"])
-    for name in (*OUTPUTS, "lock of --state", "numbers of --report"):
+    paths = _named_paths(values)
+    for name in (*OUTPUTS, _LOCK, _NUMBERS):
         if name not in paths or paths[name].is_dir():  # which the command checks itself
             continue
-        other_paths = [path for key, path in paths.items() if key != name]
-        if any(
-            _is_same(paths[name], file)
-            for path in other_paths
+        files = [
+            file
+            for key, path in paths.items()
+            if key != name
             for file in _files_read(path)
-        ):
+        ]
+        if any(_is_same(paths[name], file) for file in files):
             role = f"the {name}" if " " in name else f"the --{name}"
             why = (
                 f"cannot be {role}: it is an input too, or another output, and would "
@@ -652,6 +730,27 @@ def _protect(values: dict[str, Any]) -> None:
             raise hokical.io.DataFileError(paths[name], why, "Choose another name.")
     if "report" in paths:
         tables.check_output(paths["report"], suffix=(".html", ".htm"))
+
+
+#: Files that are written beside outputs.
+_LOCK = "lock of --state"
+_NUMBERS = "numbers of --report"
+
+
+def _named_paths(values: dict[str, Any]) -> dict[str, Path]:
+    """The paths among the values of options, by name, with files beside outputs."""
+    paths = {name: path for name, path in values.items() if isinstance(path, Path)}
+    for name, listed in values.items():
+        if isinstance(listed, list):
+            files = [path for path in listed if isinstance(path, Path)]
+            paths |= {f"{name} {k}": path for k, path in enumerate(files)}
+    if "state" in paths:  # the lock is removed in the end
+        paths[_LOCK] = Path(f"{paths['state']}.lock")
+    if "report" in paths:
+        from hokical.report.tracking import json_beside
+
+        paths[_NUMBERS] = json_beside(paths["report"])
+    return paths
 
 
 def _files_read(path: Path) -> list[Path]:

@@ -475,36 +475,52 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
     return f"{message} The smallest risk that they prove is {least}."
 
 
-def why_none(
-    first: str,
-    n: int,
-    target: str,
-    delta: float | None,
-    *,
-    best: str,
-    fewest: int,
-    would_prove: Callable[[float], bool],
-    unit: str = "examples",
-) -> str:
-    """What n examples or groups prove instead of the `target`, and how many
-    would prove it.
+@dataclass(frozen=True, eq=False)
+class Shortfall:
+    """Why examples, or other `unit`s, do not prove a `target`.
+
+    `smallest` are the risks that they prove, in words; below `fewest` units even no
+    error would prove the target. `would_prove` says whether this many times as many of
+    the same kind would.
     """
-    confidence = (
-        "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
-    )
-    remedy = f"More {unit} will hardly help: no score has so small an error rate."
-    if n < fewest:
-        remedy = f"It takes at least {fewest:,} {unit}, even with zero errors."
-    elif factor := next(
-        filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None
-    ):
-        remedy = (
-            f"About {math.ceil(factor * n):,} {unit} of this kind would prove {target}."
+
+    n: int
+    target: str
+    delta: float | None
+    smallest: str
+    fewest: int
+    would_prove: Callable[[float], bool]
+    unit: str = "examples"
+
+    def describe(self, consequence: str) -> str:
+        """The consequence, the reason, and how many would prove the target."""
+        confidence = "on average"
+        if self.delta is not None:
+            confidence = f"with {percent(1.0 - self.delta)} confidence"
+        return (
+            f"{consequence}: {self.n:,} {self.unit} do not prove {self.target} "
+            f"{confidence}. The smallest risk that they prove is {self.smallest}. "
+            f"{self.remedy}"
         )
-    return (
-        f"{first}: {n:,} {unit} do not prove {target} {confidence}. The smallest risk that "
-        f"they prove is {best}. {remedy}"
-    )
+
+    @property
+    def remedy(self) -> str:
+        """How many would prove the target, if more of them can."""
+        if self.n < self.fewest:
+            return (
+                f"It takes at least {self.fewest:,} {self.unit}, even with zero errors."
+            )
+        factors = np.geomspace(1.1, 1000.0, 60).tolist()
+        factor = next(filter(self.would_prove, factors), None)
+        if factor is None:
+            return (
+                f"More {self.unit} will hardly help: no score has so small an error "
+                "rate."
+            )
+        return (
+            f"About {math.ceil(factor * self.n):,} {self.unit} of this kind would prove "
+            f"{self.target}."
+        )
 
 
 #: (probabilities, labels, threshold) -> losses (n,); or losses (n, thresholds).
@@ -762,16 +778,16 @@ def _last_or_why(
     proven = {
         name: loss.risk for name, loss in zip(losses_by_name, relaxed, strict=True)
     }
-    return -1, why_none(
-        first,
+    shortfall = Shortfall(
         n,
         f"a mean loss of at most {_list(risks)}",
         delta,
-        best=_list(proven),
+        smallest=_list(proven),
         fewest=max(fewest_examples(loss.risk, delta) for loss in losses),
         would_prove=would_prove,
         unit=unit,
     )
+    return -1, shortfall.describe(first)
 
 
 def _list(numbers: Mapping[str, float]) -> str:

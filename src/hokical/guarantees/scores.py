@@ -539,9 +539,8 @@ def prove_abstention(
     subject = "accepted labels" if tested else "rows that reach the threshold"
     if options.by == "group" and tested:
         subject += " of each group"
-    coverage, message = _state_abstention(
-        table, tables, levels, options, source, subject
-    )
+    lowest = list(zip(tables, levels, strict=True))
+    coverage, message = _state_abstention(table, lowest, options, source, subject)
     n_empty = levels.count(LEVELS)
     if n_empty:
         message += f" Of {n_empty} of {len(levels)} groups nothing is accepted."
@@ -570,7 +569,7 @@ def _prove_new_group(
         "are accepted"
     )
     coverage, message = _state_abstention(
-        table, (table.pooled(),), levels, options, source, subject
+        table, [(table.pooled(), levels[0])], options, source, subject
     )
     if levels[0] == LEVELS:
         message = control.why_no_new_group(losses, options.delta, "Nothing is accepted")
@@ -579,16 +578,17 @@ def _prove_new_group(
 
 def _state_abstention(
     table: ScoreTable,
-    tables: Sequence[ScoreTable],
-    levels: Sequence[int],
+    lowest: Sequence[tuple[ScoreTable, int]],
     options: AbstentionOptions,
     source: Source,
     subject: str,
 ) -> tuple[float, str]:
-    """The share of examples that is accepted, and the guarantee in words."""
-    pairs = list(zip(tables, levels, strict=True))
-    n_accepted = sum(int(cell.count[level:].sum()) for cell, level in pairs)
-    n_wrong = sum(int(cell.wrong[level:].sum()) for cell, level in pairs)
+    """The share of examples that is accepted, and the guarantee in words.
+
+    `lowest` are cells of the table, each with its lowest accepted level.
+    """
+    n_accepted = sum(int(cell.count[level:].sum()) for cell, level in lowest)
+    n_wrong = sum(int(cell.wrong[level:].sum()) for cell, level in lowest)
     kind = "examples of the fit" if source == "fit" else "held-out examples"
     clustered = control.ONE_OF_EACH * table.clustered
     message = control.state_guarantee(
@@ -616,12 +616,12 @@ def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Source) -
     def would_prove(times: float) -> bool:
         return bool((losses.repeated(times).p_values() <= share).any())
 
-    return control.why_none(
-        "Nothing is accepted",
+    shortfall = control.Shortfall(
         table.total,
         f"a risk of {risk:.4g}",
         delta,
-        best=f"{control.smallest_risk(proves, risk):.3g}",
+        smallest=f"{control.smallest_risk(proves, risk):.3g}",
         fewest=control.fewest_examples(risk, share),
         would_prove=would_prove,
     )
+    return shortfall.describe("Nothing is accepted")

@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Literal, Self
 
@@ -61,16 +61,23 @@ from hokical._core.logits import as_logits
 from hokical._core.reading import class_index
 from hokical._fitting.examples import Examples, with_stats
 from hokical._fitting.records import complete_record
+from hokical.calibrators.automatic import AutoCalibrator
 from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.decisions import Decisions, cost_table, decide
-from hokical.calibrators.methods import AutoCalibrator
 from hokical.guarantees import fingerprints
 from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
-from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
+from hokical.guarantees.sets import (
+    ByLabel,
+    BySet,
+    Detections,
+    LabelSets,
+    PredictionSets,
+    SetOptions,
+)
 from hokical.guarantees.shift import ShiftEstimate, in_order
 from hokical.integrations.held_out import (
     ClassifierExamples,
@@ -96,6 +103,7 @@ from hokical.rules.base import (
     clip_log_probabilities,
     predict_on_host,
 )
+from hokical.rules.sets import SetKind
 
 __all__ = ["CalibratedClassifier"]
 
@@ -171,6 +179,8 @@ class CalibratedClassifier(
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions. It
         can be used alone, on the scores of `predict_scores`: logits, or of an ensemble
         a `hokical.Ensemble` of the logits of its models
+    single_calibrator_ : of an ensemble, a calibrator of its single models for
+        `estimate_shift`, else None
     reason_ : the choice of the default, with its reason
     members_ : of several classifiers, a table of their names, weights and held-out log
         losses
@@ -212,8 +222,7 @@ class CalibratedClassifier(
     """
 
     calibrator_: Calibrator | MultilabelCalibrator
-    #: A calibrator of single models for `estimate_shift`; None without an ensemble.
-    _single_calibrator: Calibrator | None = None
+    single_calibrator_: Calibrator | None = None
 
     def __init__(
         self,
@@ -309,7 +318,6 @@ class CalibratedClassifier(
         """Delete the attributes of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self._single_calibrator = None
 
     def _read_examples(
         self,
@@ -343,11 +351,10 @@ class CalibratedClassifier(
             self._fit_folds(plan, calibrator)
         else:
             self._fit_one_model(plan, calibrator)
-        reasons = dict.fromkeys(
-            getattr(fold.calibrator, "reason_", "") for fold in self.models_
-        )
-        if any(reasons):
-            self.reason_ = "; ".join(reasons)
+        reasons = [fold.calibrator.choice_reason for fold in self.models_]
+        different = list(dict.fromkeys(reason for reason in reasons if reason))
+        if different:
+            self.reason_ = "; ".join(different)
 
     def _fit_folds(self, plan: FitPlan, calibrator: Calibrator) -> None:
         """Fit and calibrate the models of the folds, whose mean is predicted."""
@@ -409,8 +416,9 @@ class CalibratedClassifier(
             self.named_estimators_ = {
                 name: member.models[0] for name, member in fitted.items()
             }
-        if hasattr(self.calibrator_, "reason_"):
-            self.reason_ = self.calibrator_.reason_
+        reason = self.calibrator_.choice_reason
+        if reason is not None:
+            self.reason_ = reason
 
     def _score_members(
         self, members: MemberClassifiers, plan: FitPlan, keep_models: bool
@@ -548,17 +556,36 @@ class CalibratedClassifier(
         *,
         coverage: float = 0.9,
         delta: float | None = None,
+        by: BySet | ByLabel | None = None,
+        kind: SetKind = "smallest",
+        pooled: bool = False,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
         groups: object = None,
-        **options: Any,
     ) -> PredictionSets | LabelSets:
         """The labels that each row may have, by name.
 
-        `options` are those of `Calibrator.predict_set`, of several labels those of
-        `MultilabelCalibrator.predict_set`. Call `certify` first, as for
-        `predict_or_abstain`.
+        Options are those of `Calibrator.predict_set`, where `by` is "all" by default.
+        Of several labels, `coverage`, `delta` and `by` are those of
+        `MultilabelCalibrator.predict_set`, where it is "row", and there are no others.
+        Call `certify` first, as for `predict_or_abstain`.
         """
         validation.check_is_fitted(self, "models_")
-        options |= {"coverage": coverage, "delta": delta}
+        options: dict[str, Any] = {"coverage": coverage, "delta": delta}
+        if by is not None:
+            options["by"] = by
+        of_classes = {
+            "kind": kind,
+            "pooled": pooled,
+            "penalty": penalty,
+            "free_ranks": free_ranks,
+            "allow_empty": allow_empty,
+        }
+        if self._is_multilabel:
+            _refuse_set_options(of_classes)
+        else:
+            options |= of_classes
         sets: PredictionSets | LabelSets = self._call(
             self.calibrator_.predict_set, X, groups=groups, **options
         )
@@ -628,17 +655,30 @@ class CalibratedClassifier(
         )
 
     def detect(
-        self, X: object, label: object, *, groups: object = None, **options: Any
+        self,
+        X: object,
+        label: object,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        by: Literal["all", "new group"] = "all",
+        groups: object = None,
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
-        `label` is one of `classes_`. Call `certify` first; `options` are those of
-        `Calibrator.detect`.
+        `label` is one of `classes_`; the options are those of `Calibrator.detect`. Call
+        `certify` first.
         """
         calibrator = self._calibrator_of_one("detect")
         column = self._column_of(label)
         detections: Detections = self._call(
-            calibrator.detect, X, column, groups=groups, **options
+            calibrator.detect,
+            X,
+            column,
+            groups=groups,
+            recall=recall,
+            delta=delta,
+            by=by,
         )
         return detections
 
@@ -713,8 +753,8 @@ class CalibratedClassifier(
         logits = self._logits_of_one(
             X, groups if calibrator.schema_.saw_groups else None
         )
-        if self._single_calibrator is not None:
-            calibrator = self._single_calibrator
+        if self.single_calibrator_ is not None:
+            calibrator = self.single_calibrator_
         estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
@@ -745,8 +785,8 @@ class CalibratedClassifier(
         """A copy whose calibrators are changed."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
-        if self._single_calibrator is not None:
-            changed._single_calibrator = change(self._single_calibrator)
+        if self.single_calibrator_ is not None:
+            changed.single_calibrator_ = change(self.single_calibrator_)
         else:
             changed.models_ = [replace(self.models_[0], calibrator=changed.calibrator_)]
         return changed
@@ -762,7 +802,7 @@ class CalibratedClassifier(
         """Whether predictions are means over the models of the folds."""
         if self._pool is not None:
             return self._pool.n_folds > 1
-        return self._single_calibrator is not None
+        return self.single_calibrator_ is not None
 
     def predict_scores(self, X: object) -> FloatArray | Ensemble:
         """The scores that `calibrator_` takes.
@@ -772,14 +812,21 @@ class CalibratedClassifier(
         `Ensemble` of the logits of those that are needed, by name.
         """
         validation.check_is_fitted(self, "models_")
-        validation._check_feature_names(self, X, reset=False)
+        self._check_columns(X)
         with self._warned.once():
-            if self._single_calibrator is None:
+            if self.single_calibrator_ is None:
                 scores: FloatArray | Ensemble = self.models_[0].logits(X)
                 return scores
             return Ensemble(
                 [fold.all_logits(X, self.classes_) for fold in self.models_]
             )
+
+    def _check_columns(self, X: object) -> None:
+        """Raise if the names of columns are not those of the fit; their number is for
+        the estimator to check.
+        """
+        options = {"skip_check_array": True, "ensure_2d": False}
+        validation.validate_data(self, X, reset=False, **options)
 
     def _logits_of_one(self, X: object, groups: object = None) -> FloatArray | Ensemble:
         """The log-probabilities of each row by one model of an ensemble.
@@ -788,7 +835,7 @@ class CalibratedClassifier(
         """
         if not self._averages:
             return self.predict_scores(X)
-        validation._check_feature_names(self, X, reset=False)
+        self._check_columns(X)
         draws = example_hashes(X)
         if self._fit_rows.has_twins:
             draws = fingerprints.row_draws(0, draws.size)
@@ -1041,7 +1088,7 @@ class CalibratedClassifier(
         logits = log_of_mean([np.vstack(proba)])
         rows = data.take_held_out(held_out)
         labels = class_index(rows.labels, self.classes_, "y")
-        self._single_calibrator = make("temps").fit(logits, labels, rows.weights)
+        self.single_calibrator_ = make("temps").fit(logits, labels, rows.weights)
         calibrator = make("uncalibrated").fit(
             logits, labels, rows.weights, classes=class_names(self.classes_)
         )
@@ -1141,6 +1188,19 @@ class MultilabelFold:
     def uncalibrated(self, X: object, labels: AnyArray) -> FloatArray:
         """Probabilities (n, labels) before calibration."""
         return self.calibrator.uncalibrated(self.logits(X))
+
+
+def _refuse_set_options(options: Mapping[str, object]) -> None:
+    """Raise if an option of sets of classes is changed, where rows have several
+    labels.
+    """
+    defaults = {field.name: field.default for field in fields(SetOptions)}
+    for name, value in options.items():
+        if value != defaults[name]:
+            raise ValueError(
+                f"`{name}` must be {defaults[name]!r} where rows have several labels; "
+                f"got {value!r}. It is for sets of classes: leave it out."
+            )
 
 
 def _is_positive(weights: FloatArray | None, n_rows: int) -> BoolArray:

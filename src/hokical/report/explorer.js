@@ -3,7 +3,10 @@
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const controls = document.getElementById("controls");
 const methodNamed = (name) => report.methods.find((method) => method.name === name);
-const reference = report.reference === null ? null : methodNamed(report.reference);
+const uncalibrated = report.reference === null ? null : methodNamed(report.reference);
+const several = report.methods.length > 1;
+const reference = several ? uncalibrated : null; // alone it would be drawn beside itself
+const headingOf = (method) => method === uncalibrated ? "Before calibration" : `After ${method.label}`;
 
 const figures = {
   before: reference && html("figure", { id: "before" }),
@@ -64,8 +67,7 @@ function showTable(id, name, found) {
 
 function drawEvent(method, shown) {
   if (reference) drawEventCurve(eventFigures.before, "Before calibration", reference);
-  const heading = method === reference ? "Before calibration" : `After ${method.label}`;
-  const facts = drawEventCurve(eventFigures.after, heading, method);
+  const facts = drawEventCurve(eventFigures.after, headingOf(method), method);
   drawDistribution(eventFigures.distribution, method);
   drawDecision(eventFigures.decision, shown);
   fillBands(document.getElementById("bands"), method);
@@ -75,8 +77,7 @@ function drawEvent(method, shown) {
 function draw() {
   const state = choice();
   if (reference) drawReliability(figures.before, "Before calibration", reference, state);
-  const heading = state.method === reference ? "Before calibration" : `After ${state.method.label}`;
-  const facts = drawReliability(figures.after, heading, state.method, state);
+  const facts = drawReliability(figures.after, headingOf(state.method), state.method, state);
   const shown = [{ method: state.method, role: "after" }];
   if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
   drawRisk(figures.risk, shown);
@@ -110,12 +111,13 @@ if (ofEvent) {
   for (const id of ["distribution", "decision"]) document.getElementById(id).append(eventFigures[id]);
   const place = document.getElementById("event-controls");
   place.append(document.getElementById("method").parentElement); // the choice is for all that follows
-  place.hidden = false;
+  place.hidden = !several;
   place.addEventListener("change", () => {
     document.getElementById("status").textContent = draw();
   });
   document.getElementById("event-legend").hidden = false;
 }
+document.getElementById("method").parentElement.hidden = !several;
 controls.hidden = false;
 document.getElementById("legend").hidden = false;
 controls.addEventListener("change", () => {

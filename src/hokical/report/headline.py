@@ -90,7 +90,7 @@ def label_details(evaluation: Evaluation, *, bound: bool) -> str:
     if limit is not None:
         level = f"{1.0 - evaluation.summary.options.delta:.0%}"
         details += (
-            f" With {level} confidence the true calibration error is below {limit:.4f}."
+            f" With {level} confidence the calibration error is below {limit:.4f}."
         )
     return details
 

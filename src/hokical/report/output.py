@@ -205,7 +205,7 @@ def best_of(results: Sequence[Evaluation], name: str, event: bool = False) -> li
     score is that of the event.
     """
     metric = (EVENT_METRICS if event else METRICS)[name]
-    if not metric.ranking or (event and len(results) < 2):
+    if not metric.ranking or len(results) < 2:
         return []
     values = [result.estimate(name, event).value for result in results]
     if all(map(math.isinf, values)):

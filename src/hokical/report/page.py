@@ -108,6 +108,7 @@ def write_page(
         **_header(chosen, compared),
         **_parts(results, chosen, compared, level),
         **_kinds(results, data),
+        **_several(results),
         "title": escape(title or default_title),
         "level": level,
         "table": _methods_table(results, chosen),
@@ -190,6 +191,21 @@ def _kinds(results: Sequence[Evaluation], data: DataFacts) -> dict[str, str]:
         "of_logits": "" if data.kind == "logits" else " hidden",
         "of": f"of {'all classes' if of_vectors else 'the predicted label'}",
     }
+
+
+def _several(results: Sequence[Evaluation]) -> dict[str, str]:
+    """What is said of several methods, and of one alone."""
+    if len(results) < 2:
+        return {"methods_title": "The scores", "best": "", "difference": ""}
+    best = (
+        ", and the best of each is marked ★; log loss and Brier score tell which "
+        "method is better, ECE alone does not"
+    )
+    difference = (
+        " The difference in log loss is measured on the same examples: below 0 is "
+        "better."
+    )
+    return {"methods_title": "The methods", "best": best, "difference": difference}
 
 
 def _facts(chosen: Evaluation, compared: Comparison | None, level: str) -> str:
@@ -437,7 +453,10 @@ def _methods_table(results: Sequence[Evaluation], chosen: Evaluation) -> str:
         f"{METRICS[name].title}<small>{METRICS[name].detail}</small>"
         for name in main + more
     ]
-    titles.insert(len(main), f"log loss against<small>{escape(chosen.label)}</small>")
+    several = len(results) > 1
+    if several:
+        against = f"log loss against<small>{escape(chosen.label)}</small>"
+        titles.insert(len(main), against)
     _, rows = method_cells(results, main + more, event=False)
     differences = {
         difference.method: difference
@@ -448,7 +467,8 @@ def _methods_table(results: Sequence[Evaluation], chosen: Evaluation) -> str:
         badges += [] if result.converged else ["not converged"]
         seconds = result.fit_seconds
         row[0] = Cell(result.label, below=tuple(badges))
-        row.insert(len(main) + 1, _difference_cell(differences.get(result.name)))
+        if several:
+            row.insert(len(main) + 1, _difference_cell(differences.get(result.name)))
         row.append(Cell("before" if seconds is None else f"{seconds:.2f} s"))
     heads = ["method<small></small>", *titles, "fit<small>time</small>"]
     return _table(heads, results, rows)

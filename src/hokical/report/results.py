@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hokical._core.arrays import FloatArray
 from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.stored import StoredEstimator
 from hokical.metrics.groups import GroupTable
 from hokical.metrics.levels import Levels
 from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary
@@ -95,7 +96,7 @@ class Evaluation(ReportOutput):
     """
 
     name: str
-    calibrator: Any
+    calibrator: StoredEstimator | None
     summary: Summary
     levels: Levels
     data: DataFacts
@@ -159,7 +160,8 @@ class Evaluation(ReportOutput):
     @property
     def converged(self) -> bool:
         """Whether the fit converged; True for methods without iterations."""
-        return bool(getattr(self.calibrator, "converged_", True))
+        calibrator = self.calibrator
+        return not isinstance(calibrator, StoredEstimator) or calibrator.has_converged
 
     @property
     def class_warning(self) -> str | None:

@@ -405,7 +405,7 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
 
     values = by_blocks(work, logits)
     floored = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    return _with_labels_of(logits, floored)
+    return floored.with_labels(logits.labels)
 
 
 def clip_log_probabilities(logits: Logits, lowest: Array) -> Logits:
@@ -421,13 +421,7 @@ def clip_log_probabilities(logits: Logits, lowest: Array) -> Logits:
     values = by_blocks(work, logits)
     top = logits.xp.max(values, axis=1)
     clipped = dataclasses.replace(logits, values=values, top=top)
-    return _with_labels_of(logits, clipped)
-
-
-def _with_labels_of(logits: Logits, changed: Logits) -> Logits:
-    """Changed logits with the old labels, also where classes have become equal."""
-    changed._labels = logits.labels
-    return changed
+    return clipped.with_labels(logits.labels)
 
 
 def softmax(scores: Array, logits: Logits) -> Array:

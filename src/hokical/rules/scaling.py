@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import exp, sqrt
 from operator import add, attrgetter, mul
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -251,7 +251,8 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one
 #: exponential serve all.
 WIDTHS = (4.0, 2.0, 1.0, 0.5)
-#: Features of a row besides its label stabilities, in the order of `row_features`.
+#: Features of a row besides its label stabilities, in the order of `row_features`. A
+#: new one comes last, so that files without it can be read: `RowCorrection.from_stored`.
 OTHER_FEATURES = ("entropy", "mean margin", "standard deviation of the margins")
 #: Every size of the row correction follows from these two.
 N_FEATURES = len(WIDTHS) + len(OTHER_FEATURES)
@@ -294,6 +295,21 @@ class RowCorrection(Checked):
             f"a temperature and a shift of the label for each row, by {N_FEATURES} "
             "features of it"
         )
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """The correction of a file, which may be of a version with fewer features.
+
+        Features that were added since then come last, and have no weight.
+        """
+        n_added = N_FEATURES - np.size(stored["centre"])
+        if 0 < n_added < N_FEATURES:
+            unused = {"centre": 0.0, "spread": 1.0, "log_scale": 0.0, "shift": 0.0}
+            stored = stored | {
+                name: np.append(stored[name], np.full(n_added, number))
+                for name, number in unused.items()
+            }
+        return cls(**stored)
 
     def scores(self, logits: Logits) -> Array:
         """Scores (n, columns)."""

@@ -262,6 +262,9 @@ def test_an_ensemble_is_the_default_and_can_be_certified(
     sets = model.predict_set(X[new], coverage=0.9)
     truth = np.searchsorted(model.classes_, y[new])
     assert sets.members[np.arange(new.sum()), truth].mean() > 0.85
+    adaptive = model.predict_set(X[new], kind="adaptive", penalty=0.1, free_ranks=1)
+    assert (adaptive.sizes >= 1).all()
+    assert "adaptive" in repr(adaptive)
     found = model.predict_or_abstain(X[new], risk=0.4)
     np.testing.assert_array_equal(found.labels, model.predict(X[new]))
     np.testing.assert_allclose(

@@ -79,6 +79,10 @@ def test_a_fitted_model_and_guarantees() -> None:
     )
     held = ~((sets.inside & (y_new[1000:] == 0)) | (sets.outside & (y_new[1000:] == 1)))
     assert held.all(axis=1).mean() > 0.87
+    by_label = model.predict_set(X_new[1000:], coverage=0.9, by="label")
+    assert by_label.inside.shape == sets.inside.shape
+    with pytest.raises(ValueError, match=r"`kind` must be 'smallest' where rows have"):
+        model.predict_set(X_new, kind="adaptive")
     with pytest.raises(ValueError, match="`X`"):
         model.certify(X[300:], y[300:])
     with pytest.raises(TypeError, match="`detect` is for one label per row"):

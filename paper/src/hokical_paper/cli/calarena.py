@@ -40,10 +40,10 @@ def calarena(
 ) -> None:
     """Fit methods on CalArena's experiments; set them beside its results.
 
-    Its files are at huggingface.co/datasets/probkit/CalArena, its results in the
-    repository probkit/CalArena. Prints the tables of `hokical paper study`; rows that
-    begin with CalArena are the published ones, of methods that have a result on every
-    experiment.
+    Its files are at huggingface.co/datasets/probkit/CalArena, its results in
+    the repository probkit/CalArena. Prints the tables of `hokical paper
+    study`; rows that begin with CalArena are the published ones, of methods
+    that have a result on every experiment.
 
     Example: hokical paper calarena cv-multiclass.h5 -m uncalibrated,temps,auto
     """

@@ -84,14 +84,15 @@ def study(
 ) -> None:
     """Compare methods over many classifiers, in whole vectors.
 
-    Prints Markdown tables: mean, mean rank, how often the subject wins, and how often
-    each method is worse than no calibration, overall, by task and by size. Intervals
-    are of 95 %, from resampled data sets. An interrupted study goes on where it
-    stopped. With `--calibrated` no folder is needed: classifiers of 2 to 300 classes
-    are drawn that are right already. With `--noisy`, overconfident classifiers of 10
-    classes are fitted on labels with 30 % random ones. With `--repeated`, rows have few
-    distinct values. With `--sizes`, one table has a column for each number of examples
-    to fit on.
+    Prints Markdown tables: mean, mean rank, how often the subject wins, and
+    how often each method is worse than no calibration, overall, by task and
+    by size. Intervals are of 95 %, from resampled data sets. An interrupted
+    study goes on where it stopped. With `--calibrated` no folder is needed:
+    classifiers of 2 to 300 classes are drawn that are right already. With
+    `--noisy`, overconfident classifiers of 10 classes are fitted on labels
+    with 30 % random ones. With `--repeated`, rows have few distinct values.
+    With `--sizes`, one table has a column for each number of examples to fit
+    on.
 
     Example: hokical paper study --calibrated 20 -m temps,auto
     """

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hokical_paper.tables.table import Cell, Row, Table
 
@@ -51,8 +51,9 @@ def to_markdown(table: Table) -> str:
     | CIFAR-10 | ResNet-110 | ours | **0.0123** |
     <BLANKLINE>
     """
-    heads = (*table.heads, "", *table.columns)
-    rule = "|---|---|---|" + "--:|" * len(table.columns)
+    heads = (*_label_titles(table), *table.columns)
+    rule = "|" + "---|" * len(_label_titles(table))
+    rule += "".join("--:|" if right else "---|" for right in _columns_of_numbers(table))
     lead = [table.lead, ""] if table.lead else []
     lines = [f"### {table.title}", "", *lead, _markdown_line(heads), rule]
     for row, labels in _label_rows(table):
@@ -82,7 +83,7 @@ def to_html(table: Table) -> str:
     """The table element alone: CSS classes for marks and sources, intervals below
     the values.
     """
-    titles = (*table.heads, "", *table.columns)
+    titles = (*_label_titles(table), *table.columns)
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     rows = "\n".join(_html_row(row, labels) for row, labels in _label_rows(table))
     caption = f'<caption class="unseen">{escape(table.title)}</caption>'
@@ -99,10 +100,11 @@ def to_terminal(table: Table) -> rich.table.Table:
     from rich.text import Text
 
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in (*table.heads, ""):
+    for title in _label_titles(table):
         shown.add_column(title, max_width=_WIDEST_LABEL)
-    for title in table.columns:
-        shown.add_column(title, justify="right", max_width=_WIDEST_CELL)
+    for title, right in zip(table.columns, _columns_of_numbers(table), strict=True):
+        justify: Literal["left", "right"] = "right" if right else "left"
+        shown.add_column(title, justify=justify, max_width=_WIDEST_CELL)
     for row, labels in _label_rows(table):
         cells = [
             Text(_plain(cell.text), style=_TERMINAL[cell.mark]) for cell in row.cells
@@ -119,8 +121,9 @@ def fit_width(table: Table, width: int) -> list[Table]:
     >>> [part.columns for part in parts]
     [('a', 'b', 'c'), ('d', 'e', 'f')]
     """
-    labels = [(*table.heads, ""), *((*row.heads, row.source) for row in table.rows)]
-    left = sum(_widest(column, _WIDEST_LABEL) for column in zip(*labels, strict=True))
+    titles = _label_titles(table)
+    labels = [titles, *((*row.heads, row.source) for row in table.rows)]
+    left = sum(_widest(column, _WIDEST_LABEL) for column in zip(*labels, strict=False))
     chunks: list[list[int]] = [[]]
     used = left
     for index, title in enumerate(table.columns):
@@ -154,13 +157,32 @@ def _plain(text: str) -> str:
     return _LINK.sub(r"\1", text)
 
 
-def _label_rows(table: Table) -> Iterator[tuple[Row, tuple[str, str, str]]]:
+def _label_titles(table: Table) -> tuple[str, ...]:
+    """The titles of the headings, and an empty one where rows tell their source."""
+    return (*table.heads, "") if any(row.source for row in table.rows) else table.heads
+
+
+def _columns_of_numbers(table: Table) -> list[bool]:
+    """Which columns hold no more words than numbers, and are aligned to the right."""
+    numbers = [[_is_number(cell.text) for cell in row.cells] for row in table.rows]
+    return [
+        2 * sum(row[index] for row in numbers) >= len(numbers)
+        for index in range(len(table.columns))
+    ]
+
+
+def _is_number(text: str) -> bool:
+    return text.startswith(tuple("0123456789+-\N{EN DASH}"))
+
+
+def _label_rows(table: Table) -> Iterator[tuple[Row, tuple[str, ...]]]:
     """Rows with their labels; headings that repeat the row above are left empty."""
+    n_labels = len(_label_titles(table))
     above = ("", "")
     for row in table.rows:
         first = "" if row.heads[0] == above[0] else row.heads[0]
         second = "" if row.heads == above else row.heads[1]
-        yield row, (first, second, row.source)
+        yield row, (first, second, row.source)[:n_labels]
         above = row.heads
 
 
@@ -168,7 +190,7 @@ def _markdown_line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _html_row(row: Row, labels: tuple[str, str, str]) -> str:
+def _html_row(row: Row, labels: tuple[str, ...]) -> str:
     kind = "paper" if row.source == "paper" else "ours"
     begins = " begins" if labels[1] else ""
     heads = "".join(f'<th scope="row">{escape(label)}</th>' for label in labels)

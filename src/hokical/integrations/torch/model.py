@@ -482,7 +482,7 @@ class CalibratedModel(nn.Module):
 
     def extra_repr(self) -> str:
         """The method, what was chosen and why, and where the classes are."""
-        reason = getattr(self.fitted, "reason_", None)
+        reason = self.fitted.choice_reason
         chosen = "" if reason is None else f"reason={reason!r}, "
         kind = "" if self.outputs == "logits" else f", outputs={self.outputs!r}"
         return (
