@@ -683,7 +683,8 @@ def _long_kernel(
         limit = _find_limit(near, count, kind, PART)
         cell = tl.maximum(limit - least, 0.0) / _CELLS
         middle = tl.where(count <= late_room, least + cell * half, limit)
-        n_early, n_late = _split(near, late, count, n_tied, middle, limit, PART)
+        ends = (middle, limit)
+        n_early, n_late = _split((near, late), count, n_tied, ends, PART)
         beyond = tl.arange(0, _AT_ONCE)
         tl.store(near + n_early + beyond, tl.full([_AT_ONCE], 1.0, kind))
         tl.store(late + n_late + beyond, tl.full([_AT_ONCE], 1.0, kind))
@@ -713,8 +714,8 @@ def _long_kernel(
         )
         total = tl.sum(low.to(tl.float64) + high.to(tl.float64))
         total += 0.5 - 0.5 * last - slope / 24.0
-        total += cell * _bends(near, heights, n_early, least, cell, LANES)
-        total += cell * _bends(late, heights, n_late, least, cell, LANES)
+        total += cell * _bends(near, heights, n_early, (least, cell), LANES)
+        total += cell * _bends(late, heights, n_late, (least, cell), LANES)
         gamma = least + cell * total
         tl.store(
             out + tl.program_id(1).to(tl.int64) * n_rows + row,
@@ -796,10 +797,14 @@ def _find_limit(near, count, kind: tl.constexpr, PART: tl.constexpr):
 
 
 @triton.jit
-def _split(near, late, count, n_tied, middle, limit, PART: tl.constexpr):
-    """Move rivals' margins before `middle` to the front, and those from there to
-    `limit` into `late`; how many there are of each.
+def _split(lists, count, n_tied, ends, PART: tl.constexpr):
+    """Move rivals' margins before the first end to the front of the first list, and
+    those from there to the second end into the other; how many there are of each.
     """
+    near = lists[0]
+    late = lists[1]
+    middle = ends[0]
+    limit = ends[1]
     kind: tl.constexpr = near.dtype.element_ty
     n_early = 0
     n_late = 0
@@ -825,8 +830,12 @@ def _split(near, late, count, n_tied, middle, limit, PART: tl.constexpr):
 
 
 @triton.jit
-def _bends(near, heights, count, least, cell, PART: tl.constexpr):
-    """What the trapezoidal rule misses at the bends, in units of a cell squared."""
+def _bends(near, heights, count, grid, PART: tl.constexpr):
+    """What the trapezoidal rule misses at the bends, in units of a cell squared, on
+    the grid of a start and a cell.
+    """
+    least = grid[0]
+    cell = grid[1]
     kind: tl.constexpr = near.dtype.element_ty
     total = tl.zeros([PART], kind)
     for first in range(0, count, PART):
