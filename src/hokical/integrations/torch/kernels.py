@@ -30,7 +30,7 @@ from hokical.stability.tables import (
 
 
 class _Tile(NamedTuple):
-    """What a program works on: rows, columns of them at a time, by so many warps."""
+    """What a program works on: rows, columns of them at a time, and its warps."""
 
     rows: int
     columns: int
@@ -447,7 +447,7 @@ def _on_device(table: FloatArray, device: torch.device) -> Tensor:
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LOG2 = tl.constexpr(0.6931471805599453)
-#: 2 to the minus so many is 0 in float32.
+#: 2 to the power of minus this is 0 in float32.
 _FAR = tl.constexpr(150.0)
 _MAX_MARGIN = tl.constexpr(MAX_MARGIN)
 
