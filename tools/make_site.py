@@ -34,6 +34,12 @@ OVERVIEW = "      - Overview: api/index.md\n"
 _PICTURE = re.compile(
     r'<img\b[^>]*\bsrc="?(?P<name>[^">\s]*)-(?P<theme>light|dark)\.png[^>]*>'
 )
+#: A parameter or attribute of the reference of which the docstring says one line, which
+#: is shown as its type.
+_ONE_LINE = re.compile(
+    r"\(<code>(?P<line>[^<]*)</code>\)\s*(?P<dash>\u2013)\s*"
+    r'<div class="doc-md-description">\s*</div>'
+)
 REDIRECT = """<!doctype html>
 <meta charset="utf-8">
 <title>hokical</title>
@@ -84,6 +90,7 @@ def main() -> None:
         sys.exit(done.returncode)
     serve_search_locally(folder)
     stack_on_phones(folder)
+    show_lines_as_text(folder / "api")
     for place in (folder, site):
         (place / "404.html").write_text(MISSING, encoding="utf-8")
     versions = list_versions(site)
@@ -182,6 +189,20 @@ def stack_on_phones(folder: Path) -> None:
             return f"<picture>{source}{image[0]}</picture>"
 
         changed = _PICTURE.sub(choose, text)
+        if changed != text:
+            page.write_text(changed, encoding="utf-8")
+
+
+def show_lines_as_text(folder: Path) -> None:
+    """In the reference: `name - one line`, not a type without a description."""
+
+    def say(item: re.Match[str]) -> str:
+        line = re.sub(r"`([^`]+)`", r"<code>\1</code>", item["line"])
+        return f"{item['dash']} {line}"
+
+    for page in folder.rglob("*.html"):
+        text = page.read_text("utf-8")
+        changed = _ONE_LINE.sub(say, text)
         if changed != text:
             page.write_text(changed, encoding="utf-8")
 

@@ -125,6 +125,13 @@ def test_formulas_are_mathml(site: Path) -> None:
         )
 
 
+def test_lines_of_the_reference_are_text(site: Path) -> None:
+    """An attribute with one line has no type in its place, and no empty description."""
+    html = (site / "api" / "hokical.AutoCalibrator.html").read_text(encoding="utf-8")
+    assert "\N{EN DASH} what was fitted, in words" in html
+    assert not re.search(r'<div class="doc-md-description">\s*</div>', html)
+
+
 def test_doctests_in_the_reference_are_code(site: Path) -> None:
     for page in (site / "api").glob("*.html"):
         assert "<blockquote>" not in page.read_text(encoding="utf-8"), page

@@ -271,6 +271,7 @@ class Calibrator(FittedCalibrator):
             Of examples that neither the classifier nor this calibrator was fitted on.
             A table is taken as by `fit`: `certify(table, "label")`.
         labels : array-like of shape (n,)
+            The true labels, given as to `fit`.
         sample_weight : array-like of shape (n,), optional
             Importance weights, on any scale: how much more likely each example is in
             the future. Only guarantees on average can use them.
@@ -329,6 +330,7 @@ class Calibrator(FittedCalibrator):
         Parameters
         ----------
         logits : array of shape (n, classes), TopK or Ensemble
+            Of new examples.
         risk : float
             The error rate among accepted examples of the same distribution, at most.
         delta : float
@@ -422,7 +424,8 @@ class Calibrator(FittedCalibrator):
 
         Parameters
         ----------
-        logits : array of shape (n, classes), or TopK
+        logits : array of shape (n, classes), TopK or Ensemble
+            Of new examples.
         coverage : float
             Share of new examples whose true class is to be in the set, on average over
             the examples that it was certified on.
@@ -587,6 +590,7 @@ class Calibrator(FittedCalibrator):
             Of any library, rows drawn independently. Of more than 2^24 / classes rows,
             that many are used.
         sample_weight : array of shape (n,), optional
+            How much each row counts.
         delta : float
             Probability that an interval misses.
         groups : array-like of shape (n,), or several columns, optional

@@ -96,7 +96,7 @@ class FittedCalibrator(StoredEstimator):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is a predictor."""
+        """Whether it was fitted, or loaded from a file."""
         return "predictor_" in vars(self)
 
     def with_predictor(self, predictor: Predictor) -> Self:
