@@ -781,7 +781,7 @@ class Dense(Estimator):
         return chunks() if isinstance(inputs[0], Iterator) else chunks
 
     def _flatten(self, inputs: Sequence[Any], max_per_item: int | None = None) -> Rows:
-        """All positions that count, or at most so many of each item, on the host."""
+        """All positions that count, or at most `max_per_item` of each item, on the host."""
         rows = streams.join_chunks(list(self.read_positions(inputs, max_per_item)))
         return rows._replace(scores=to_host(rows.scores))
 

@@ -379,44 +379,36 @@ class Reliability:
         below.
         """
         ax = axes_or_new(ax)
-        bins = self.low, self.high
-        _bars(
-            ax, *bins, self.accuracy, **({"color": BLUE, "label": "accuracy"} | style)
-        )
-        gap: dict[str, Any] = {
-            "facecolor": "none",
-            "edgecolor": ORANGE,
-            "hatch": "////",
-        }
+        low = self.low
+        high = self.high
+        bar_style = {"color": BLUE, "label": "accuracy"} | style
+        _bars(ax, low, high, self.accuracy, **bar_style)
         _bars(
             ax,
-            *bins,
+            low,
+            high,
             -self.gap,
             bottom=self.accuracy,
             label="gap to the confidence",
-            **gap,
+            facecolor="none",
+            edgecolor=ORANGE,
+            hatch="////",
         )
-        interval = (self.accuracy, self.accuracy_low, self.accuracy_high)
-        look: dict[str, Any] = {
-            "label": f"{1.0 - self.delta:.0%} interval",
-            "markersize": 3,
-        }
-        _points(ax, self.confidence, *interval, color=ink(ax), **look, **_SMALL)
+        _points(
+            ax,
+            self.confidence,
+            self.accuracy,
+            self.accuracy_low,
+            self.accuracy_high,
+            label=f"{1.0 - self.delta:.0%} interval",
+            markersize=3,
+            color=ink(ax),
+            **_SMALL,
+        )
         ax.plot(
             [0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated"
         )
-        # The counts, in a strip below, the largest at full height.
-        _bars(
-            ax, *bins, 0.11 * self.weight / self.weight.max(), bottom=-0.19, color=GREY
-        )
-        ax.axhline(0.0, color=ink(ax), linewidth=0.8)
-        ax.text(
-            0.01,
-            -0.04,
-            f"examples per bin, most {self.count.max()}",
-            fontsize=8,
-            va="center",
-        )
+        self._draw_counts(ax)
         ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
         limits: dict[str, Any] = {
             "xlim": (0, 1),
@@ -425,6 +417,14 @@ class Reliability:
         }
         above = {"ncols": 2, "fontsize": 9}  # all bars
         return _finish(ax, "upper left", "confidence", "accuracy", above, **limits)
+
+    def _draw_counts(self, ax: Axes) -> None:
+        """The counts, in a strip below, the largest at full height."""
+        heights = 0.11 * self.weight / self.weight.max()
+        _bars(ax, self.low, self.high, heights, bottom=-0.19, color=GREY)
+        ax.axhline(0.0, color=ink(ax), linewidth=0.8)
+        text = f"examples per bin, most {self.count.max()}"
+        ax.text(0.01, -0.04, text, fontsize=8, va="center")
 
 
 def reliability(

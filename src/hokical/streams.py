@@ -346,9 +346,7 @@ class ChunkSource:
 
 
 def _columns_beside(n_rows: int, labels: Array, weights: Array) -> list[Any]:
-    """Labels and weights (n,) of so many rows, as arrays that can be sliced; or
-    None.
-    """
+    """Labels and weights (n_rows,) as arrays that can be sliced, or None."""
     arrays = list[Any]()
     for name, array in zip(_BESIDE, (labels, weights), strict=True):
         sliced = array is None or (
@@ -884,9 +882,9 @@ def estimate_shift(
 ) -> ShiftEstimate:
     """`Calibrator.estimate_shift` for rows that do not fit into memory, in one pass.
 
-    `source` is as in `fit`, but logits alone are enough. Of more than 2^24 / classes
-    rows so many are kept, chosen by their numbers: the same as of an array, however the
-    source is cut.
+    `source` is as in `fit`, but logits alone are enough. At most 2^24 / classes rows
+    are kept, chosen by their numbers: the same as of an array, however the source is
+    cut.
 
     >>> from hokical import make
     >>> from hokical.demo import demo_logits

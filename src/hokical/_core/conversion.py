@@ -216,17 +216,7 @@ def from_probabilities(
     xp = backend.namespace(values)
     proba = xp.stack([1.0 - values, values], axis=1) if values.ndim == 1 else values
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
-        rule = (
-            "(n, classes) with at least one row and two classes, or (n,) for class 1 "
-            "of two"
-        )
-        message = f"`{name}` must be {rule}; got shape {tuple(values.shape)}."
-        if values.ndim == 3:
-            message += (
-                " For several evaluations of each example: "
-                f"`from_probabilities(hokical.Ensemble({name}))`."
-            )
-        raise ValueError(message)
+        raise ValueError(_wrong_shape(tuple(values.shape), name))
     if not backend.is_traced(proba):
         if values.ndim == 1:
             rule = f"`{name}` must lie in [0, 1]"
@@ -234,6 +224,26 @@ def from_probabilities(
         proba = _undo_rounding(proba, name, backend)
         check_probability_rows(backend.without_gradient(proba), name)
         _tell_certain(plain, name, backend)
+    return _log_keeping_labels(proba, zeros, backend)
+
+
+def _wrong_shape(shape: tuple[int, ...], name: str) -> str:
+    """What probabilities must be instead of an array of this shape."""
+    message = (
+        f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) "
+        f"for class 1 of two; got shape {shape}."
+    )
+    if len(shape) == 3:
+        message += (
+            " For several evaluations of each example: "
+            f"`from_probabilities(hokical.Ensemble({name}))`."
+        )
+    return message
+
+
+def _log_keeping_labels(proba: Array, zeros: Zeros, backend: Backend) -> Array:
+    """The logs of probabilities (n, classes), with the same first maximum."""
+    xp = backend.namespace(proba)
     is_zero = proba <= 0.0
     proba = xp.clip(proba, None, 1.0)
     least = LOG_ZERO if zeros == "unlikely" else -np.inf

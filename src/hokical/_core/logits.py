@@ -559,10 +559,10 @@ def by_blocks(
 ) -> Any:
     """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
 
-    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays,
-    with so many temporary floats per row; by default as many as columns. Into `out`
-    (rows, columns), an array of NumPy, the results are written; the margins of a block
-    may be there before.
+    `work` turns `Logits` into an array with one entry per row, or a tuple of such
+    arrays. It needs `floats_per_row` temporary floats per row, by default as many as
+    there are columns. The results are written into `out` (rows, columns), a NumPy array,
+    if it is given; the margins of a block may be there before.
     """
     if not logits.is_numpy and logits.is_traced:
         return work(logits)

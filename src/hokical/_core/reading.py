@@ -162,26 +162,12 @@ def to_numpy(data: Any, name: str) -> AnyArray:
     backend = backend_of(data)
     if backend is not None:
         return backend.to_host(backend.check(data, name))
-    if library_of(data) == "scipy" and hasattr(data, "toarray"):
-        raise TypeError(
-            f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data "
-            "was passed, but dense data is required: use `.toarray()`."
-        )
-    arrow = library_of(data) == "pyarrow"
-    if arrow and getattr(data, "column_names", None):
+    library = library_of(data)
+    if library == "pyarrow" and getattr(data, "column_names", None):
         return np.column_stack(
             [data.column(name).to_numpy() for name in data.column_names]
         )
-    # Neither paths, datasets (rows with labels, not a matrix), iterators nor functions.
-    array_like = isinstance(data, (Sequence, Number)) or any(
-        hasattr(data, a) for a in _ARRAYS
-    )
-    text = isinstance(data, (str, bytes, os.PathLike))
-    if text or (arrow and hasattr(data, "schema")) or not array_like:
-        remedy = _MAPPING if isinstance(data, Mapping) else _STREAMS
-        raise TypeError(
-            f"`{name}` must be an array; got {type(data).__name__}. {remedy}"
-        )
+    _refuse_no_array(data, name, library)
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
@@ -192,6 +178,26 @@ def to_numpy(data: Any, name: str) -> AnyArray:
         )
         cause = str(error).rstrip(".")
         raise TypeError(f"{message}: {cause}. {_STREAMS}") from error
+
+
+def _refuse_no_array(data: object, name: str, library: str) -> None:
+    """Raise for sparse matrices, paths, datasets (rows with labels, not a matrix),
+    iterators and functions.
+    """
+    kind = type(data).__name__
+    if library == "scipy" and hasattr(data, "toarray"):
+        raise TypeError(
+            f"`{name}` must be dense; got a sparse {kind}. Sparse data was passed, but "
+            "dense data is required: use `.toarray()`."
+        )
+    is_array_like = isinstance(data, (Sequence, Number)) or any(
+        hasattr(data, attribute) for attribute in _ARRAYS
+    )
+    is_text = isinstance(data, (str, bytes, os.PathLike))
+    is_dataset = library == "pyarrow" and hasattr(data, "schema")
+    if is_text or is_dataset or not is_array_like:
+        remedy = _MAPPING if isinstance(data, Mapping) else _STREAMS
+        raise TypeError(f"`{name}` must be an array; got {kind}. {remedy}")
 
 
 def infer_numbers(array: AnyArray) -> AnyArray:
@@ -478,8 +484,8 @@ def to_column(column: Any) -> AnyArray:
     return np.asarray(column.to_numpy())
 
 
-#: Labels that agree with the classifier less often than by chance, by so many standard
-#: errors, are those of other columns.
+#: Labels are those of other columns if they agree with the classifier less often than
+#: by chance by this many standard errors.
 _STANDARD_ERRORS = 4.0
 #: Labels that a class has on average where all classes can be expected to occur.
 _LABELS_PER_CLASS = 10

@@ -203,9 +203,9 @@ class InputSchema(ColumnSchema):
     def are_probabilities(self, data: Logits) -> bool:
         """Whether rows are probabilities where the fit had logits.
 
-        Each row could be probabilities by coincidence: as often as rows of the fit,
-        and as numbers of so few digits have a sum of exactly 1. It is not one if that
-        is improbable of all rows together; one row with three digits is enough.
+        Each row could look like probabilities by chance: as often as rows of the fit do,
+        and as often as numbers with few digits have a sum of exactly 1. It is not chance
+        if that is improbable for all rows together; one row with three digits is enough.
         """
         if type(data) is not Logits or not data.is_numpy:
             return False

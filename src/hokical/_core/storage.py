@@ -173,6 +173,20 @@ def read_document(
     `find(name)` is called for records with an unknown name, and may declare them;
     `kind` is what the file must hold.
     """
+    document = _read_json(path, kind)
+    _check_header(document, path, kind)
+    try:
+        if document.get("format_version") == _legacy.FORMAT_BEFORE:
+            document = _legacy.upgrade(document)
+        return dict(_decode(document, find))
+    except _UNUSABLE as error:
+        raise CalibratorFileError(
+            f"{path} does not hold a usable {kind}: {error}"
+        ) from error
+
+
+def _read_json(path: StrPath, kind: str) -> dict[str, Any]:
+    """The JSON object of a file of this library."""
     content = Path(path).read_bytes()
     try:
         document = json.loads(content.decode("utf-8"))
@@ -188,6 +202,11 @@ def read_document(
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibratorFileError(f"{path} is not a hokical {kind} file.")
+    return document
+
+
+def _check_header(document: dict[str, Any], path: StrPath, kind: str) -> None:
+    """Check the version, the checksum, which is removed, and the kind."""
     version = document.get("format_version")
     is_known = version in (FORMAT_VERSION, _legacy.FORMAT_BEFORE)
     if not is_known or type(version) is not int:
@@ -211,16 +230,10 @@ def read_document(
         loader = (
             "hokical.load" if stored_kind == "calibrator" else f"{stored_kind}.load"
         )
-        rule = f"{path} must hold: {kind}; it holds: {stored_kind}"
-        raise CalibratorFileError(f"{rule}. Read it with `{loader}(path)`.")
-    try:
-        if version == _legacy.FORMAT_BEFORE:
-            document = _legacy.upgrade(document)
-        return dict(_decode(document, find))
-    except _UNUSABLE as error:
         raise CalibratorFileError(
-            f"{path} does not hold a usable {kind}: {error}"
-        ) from error
+            f"{path} must hold: {kind}; it holds: {stored_kind}. Read it with "
+            f"`{loader}(path)`."
+        )
 
 
 def fingerprint(body: dict[str, Any]) -> str:
@@ -288,42 +301,15 @@ def _encode_array(array: AnyArray, readable: int = _READABLE_SIZE) -> dict[str, 
 
 
 def _decode(value: Any, find: Finder = None) -> Any:
+    """The value that JSON stands for."""
     if isinstance(value, list):
         return [_decode(item, find) for item in value]
     if not isinstance(value, dict):
         return value
     if "$record" in value:
-        name = value["$record"]
-        if name not in _records and find is not None:
-            find(name)
-        kind: Any = record_class(name)
-        stored_fields = {
-            key: _decode(item, find) for key, item in value.items() if key != "$record"
-        }
-        record = (
-            kind.from_stored(stored_fields)
-            if hasattr(kind, "from_stored")
-            else kind(**stored_fields)
-        )
-        # Which has checked itself.
-        if is_dataclass(record) and not isinstance(record, Checked):
-            Checked.__post_init__(record)  # type: ignore[arg-type]  # a dataclass of any kind
-        return record
+        return _decode_record(value, find)
     if "$array" in value:
-        stored = value["$array"]
-        name = stored["dtype"]
-        shape = stored["shape"]
-        dtype = np.dtype(name)
-        if not isinstance(name, str) or dtype.kind not in "fiub":
-            raise ValueError(f"array of dtype {name} is not allowed")
-        if any(not isinstance(size, int) or size < 0 for size in shape):
-            raise ValueError(f"array of shape {shape} is not allowed")
-        if "values" in stored:
-            flat = _array_of([_decode(item) for item in stored["values"]], dtype)
-        else:
-            raw = base64.b64decode(stored["base64"], validate=True)
-            flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
-        return flat.reshape(shape)
+        return _decode_array(value["$array"])
     if "$tuple" in value:
         return tuple(_decode(item, find) for item in value["$tuple"])
     if "$float" in value:
@@ -331,6 +317,40 @@ def _decode(value: Any, find: Finder = None) -> Any:
     if "$dict" in value:
         return {str(key): _decode(item, find) for key, item in value["$dict"]}
     return {key: _decode(item, find) for key, item in value.items()}
+
+
+def _decode_record(value: dict[str, Any], find: Finder) -> Any:
+    """An instance of a class that was declared with `storable`."""
+    name = value["$record"]
+    if name not in _records and find is not None:
+        find(name)
+    kind: Any = record_class(name)
+    stored = {
+        key: _decode(item, find) for key, item in value.items() if key != "$record"
+    }
+    from_stored = kind.from_stored if hasattr(kind, "from_stored") else None
+    record = kind(**stored) if from_stored is None else from_stored(stored)
+    # A `Checked` has checked itself.
+    if is_dataclass(record) and not isinstance(record, Checked):
+        Checked.__post_init__(record)  # type: ignore[arg-type]  # a dataclass of any kind
+    return record
+
+
+def _decode_array(stored: dict[str, Any]) -> AnyArray:
+    """An array of numbers or booleans."""
+    name = stored["dtype"]
+    shape = stored["shape"]
+    dtype = np.dtype(name)
+    if not isinstance(name, str) or dtype.kind not in "fiub":
+        raise ValueError(f"array of dtype {name} is not allowed")
+    if any(not isinstance(size, int) or size < 0 for size in shape):
+        raise ValueError(f"array of shape {shape} is not allowed")
+    if "values" in stored:
+        flat = _array_of([_decode(item) for item in stored["values"]], dtype)
+    else:
+        raw = base64.b64decode(stored["base64"], validate=True)
+        flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
+    return flat.reshape(shape)
 
 
 def _array_of(values: list[Any], dtype: np.dtype[Any]) -> AnyArray:

@@ -247,7 +247,7 @@ def has_zeros(logits: Logits) -> bool:
     return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
 
 
-#: A look at so many rows rules most logits out.
+#: The first rows to look at, which rule most logits out.
 _FIRST_ROWS = 16
 
 
@@ -284,11 +284,11 @@ def probability_scale(
 #: log loss to 0.001.
 MOST_LOGITS = 4_000_000
 MOST_ROWS = 200_000
-#: Methods that need so many rows for each class get more logits, up to this number.
+#: Methods with `rows_per_class` get more logits, up to this number.
 MOST_FOR_CLASSES = 25_000_000
 #: The key of rows of weight 0; those of other rows are below 1.
 _NEVER = 2.0
-#: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its
+#: Above this number of classes, no sample of a `TopK` is kept for sets: each row has all its
 #: classes.
 _MOST_COUNTED_CLASSES = 8192
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for

@@ -63,31 +63,36 @@ MOST_PRECISION = 1e6
 #: Precisions of common terms start at the first, those of groups between the others.
 _START = 10.0
 _STARTS = (0.3, 1000.0)
-#: Rounds of the precisions, which have converged where none moves by more than this
-#: factor, and the steepest slope from which they are extrapolated, by no more than the
-#: last factor; ...
+#: The most rounds of the precisions.
 _ROUNDS = 30
+#: They have converged where none moves by more than this factor.
 _STILL = 1.25
+#: The steepest slope of the secant from which they are extrapolated.
 _STEEPEST = 0.9
+#: The largest factor of an extrapolation.
 _LONGEST = 30.0
-#: ... what is expected of the next round, and of Newton's last step, at most, per
+#: The rounds end where the next one is expected to gain less than this, in nats per
 #: example.
 _LOOSE = 1e-4
+#: The tolerance of the last fit, which is also in nats per example.
 _TIGHT = 1e-8
+#: The most Newton steps of the last fit.
 _MAX_ITER = 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
-#: Coefficients of the groups of all columns but the largest, whose Hessian is made
-#: whole: at most so many; and with pairs of columns.
+#: The most coefficients of groups of all columns but the largest: their part of the
+#: Hessian is dense.
 MOST_DENSE = 2000
+#: The same with pairs of columns.
 _MOST_WITH_PAIRS = 300
 #: Examples for each combination of groups that a pair has on average at least.
 _LEAST_EXAMPLES = 4
 #: Numbers of covariances of rows that are held at a time.
 _HELD = 1 << 20
-#: Matrices up to this size are inverted side by side, so many at a time that they stay
-#: in a cache: calls of LAPACK would be mostly overhead.
+#: Matrices up to this size are inverted side by side: calls of LAPACK would be mostly
+#: overhead.
 _SMALL = 12
+#: Matrices that are inverted at a time, which stay in a cache.
 _AT_A_TIME = 512
 
 
@@ -432,8 +437,8 @@ def _alternate(
 
     By MacKay's rule: what the data decide of a block, over the sum of squares there, to
     both of which the `prior` (2, blocks) is added. Where groups do not differ, that
-    alone creeps towards infinity; so the next precisions are where a secant through two
-    rounds meets the fixed point.
+    alone converges slowly to infinity; so the next precisions are where a secant through
+    two rounds meets the fixed point.
     """
     is_still = tau.size == 1
     last_tau = np.log(tau)

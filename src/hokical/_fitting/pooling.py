@@ -131,9 +131,9 @@ class MemberTable(NamedTuple):
 
     def block(self, rows: IntArray | slice) -> TableBlock:
         """Some rows with their probabilities."""
-        some = self.take(rows)
-        proba = np.exp(some.logs) if some.proba is None else some.proba
-        return TableBlock(some.logs, proba, some.labels, some.share)
+        table = self.take(rows)
+        proba = np.exp(table.logs) if table.proba is None else table.proba
+        return TableBlock(table.logs, proba, table.labels, table.share)
 
 
 class Scores(NamedTuple):
@@ -291,7 +291,7 @@ class Penalty:
 
     @classmethod
     def of(cls, n_members: int, prior: Prior, n_examples: float) -> Penalty:
-        """In nats per example, of so many examples."""
+        """In nats per example, for `n_examples` examples."""
         size = n_members + 1
         geometric = 1.0 - prior.linear
         centre = np.full(size, geometric / n_members)
@@ -576,7 +576,7 @@ def _fit(examples: Examples, exchangeable: bool) -> PoolFit:
 
 
 def _spaced(examples: Examples, max_rows: int) -> Examples:
-    """Evenly spaced rows, about so many, with the weights that they have."""
+    """About `max_rows` evenly spaced rows, with their weights."""
     step = examples.n_rows // max(1, max_rows)
     if step < 2:
         return examples
@@ -597,8 +597,10 @@ def _choose_temperatures(sample: Examples, exchangeable: bool) -> Pool:
         floors[v] = base.floor
         temperatures[v] = base.temperature.x
     weights = np.full(len(singles), 1.0 / len(singles))
-    some = floors if floors.any() else None
-    return Pool(weights, temperatures, 0.5, exchangeable, some)
+    has_floors = bool(floors.any())
+    return Pool(
+        weights, temperatures, 0.5, exchangeable, floors if has_floors else None
+    )
 
 
 def _member_examples(rows: Examples, v: int) -> Examples:
@@ -677,11 +679,11 @@ def _put_scores(out: SingleArray, logits: Logits, pool: Pool, i: int) -> None:
 def _impute(table: SingleArray, evaluated: BoolArray, weights: FloatArray) -> None:
     """Put the weighted mean of the evaluated members in the place of missing ones."""
     rows = np.flatnonzero(~evaluated.all(axis=0))
-    own = np.maximum(weights, _NOTHING)[:, None] * evaluated[:, rows]
-    shares = (own / own.sum(axis=0)).astype(np.float32)
-    some = table[:, :, rows]
-    mean = np.einsum("vn,vkn->kn", shares, some)
-    table[:, :, rows] = np.where(evaluated[:, None, rows], some, mean)
+    row_weights = np.maximum(weights, _NOTHING)[:, None] * evaluated[:, rows]
+    shares = (row_weights / row_weights.sum(axis=0)).astype(np.float32)
+    values = table[:, :, rows]
+    mean = np.einsum("vn,vkn->kn", shares, values)
+    table[:, :, rows] = np.where(evaluated[:, None, rows], values, mean)
 
 
 class _Averaged(NamedTuple):
@@ -750,8 +752,8 @@ def _losses_alone(sample: Examples, pool: Pool) -> FloatArray:
         slopes = expected - true
         curvatures = np.einsum("kn,kn,kn->n", proba, scores, scores) - expected**2
         weights = single.counts
-        rest = weights @ curvatures - weights * curvatures + _TEMPERATURE_RIDGE
-        rows += weights * slopes**2 / rest
+        without_row = weights @ curvatures - weights * curvatures
+        rows += weights * slopes**2 / (without_row + _TEMPERATURE_RIDGE)
         losses[v] = single.share @ rows
     return losses
 
@@ -814,16 +816,16 @@ class _GrowingPool:
         self.begin()
 
     def take(self, rows: slice) -> Self:
-        """That of some of the rows."""
-        some = copy.copy(self)
-        some.weights = self.weights[:, rows]
-        some.linear = self.linear[rows]
-        some.logs = self.logs[:, :, rows]
-        some.proba = self.proba[:, :, rows]
-        some.labels = self.labels[rows]
-        some.share = self.share[rows] / self.share[rows].sum()
-        some.begin()
-        return some
+        """The same pool for some of the rows, without a member."""
+        pool = copy.copy(self)
+        pool.weights = self.weights[:, rows]
+        pool.linear = self.linear[rows]
+        pool.logs = self.logs[:, :, rows]
+        pool.proba = self.proba[:, :, rows]
+        pool.labels = self.labels[rows]
+        pool.share = self.share[rows] / self.share[rows].sum()
+        pool.begin()
+        return pool
 
     def begin(self) -> None:
         """Begin with no member."""
@@ -849,7 +851,7 @@ class _GrowingPool:
         return np.array([self.add(v) for v in order])
 
     def losses_with(self, members: list[int]) -> list[float]:
-        """The log loss with one more member, for each of some."""
+        """The log loss with one more member, for each of the `members`."""
         return [self._loss(self._scores_with(v)) for v in members]
 
     def add(self, v: int) -> float:

@@ -130,7 +130,7 @@ def chi_square_tail(freedom: int, statistic: float) -> float:
 
 
 def merge_cells(expected: FloatArray, least: float) -> IntArray:
-    """Groups (cells,) of neighbouring cells that each expect at least so many examples.
+    """Groups (cells,) of neighbouring cells that each expect at least `least` examples.
 
     >>> merge_cells(np.array([3.0, 3.0, 9.0, 2.0, 1.0]), 5.0)
     array([0, 0, 1, 1, 1])

@@ -249,7 +249,7 @@ class Losses(NamedTuple):
         return cls(sums, counts, risk, np.bincount(group_index).astype(np.float64))
 
     def repeated(self, times: float) -> Losses:
-        """As of so many times the examples, with half a loss more than these."""
+        """Those of `times` as many examples, with half a loss more than these."""
         sums = np.ceil(times * (self.sums + 0.5))
         counts = np.floor(times * self.counts)
         return self._replace(sums=sums, counts=counts)

@@ -54,7 +54,7 @@ CLASS_LEVELS = LEVELS // _PER_CLASS_LEVEL
 def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
     """Level of each of the log-odds, 0 ... LEVELS - 1; values outside are clipped.
 
-    Or of so many times fewer levels, each of which is `coarse` of these: a power of 2.
+    With `coarse`, a power of 2, each level is that many of these.
     """
     level = np.asarray(np.arcsinh(np.asarray(log_odds, np.float64)))
     level *= _PER_UNIT / coarse
@@ -64,7 +64,7 @@ def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
 
 
 def middle_log_odds(n_levels: int) -> FloatArray:
-    """The log-odds in the middle of each level (n_levels,), where there are so many."""
+    """The log-odds (n_levels,) in the middle of each of `n_levels` levels."""
     level = LEVELS * (np.arange(n_levels) + 0.5) / n_levels + _LOWEST
     return np.asarray(np.sinh(level / _PER_UNIT))
 

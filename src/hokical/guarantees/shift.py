@@ -342,9 +342,9 @@ def _compare_with_group(
 def _merge_equal_rows(
     sketch: RowSketch | None, data: Logits, counts: FloatArray
 ) -> tuple[Logits, FloatArray]:
-    """One row of each kind, and how often it came: repetitions are no news.
+    """The distinct rows, and the sum of the `counts` of each.
 
-    Unless rows of the fit came again by themselves.
+    Repeated rows are not merged where rows of the fit were repeated too.
     """
     hashes = row_hashes(data)
     if sketch is not None and sketch.has_twins:

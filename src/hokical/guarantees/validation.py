@@ -60,7 +60,7 @@ def plan_validation(
 ) -> ValidationPlan:
     """How many examples the external validation of a model of an event needs.
 
-    With so many examples, intervals at 1 - `delta` of a calibrated model have these
+    With this number of examples, intervals at 1 - `delta` of a calibrated model have these
     `widths`, by default 0.2 for O:E, 0.2 for the slope and 0.1 for the AUROC (Riley and
     others, 2021, doi:10.1002/sim.9025: binomial events for O:E, the information of a
     logistic model for the slope, Newcombe's variance for the AUROC).

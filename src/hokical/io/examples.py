@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -38,7 +38,7 @@ from hokical._core.conversion import (
     from_probabilities,
 )
 from hokical._core.groups import look_up
-from hokical._core.logits import as_logits
+from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import FitDataWarning, warn_user
 from hokical.io import ensembles, tables
@@ -378,26 +378,10 @@ def read_table(
     try:
         layout = find_layout(data, wanted)
         examples = layout.read(data)
-    except DataFileError as error:  # in the words of Python
-        text = (
-            str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
-        )
-        raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
-    if layout.unused and fitted_by is None:
-        unused, scores = (
-            ", ".join(names[:6]) for names in (layout.unused, layout.scores)
-        )
-        remedy = f"Scores are in {scores}; name others in `score_columns`."
-        warn_user(
-            f"columns of the table that are not used: {unused}. {remedy}",
-            FitDataWarning,
-        )
-    if layout.weights is not None and sample_weight is None and fitted_by is None:
-        remedy = "Name it as `sample_weight`, or rename it if it holds no weights."
-        warn_user(
-            f"rows count by the column `{layout.weights}` of the table. {remedy}",
-            FitDataWarning,
-        )
+    except DataFileError as error:
+        raise ValueError(_in_words_of_python(error)) from error
+    if fitted_by is None:
+        _warn_of_columns(layout, has_weights=sample_weight is not None)
     weights = sample_weight
     if wanted.weight_column or sample_weight is None:
         weights = examples.weights
@@ -409,6 +393,30 @@ def read_table(
         groups=examples.groups if group_columns else groups,
         about=metadata,
     )
+
+
+def _in_words_of_python(error: DataFileError) -> str:
+    """The message of an error, with arguments in the place of options of commands."""
+    text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
+    return re.sub("--([a-z]+)-columns", r"`\1_columns`", text)
+
+
+def _warn_of_columns(layout: Layout | EnsembleLayout, *, has_weights: bool) -> None:
+    """Warn of columns of a table that are not used, and of weights that are."""
+    if layout.unused:
+        unused = ", ".join(layout.unused[:6])
+        scores = ", ".join(layout.scores[:6])
+        warn_user(
+            f"columns of the table that are not used: {unused}. Scores are in "
+            f"{scores}; name others in `score_columns`.",
+            FitDataWarning,
+        )
+    if layout.weights is not None and not has_weights:
+        warn_user(
+            f"rows count by the column `{layout.weights}` of the table. Name it as "
+            "`sample_weight`, or rename it if it holds no weights.",
+            FitDataWarning,
+        )
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -797,17 +805,7 @@ class Layout:
         def take(array: Any) -> Any:
             return array if array is None or used.all() else array[rows]
 
-        values = take(values)
-        evaluated = np.ones(len(values), np.bool_)
-        if self.wanted.of_member:
-            evaluated = _has_any_value(values)
-        scored = rows[evaluated]
-        with tables.report_file(table.path, lambda row: table.place(int(scored[row]))):
-            evaluated_values = values if evaluated.all() else values[evaluated]
-            kind = self.settle_kind(evaluated_values)
-            scores, n_classes = self._as_scores(evaluated_values, kind)
-        if self.wanted.of_member:
-            scores = _spread(np.asarray(scores.values), evaluated)
+        scores, kind, n_classes = self._read_scores(table, take(values), rows)
         with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
             weights = reading.as_weights(take(weights), len(rows), of_block=True)
         if labels is not None:
@@ -828,6 +826,26 @@ class Layout:
             kept={name: columns[name] for name in self.kept},
             unused=self.unused,
         )
+
+    def _read_scores(
+        self, table: Table, values: AnyArray, rows: IntArray
+    ) -> tuple[Logits | AnyArray, ScoreKind, int]:
+        """The checked scores of these rows of a table, their kind, and the number of
+        classes.
+
+        Of a member of an ensemble, rows without any value stay NaN.
+        """
+        evaluated = np.ones(len(values), np.bool_)
+        if self.wanted.of_member:
+            evaluated = _has_any_value(values)
+        scored = rows[evaluated]
+        with tables.report_file(table.path, lambda row: table.place(int(scored[row]))):
+            evaluated_values = values if evaluated.all() else values[evaluated]
+            kind = self.settle_kind(evaluated_values)
+            scores, n_classes = self._as_scores(evaluated_values, kind)
+        if self.wanted.of_member:
+            scores = _spread(np.asarray(scores.values), evaluated)
+        return scores, kind, n_classes
 
     def _read_labels(
         self, table: Table, label_table: Table, name: str, column: AnyArray | None
@@ -933,7 +951,7 @@ class Layout:
         sums_to_one = bool(np.all(np.abs(sums - 1.0) <= SUM_SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
-    def _as_scores(self, values: Any, kind: ScoreKind) -> tuple[Any, int]:
+    def _as_scores(self, values: AnyArray, kind: ScoreKind) -> tuple[Any, int]:
         """Logits (n, classes), or confidences (n,); and how many classes."""
         if index := reading.first_true(~self._has_scores(values)):
             column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))

@@ -75,42 +75,31 @@ def jury(
     low, high = scale
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"`scale` must be (lowest, highest); got {scale!r}.")
-    certainty = math.log(_VOTE_PROBABILITY / (1.0 - _VOTE_PROBABILITY))
-    certainty += math.log(n_choices - 1)
 
-    def of_votes(values: Array, name: str) -> FloatArray:
-        return certainty * _one_hot(_vote_codes(values, choices, name), n_choices)
+    def read_votes(values: Array, name: str) -> FloatArray:
+        codes = _vote_codes(values, choices, name)
+        return _certainty(n_choices) * _one_hot(codes, n_choices)
 
-    def of_probabilities(values: Array, name: str) -> FloatArray:
+    def read_probabilities(values: Array, name: str) -> FloatArray:
         table = _numbers(values, n_choices, name)
-        return _fill(table, lambda some: from_probabilities(some, name=name))
+        return _fill(table, lambda rows: from_probabilities(rows, name=name))
 
-    def of_scores(values: Array, name: str) -> FloatArray:
-        table = _numbers(values, n_choices, name)
-        outside = (table < low) | (table > high)
-        remedy = "Pass their `scale`, (lowest, highest)."
-        reading.refuse(outside, table, f"`{name}` must lie on the scale", remedy)
-        shares = (table - low) / (high - low)
-        if table.ndim == 2:
-            return np.asarray(certainty * shares)
-        # From one end of the scale to the other; its middle says nothing.
-        second = certainty * (2.0 * shares - 1.0)
-        return np.stack([0.0 * second, second], axis=1)
+    def read_scores(values: Array, name: str) -> FloatArray:
+        return _logits_of_scores(_numbers(values, n_choices, name), low, high, name)
 
     members = dict[str, FloatArray]()
-    readers: Mapping[str, tuple[Judges | None, Callable[[Array, str], FloatArray]]] = {
-        "votes": (votes, of_votes),
-        "probabilities": (probabilities, of_probabilities),
-        "scores": (scores, of_scores),
-    }
-    for kind, (judges, read) in readers.items():
-        for judge, values in (judges or {}).items():
-            if judge in members:
+    for kind, judges, read in (
+        ("votes", votes, read_votes),
+        ("probabilities", probabilities, read_probabilities),
+        ("scores", scores, read_scores),
+    ):
+        for name, values in (judges or {}).items():
+            if name in members:
                 raise ValueError(
-                    f"judges must have different names; got {judge!r} twice. A judge "
+                    f"judges must have different names; got {name!r} twice. A judge "
                     "with votes and scores is two members: name both."
                 )
-            members[judge] = read(values, f"{kind}[{judge!r}]")
+            members[name] = read(values, f"{kind}[{name!r}]")
     if not members:
         raise ValueError(
             "`votes`, `probabilities` or `scores` must have a judge; got none."
@@ -118,6 +107,30 @@ def jury(
     ensemble = Ensemble(members)
     _refuse_unjudged(list(members.values()))
     return ensemble
+
+
+def _certainty(n_choices: int) -> float:
+    """How far the logit of a vote is above those of the other choices."""
+    log_odds = math.log(_VOTE_PROBABILITY / (1.0 - _VOTE_PROBABILITY))
+    return log_odds + math.log(n_choices - 1)
+
+
+def _logits_of_scores(
+    table: FloatArray, low: float, high: float, name: str
+) -> FloatArray:
+    """Logits of scores on a scale: (n, choices), or (n,) of the second of two."""
+    reading.refuse(
+        (table < low) | (table > high),
+        table,
+        f"`{name}` must lie on the scale",
+        "Pass their `scale`, (lowest, highest).",
+    )
+    shares = (table - low) / (high - low)
+    if table.ndim == 2:
+        return np.asarray(_certainty(table.shape[1]) * shares)
+    # From one end of the scale to the other; its middle says nothing.
+    second = _certainty(2) * (2.0 * shares - 1.0)
+    return np.stack([0.0 * second, second], axis=1)
 
 
 def _refuse_unjudged(members: Sequence[FloatArray]) -> None:

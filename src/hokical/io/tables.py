@@ -321,22 +321,37 @@ def open_table(path: Path, split: FileSplit) -> Table:
         case "parquet":
             return arrow_table(path, open_parquet([path]))
         case "npy":
-            with report_damage(path, _ARRAYS):
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
-                if array.size and array.offset + array.nbytes != os.path.getsize(path):
-                    announced = f"shape {array.shape} and type {array.dtype} announce"
-                    raise EOFError(f"more bytes than {announced}")
-            return _table_of(path, {NO_NAME: np.asarray(array)}, split)
+            return _table_of(path, {NO_NAME: _map_array(path)}, split)
         case "pickle":
-            for entry in entry_points(group="hokical.readers", name="pickle"):
-                return _table_of(path, entry.load()(path), split)
-            remedy = (
-                "Install it: pip install ./paper (in a clone). Or save the arrays with "
-            )
-            remedy += "`numpy.savez`."
-            raise DataFileError(
-                path, "is a pickle, which another package reads.", remedy
-            )
+            return _table_of(path, _read_pickle(path), split)
+    return _open_archive(path, split)
+
+
+def _map_array(path: Path) -> AnyArray:
+    """The array of a .npy file, mapped into memory."""
+    with report_damage(path, _ARRAYS):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.size and array.offset + array.nbytes != os.path.getsize(path):
+            announced = f"shape {array.shape} and type {array.dtype} announce"
+            raise EOFError(f"more bytes than {announced}")
+    return np.asarray(array)
+
+
+def _read_pickle(path: Path) -> Arrays:
+    """The arrays of a pickle, by the reader of another package."""
+    for entry in entry_points(group="hokical.readers", name="pickle"):
+        arrays: Arrays = entry.load()(path)
+        return arrays
+    raise DataFileError(
+        path,
+        "is a pickle, which another package reads.",
+        "Install it: pip install ./paper (in a clone). Or save the arrays with "
+        "`numpy.savez`.",
+    )
+
+
+def _open_archive(path: Path, split: FileSplit) -> Table:
+    """The arrays of a .npz file, which are read when they are asked for."""
     with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
         members = archive.namelist()
     names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]

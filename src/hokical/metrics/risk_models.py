@@ -799,7 +799,7 @@ class _Cells(NamedTuple):
     events: FloatArray
 
     def merge(self, n_cells: int) -> _Cells:
-        """At most so many cells of even widths, each at its mean log-odds."""
+        """At most `n_cells` cells of equal width, each at its mean log-odds."""
         x = self.x
         if x.size <= n_cells:
             return self
@@ -874,10 +874,10 @@ class _Cells(NamedTuple):
 
 
 def _widening(rows: FloatArray, delta: float) -> FloatArray:
-    """By how much normal intervals of errors made of so many rows (k,) are too narrow.
+    """By how much normal intervals of errors that are made of `rows` (k,) are too narrow.
 
     Log-odds of rare outcomes are logarithms of their number. Of the logarithm of the
-    mean, the exact lower end for so many (Poisson) is farther than the normal one.
+    mean, the exact (Poisson) lower end is farther away than the normal one.
     """
     special = bounds.scipy_special()
     exact = np.log(rows / special.gammaincinv(rows, 0.5 * delta))

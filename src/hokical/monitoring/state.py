@@ -66,7 +66,7 @@ class LabelledRows:
 
     @classmethod
     def empty(cls, n_columns: int) -> Self:
-        """No rows, with so many columns of groups."""
+        """No rows, with `n_columns` columns of groups."""
         return cls(
             confidence=np.zeros(0),
             correct=np.zeros(0, np.bool_),
@@ -188,7 +188,7 @@ class SeenRows:
 
 
 def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
-    """Checked ids, text or integers, as text; of so many rows if that is known."""
+    """Checked ids, text or integers, as text; one for each of `n_rows`, if that is known."""
     array = np.atleast_1d(to_numpy(ids, "ids"))
     check_length(array, array.size if n_rows is None else n_rows, "ids")
     keys = array.tolist()
@@ -247,8 +247,8 @@ def check_ids(
 
 
 def close_ids(ids: list[str], held: Any, limit: int) -> None:
-    """Note in `held.labelled`, which keeps so many, that these ids have been
-    labelled.
+    """Note in `held.labelled` that these ids have been labelled; the newest `limit`
+    are kept.
     """
     for key in ids:
         held.rows.pop(key, None)
@@ -257,7 +257,7 @@ def close_ids(ids: list[str], held: Any, limit: int) -> None:
 
 
 def drop_oldest(held: dict[Any, Any], limit: int) -> int:
-    """Keep the newest so many; return how many were dropped."""
+    """Keep the newest `limit` entries; return how many were dropped."""
     surplus = max(0, len(held) - limit)
     for key in list(islice(held, surplus)):
         del held[key]

@@ -99,8 +99,8 @@ def compare(
         "auto" and every method that needs only logits and labels. Methods that the data
         do not allow are left out, see `Comparison.skipped`.
     folds : int, optional
-        Of confidences without a `test` pair: each of so many folds of `validation` is
-        predicted by a fit on the others, as in `evaluate`.
+        Of confidences without a `test` pair: the number of folds of `validation`, each
+        of which is predicted by a fit on the others, as in `evaluate`.
     delta : float
         Probability that an interval or a bound fails.
     subject : str, optional

@@ -145,7 +145,7 @@ class PooledMembers(Checked):
         return with_first_labels(pooled, members) if self.keep_first else pooled
 
     def choose(self, n_members: int) -> list[int]:
-        """Which of so many members without names are pooled, by number.
+        """Which of `n_members` members without names are pooled, by number.
 
         They are all members of the fit, or those of them that are needed; any number if
         they are exchangeable.

@@ -52,7 +52,7 @@ def check_members_of(
 
 
 def names_as_text(members: PooledMembers, n_members: int | str | None) -> str:
-    """The names of so many members in their order, for the metadata of a file."""
+    """The names of all or of the needed members, in order, for the metadata of a file."""
     all_members = n_members == len(members.names)
     names = members.names if all_members else members.needed
     return json.dumps([*names])

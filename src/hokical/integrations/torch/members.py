@@ -73,8 +73,8 @@ class MemberNetwork(nn.Module):
     get_logits : callable, optional
         From what a network returns to the logits, as in `CalibratedModel`.
     rows_at_once : int
-        Views go through a network in one batch of at most so many rows; more are
-        divided. A view goes by itself where networks take more than one input, in
+        The most rows of a batch in which views go through a network; more are divided.
+        A view has a batch of its own where networks take more than one input, in
         training mode, and where views differ in shape.
 
     Attributes

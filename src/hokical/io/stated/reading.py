@@ -109,8 +109,9 @@ Those of the IPCC's guidance on uncertainties (Mastrandrea et al., 2010) for "li
 the others in between. "high confidence" is also read from "Confidence: high".
 """
 
-#: Up to this many replies are quoted in a message, and so many characters of each.
+#: The most replies that are quoted in a message.
 _QUOTED = 3
+#: The most characters of each.
 _QUOTED_LENGTH = 60
 
 
