@@ -144,7 +144,7 @@ def test_actions_of_others_are_pinned() -> None:
 
 def test_a_monitor_of_this_release_is_read_and_goes_on() -> None:
     monitor = hokical.CalibrationMonitor.load(
-        ROOT / "tests" / "monitoring" / "golden" / "monitor-0.5.json"
+        ROOT / "tests" / "monitoring" / "golden" / "monitor-0.6.json"
     )
     status = monitor.status()
     assert (status.n, status.n_window, status.n_waiting) == (700, 120, 0)

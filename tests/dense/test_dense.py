@@ -225,7 +225,7 @@ def peak(work) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("name", ["hoki", "temps"])
 def test_memory_of_a_fit_does_not_grow_with_the_items(
     name, tmp_path, monkeypatch

@@ -186,7 +186,7 @@ def corrected(
     return (1.0 + scale)[:, None] * log_proba + bias + shift[:, None] * is_top
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n_columns", [1, 6])
 @pytest.mark.parametrize("n", [200, 1000])
 def test_columns_of_noise_do_no_harm_to_the_default(n: int, n_columns: int) -> None:

@@ -251,7 +251,7 @@ def nature() -> Nature:
     return Nature()
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("name", "certified"), [("temps", False), ("temps", True), ("vecs", True)]
 )
@@ -320,7 +320,7 @@ def test_rounding_does_not_let_a_tied_group_in(certified: bool) -> None:
     assert accepted == 0
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("name", "certified"), [("uncalibrated", False), ("hoki", False), ("temps", True)]
 )

@@ -42,7 +42,7 @@ FALLING = np.linspace(1.0, 0.0, 51)
 # losses of one's own
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", [40, 300])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_risk_on_average_is_kept(n: int, weighted: bool) -> None:
@@ -70,7 +70,7 @@ def test_risk_on_average_is_kept(n: int, weighted: bool) -> None:
         assert reached.mean() > 0.06
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("loss", [truth_missing, wrong_among_found, cost])
 def test_risk_with_confidence_is_kept(loss: Any) -> None:
     cal = make("temps").fit(*softmax_examples(500, 4, seed=1))
@@ -349,7 +349,7 @@ def draw_population(kind: str) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("kind", ["continuous", "tied", "masked"])
 @pytest.mark.parametrize("n", [40, 10_000])
 def test_every_guarantee_holds(kind: str, n: int) -> None:

@@ -548,7 +548,7 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
         load(tmp_path / "cal.json")
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("what", ["all", "class", "group", "detect"])
 def test_certainty_holds_end_to_end(what: str) -> None:
     """Over certified sets, the true coverage is too low as rarely as guaranteed."""

@@ -71,7 +71,7 @@ def test_torch_modules(cal, logits, options) -> None:
         as_module(cal).members(tensor)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_onnx_graphs(cal, logits, options) -> None:
     runtime = pytest.importorskip("onnxruntime")

@@ -792,7 +792,7 @@ def unchanged(rng: np.random.Generator, n: int, classes: int, scale: float) -> A
     return scale * logits, labels
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("classes", "scale", "n_fit", "n_new"),

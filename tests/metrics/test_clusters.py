@@ -41,7 +41,7 @@ def draw(
     return 1.0 / (1.0 + np.exp(-log_odds)), right, cluster
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("n_clusters", "spread"), [(20, 1.0), (60, 0.5), (60, 0.0)])
 def test_intervals_hold(n_clusters: int, spread: float) -> None:
     rng, trials = np.random.default_rng(n_clusters), repetitions(400, 80)

@@ -65,7 +65,7 @@ def true_values(kind: str, gap: float) -> dict[str, float]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.02])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", ["even", "network"])
@@ -84,7 +84,7 @@ def test_metrics(kind: str, n: int, gap: float) -> None:
     assert min(bounded.values()) >= 0.95 * TRIALS, bounded
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("pattern", ["one bin", "alternating", "one side"])
 @pytest.mark.parametrize("n", SIZES)
 def test_errors_of_any_pattern(n: int, pattern: str) -> None:
@@ -111,7 +111,7 @@ def weights(n: int, kind: str, rng: np.random.Generator) -> np.ndarray | None:
     return None if kind == "none" else rng.exponential(size=n) + 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("kind", ["none", "exponential"])
 @pytest.mark.parametrize("n", SIZES)
 def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
@@ -131,7 +131,7 @@ def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
     assert (held / seen >= LEAST).all(), held / seen
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("scale", [1.0, 0.7])
 @pytest.mark.parametrize("kind", ["even", "rare"])
@@ -160,7 +160,7 @@ def test_net_benefit(kind: str, scale: float, n: int) -> None:
     assert hold_often(held, TRIALS), held
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", [200, 2000])
 def test_differences_of_methods_and_sets(n: int) -> None:
     """The paired difference in log loss, the coverage of sets and their mean size."""
@@ -227,7 +227,7 @@ def rare_errors(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", [30, 150, 1500])
 @pytest.mark.parametrize("kind", ["calibrated", "overconfident", "label noise"])
 def test_few_errors(kind: str, n: int) -> None:

@@ -269,7 +269,7 @@ def alarms(
     return found / trials
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("weight", ["even", "exponential", "heavy"])
 @pytest.mark.parametrize(
     ("n_groups", "size", "low"),

@@ -74,7 +74,7 @@ def test_what_cannot_be_known_is_nan() -> None:
         calibration_slope(np.full((3, 3), 1 / 3), [0, 1, 2])
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", [200, 2000, 20_000])
 def test_intervals_hold(n: int) -> None:
     """Of slope, intercept and net benefit: at least 93 % of data sets, as far as
@@ -348,7 +348,7 @@ WORLDS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("world", WORLDS)
 def test_intervals_of_a_summary_hold(world: str) -> None:
     """95 % intervals of all numbers that have one: at least 93 %."""

@@ -195,7 +195,7 @@ SLOPES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("size", "slope", "n", "share"), SLOPES)
 def test_slopes_of_very_sharp_models(
     size: float, slope: float, n: int, share: float

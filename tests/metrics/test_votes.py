@@ -71,7 +71,7 @@ def test_one_hot_labels_are_labels() -> None:
     assert str(found) == str(hokical.evaluate(cals[0], logits + 0.1, labels))
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("sets_of_votes", ["one", "several"])
 def test_intervals_hold(sets_of_votes: str) -> None:
     """A row is one example, whatever the number of its votes."""

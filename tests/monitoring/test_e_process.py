@@ -103,7 +103,7 @@ def test_nothing_seen_is_no_evidence() -> None:
     assert found == pytest.approx(0.0, abs=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)]
 )

@@ -105,10 +105,11 @@ def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
     assert later.status() == uninterrupted.status()
 
 
-def test_monitors_of_0_5_go_on() -> None:
-    """The file was written by 0.5 after 700 rows of this stream."""
+@pytest.mark.parametrize("version", ["0.5", "0.6"])
+def test_monitors_of_earlier_versions_go_on(version: str) -> None:
+    """The file was written after 700 rows of this stream."""
     later = CalibrationMonitor.load(
-        Path(__file__).parent / "golden" / "monitor-0.5.json"
+        Path(__file__).parent / "golden" / f"monitor-{version}.json"
     )
     assert later.status() == feed_in([], 120, 700).status()
     later.update(CONFIDENCE[700:], CORRECT[700:], ids=np.arange(700, 1500))

@@ -10,7 +10,7 @@ from hokical.plots import draw_histogram, draw_reliability, draw_risk_coverage
 Data = tuple[np.ndarray, np.ndarray]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n", [1, 12, 40])
 @pytest.mark.parametrize("panels", [None, 1, 2])
 def test_no_legend_is_cut(n: int, panels: int | None) -> None:

@@ -44,7 +44,13 @@ from hokical_paper.tables.inputs import (
     input_table,
     mean_change,
 )
-from hokical_paper.tables.render import to_csv, to_html, to_markdown, to_terminal
+from hokical_paper.tables.render import (
+    to_csv,
+    to_html,
+    to_markdown,
+    to_terminal,
+    without_column,
+)
 from hokical_paper.tables.table import Cell, Row, Table, mark_best, number
 from hokical_paper.tables.wins import (
     paper_methods,
@@ -246,6 +252,7 @@ def test_words_are_on_the_left_and_no_column_is_empty() -> None:
     ]
     assert to_html(table).count('<th scope="col">') == 4
     assert len(to_terminal(table).columns) == 4
+    assert without_column(table, "ours").columns == ("verdict",)
 
 
 def test_markdown_with_intervals() -> None:

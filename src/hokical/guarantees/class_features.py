@@ -186,9 +186,12 @@ class ClassFeatures:
         error = None
         if around.size <= _MAX_CLASSES_WITH_ERROR:
             index = np.searchsorted(present, sorted_labels)
-            moves = logits.to_host(rows).astype(np.float64) - means[index]
-            moves *= (trust * share * implied[sorted_labels])[:, None]
-            error = _stationary_error(steps, implied, moves)
+            # What has a number per class and example stays where it is.
+            centres = xp.take(logits.from_host(means), logits.from_host(index), axis=0)
+            moves = xp.astype(rows, xp.float64) - centres
+            factors = trust * share * implied[sorted_labels]
+            moves *= logits.from_host(factors)[:, None]
+            error = _stationary_error(steps, implied, moves, logits)
         return replace(self, implied=implied, implied_error=error)
 
     @property
@@ -294,17 +297,19 @@ def _stationary(steps: FloatArray, around: FloatArray, present: IntArray) -> Flo
 
 
 def _stationary_error(
-    steps: FloatArray, frequencies: FloatArray, moves: FloatArray
+    steps: FloatArray, frequencies: FloatArray, moves: Array, logits: Logits
 ) -> FloatArray:
     """Standard errors (classes,) of frequencies that steps keep.
 
-    Each example adds its `moves` (n, classes) to one step from the frequencies. What
-    follows of a move is by the fundamental matrix of the steps, a Markov chain.
+    Each example adds its `moves` (n, classes), in the library of the logits, to one
+    step from the frequencies. What follows of a move is by the fundamental matrix of
+    the steps, a Markov chain.
     """
     size = frequencies.size
     fundamental = np.linalg.inv(np.eye(size) - steps + frequencies)
-    influence = moves @ fundamental
-    return np.asarray(np.sqrt((influence**2).sum(axis=0)))
+    influence = moves @ logits.from_host(fundamental)
+    variances = logits.to_host(logits.xp.sum(influence**2, axis=0))
+    return np.asarray(np.sqrt(variances))
 
 
 @storable("group-scores")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -376,17 +376,22 @@ def _describe_repeats(logits: Logits, labels: IntArray) -> str:
     )
 
 
+#: Rows of an example follow each other, or all examples take turns.
+_ORDERS: tuple[Literal["C", "F"], ...] = ("C", "F")
+
+
 def _rows_per_example(logits: Logits, labels: IntArray) -> int:
     """How many rows of each example there are, by labels and distances; 1 if unclear."""
     n_rows = labels.size
     for size in range(min(_MAX_PER_EXAMPLE, n_rows // _MIN_EXAMPLES), 1, -1):
         if n_rows % size:
             continue
-        n_examples = n_rows // size
-        in_a_row = np.arange(n_rows).reshape(n_examples, size)
-        in_turn = np.arange(n_rows).reshape(size, n_examples).T
-        for index in (in_a_row, in_turn):
-            if _labels_repeat(labels[index]) and _are_near(logits, labels, index):
+        shape = (n_rows // size, size)
+        for order in _ORDERS:
+            if not _labels_repeat(labels.reshape(shape, order=order)):
+                continue
+            index = np.arange(n_rows).reshape(shape, order=order)
+            if _are_near(logits, labels, index):
                 return size
     return 1
 

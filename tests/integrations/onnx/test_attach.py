@@ -149,7 +149,7 @@ def test_a_softmax_at_the_end():
     assert check(attach(net, calibrator, output="inner"), calibrator).agrees
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("axis", "order"), [(1, (0, 3, 1, 2)), (-1, (0, 1, 2, 3)), (0, (3, 0, 1, 2))]
 )

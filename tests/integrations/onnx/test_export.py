@@ -185,7 +185,7 @@ def test_opsets(opset):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("method", ["temps", "hoki", "hoki_sampled", "irm"])
 def test_float16_logits(method):
     rows = np.clip(hard_rows(12, 6), -60000, 60000).astype(np.float16)

@@ -793,7 +793,7 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
     """Of two classes "sigmoid" is scikit-learn's; both names have a method for more."""

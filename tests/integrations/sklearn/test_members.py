@@ -94,7 +94,7 @@ class Weighed(GaussianNB):
 # --- what is predicted
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_pooled_classifiers_beat_each_of_them(flowers: Any, ensemble: bool) -> None:
     X, y, X_new, y_new = flowers

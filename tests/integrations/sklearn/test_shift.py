@@ -195,7 +195,7 @@ def test_a_loaded_ensemble_is_compared_with_its_own_models(tmp_path: Path) -> No
     assert log_loss(labels[rarer], proba) < log_loss(labels[rarer], before)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("classes", [2, 5])

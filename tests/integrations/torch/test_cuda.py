@@ -54,6 +54,7 @@ CASES = {
     "awkward": extreme_rows(),
     "two classes": normal(300, 2, 3.0),
     "ten": normal(333, 10, 3.0).astype(np.float32),
+    "twenty that tie": np.rint(normal(133, 20, 1.0)).astype(np.float16),
     "few ties": np.rint(normal(300, 30, 1.0)).astype(np.float16),
     "hundred": normal(200, 100, 2.0).astype(np.float32),
     "thousand": normal(100, 1000, 2.0).astype(np.float16),

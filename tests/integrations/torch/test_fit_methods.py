@@ -120,14 +120,23 @@ def test_every_float_type_fits_alike(name: str, case: str) -> None:
     assert_same(fitted(name, array, labels), fitted(name, tensor, labels))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+#: With all examples of a weight above 0 too, but for fits that sort on the host or try
+#: many widths.
+COPYING = [(name, "weights") for name in METHODS] + [
+    (name, "float32") for name in ("temps", "vecs", "structured", "auto")
+]
+
+
+@pytest.mark.parametrize(("name", "case"), COPYING)
+def test_no_fit_copies_the_logits(
+    name: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All ways out of a tensor raise for as many numbers as there are logits, but for
     Hessians.
 
     `certify` is left out: it counts the probabilities of each class on the host.
     """
-    array, tensor, labels, weights = problem("weights")
+    array, tensor, labels, weights = problem(case)
     data = given(tensor)
     # With so few, the default leaves examples out on the host.
     monkeypatch.setattr("hokical._fitting.structured.FEW_LOGITS", 0)

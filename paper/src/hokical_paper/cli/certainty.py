@@ -32,6 +32,7 @@ def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
     from hokical_paper.certainty.divisions import run_divisions
     from hokical_paper.certainty.objects import claim_tables
     from hokical_paper.tables.headers import headers_table
+    from hokical_paper.tables.render import without_column
 
     results = run.run()
     computed = run_divisions(
@@ -40,6 +41,8 @@ def claims(divisions: DivisionCount = 20, *, run: RunOptions) -> None:
     repeated = Divisions.of(computed, results.suite.names)
     tables = claim_tables(repeated, results)
     del tables["claims_by_method"]  # `certainty` writes it
+    # Links lead nowhere in a terminal, which has room for the verdict in their place.
+    tables["map"] = without_column(tables["map"], "here")
     show_tables(tables | {"headers": headers_table(results)})
 
 

@@ -137,6 +137,12 @@ def fit_width(table: Table, width: int) -> list[Table]:
     return [_columns_of(table, chunk) for chunk in chunks]
 
 
+def without_column(table: Table, title: str) -> Table:
+    """The table without one of its columns."""
+    columns = enumerate(table.columns)
+    return _columns_of(table, [index for index, column in columns if column != title])
+
+
 def _widest(texts: Iterable[str], most: int) -> int:
     """The width of a column with its padding."""
     return min(max(map(len, texts)), most) + _PADDING

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hokical._core.arrays import FloatArray
 from hokical._core.logits import MAX_MARGIN
 from hokical.stability.tables import (
     NODE_LIMIT,
@@ -72,11 +73,15 @@ def _run(
 # classifiers, by 2e-8 if a thousand rivals tie. Logits in float64 are computed in
 # float64 throughout.
 
-_series = np.polynomial.Chebyshev.interpolate(np.exp2, 10, domain=[-0.5, 0.5])
-#: Coefficients of 2^x for |x| <= 1/2, the highest degree first; off by 2e-15.
-_POWERS = tl.constexpr(
-    tuple(_series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist())
-)
+
+def _powers_of_two(degree: int) -> tuple[float, ...]:
+    """Coefficients of 2^x for |x| <= 1/2, the highest degree first."""
+    series = np.polynomial.Chebyshev.interpolate(np.exp2, degree, domain=[-0.5, 0.5])
+    return tuple(series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist())
+
+
+#: Off by 2e-15.
+_POWERS = tl.constexpr(_powers_of_two(10))
 #: Added to a number it leaves the nearest whole one in the last bits.
 _ROUNDER = tl.constexpr(1.5 * 2.0**52)
 #: Margin, in scales, up to which the series holds.
@@ -217,10 +222,129 @@ def _gaussian_kernel(
     )
 
 
+#: Off by 4e-11.
+_SHORT_POWERS = tl.constexpr(_powers_of_two(7))
+#: Degrees that are summed in float64 for few classes; the others are small.
+_WIDE_DEGREES = tl.constexpr(6)
+
+
+@triton.jit
+def _short_exp2(x):
+    """2^x in float64 for x of at least -1000 and at most a few hundred."""
+    shifted = x + _ROUNDER
+    remainder = x - (shifted - _ROUNDER)
+    power = remainder * _SHORT_POWERS[0] + _SHORT_POWERS[1]
+    for i in tl.static_range(2, 8):
+        power = power * remainder + _SHORT_POWERS[i]
+    bits = power.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _add_products(sums, terms):
+    """The sums of T_6 T_b, T_12 T_b, T_18 T_b and T_12^2, with the terms of a class."""
+    sixth = terms[5]
+    twelfth = 2.0 * sixth * sixth - 1.0
+    eighteenth = 2.0 * sixth * twelfth - sixth
+    more = ()
+    for b in tl.static_range(6):
+        more = more + (sums[b] + sixth * terms[b],)
+    for b in tl.static_range(6):
+        more = more + (sums[b + 6] + twelfth * terms[b],)
+    for b in tl.static_range(5):
+        more = more + (sums[b + 12] + eighteenth * terms[b],)
+    return more + (sums[17] + twelfth * twelfth,)
+
+
+@triton.jit
+def _upper_degrees(low, products, count):
+    """S_7 ... S_24 in float32, from the sums of T_1 ... T_6 and those of products."""
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (low[r].to(tl.float32),)
+    for b in tl.static_range(5):
+        sums = sums + (2.0 * products[b] - sums[4 - b],)
+    sums = sums + (2.0 * products[5] - count,)
+    for b in tl.static_range(6):
+        sums = sums + (2.0 * products[b + 6] - sums[10 - b],)
+    for b in tl.static_range(5):
+        sums = sums + (2.0 * products[b + 12] - sums[16 - b],)
+    sums = sums + (2.0 * products[17] - count,)
+    shifted = ()
+    for r in tl.static_range(18):
+        shifted = shifted + (sums[r + 6] - count,)
+    return shifted
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_classes"])
+def _few_classes_kernel(
+    values,
+    tops,
+    out,
+    scale,
+    table,
+    fine,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NODES: tl.constexpr,
+):
+    """gamma of each row, of logits of at most single precision.
+
+    What limits it are operations in float64 and loads of the table. So S_7 ... S_24 are
+    float32, and a thread takes several rows for each number of the table.
+    """
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    top = tl.load(tops + rows, mask=inside, other=0.0).to(tl.float64)
+    step = 2.0 / (_REACH * tl.load(scale + tl.program_id(1)))
+    low = ()
+    for _ in tl.static_range(_WIDE_DEGREES):
+        low = low + (tl.zeros([ROWS], tl.float64),)
+    products = ()
+    for _ in tl.static_range(18):
+        products = products + (tl.zeros([ROWS], tl.float32),)
+    pointers = values + rows * row_stride
+    for _ in tl.range(0, n_classes, loop_unroll_factor=2):
+        z = tl.load(pointers, mask=inside, other=float("-inf")).to(tl.float64)
+        pointers += column_stride
+        t = (top - z) * step - 1.0
+        t = tl.where(t < 1.0, t, 1.0)
+        terms = _six_terms(t)
+        more = ()
+        for r in tl.static_range(_WIDE_DEGREES):
+            more = more + (low[r] + terms[r],)
+        low = more
+        products = _add_products(products, _six_terms(t.to(tl.float32)))
+    upper = _upper_degrees(low, products, n_classes.to(tl.float32))
+    lower = ()
+    for r in tl.static_range(_WIDE_DEGREES):
+        lower = lower + (low[r] - n_classes.to(tl.float64),)
+    gamma = tl.zeros([ROWS], tl.float64) + tl.load(table + 2 * NODES)
+    for node in range(NODES):
+        small = upper[0] * tl.load(fine + node)
+        for r in tl.static_range(1, 18):
+            small += upper[r] * tl.load(fine + r * NODES + node)
+        logs = small.to(tl.float64) + tl.load(table + NODES + node)
+        for r in tl.static_range(_WIDE_DEGREES):
+            logs += lower[r] * tl.load(table + (r + 3) * NODES + node)
+        gamma += _short_exp2(logs) * tl.load(table + node)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        mask=inside,
+    )
+
+
 #: Classes of a row that a thread takes alone, at most.
 _FEW_CLASSES = 20
 #: Classes of a row that a program takes alone, at least.
 _MANY_CLASSES = 8192
+#: Two rows per thread, of few classes.
+_FEW_COLUMNS = _Tile(rows=64, columns=1, warps=1)
 #: A row per thread.
 _SHORT_ROWS = _Tile(rows=32, columns=1, warps=1)
 #: Few sums across lanes, and whole sectors of memory.
@@ -232,6 +356,9 @@ _LONG_ROWS = _Tile(rows=1, columns=256, warps=4)
 def gaussian_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
     """gamma of every row, (*scale.shape, n) float64."""
     n_classes = values.shape[1]
+    is_double = values.dtype == torch.float64
+    if n_classes <= _FEW_CLASSES and not is_double:
+        return _stability_of_few_classes(values, tops, scale)
     if n_classes <= _FEW_CLASSES:
         tile = _SHORT_ROWS
         nodes_at_once = 1
@@ -250,9 +377,24 @@ def gaussian_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
         tops,
         scale,
         table,
-        KIND=tl.float64 if values.dtype == torch.float64 else tl.float32,
+        KIND=tl.float64 if is_double else tl.float32,
         NODES=table.shape[1],
         AT_ONCE=nodes_at_once,
+    )
+
+
+def _stability_of_few_classes(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
+    table, fine = _short_table(values.shape[1], values.device)
+    return _run(
+        _few_classes_kernel,
+        scale.shape,
+        _FEW_COLUMNS,
+        values,
+        tops,
+        scale,
+        table,
+        fine,
+        NODES=fine.shape[1],
     )
 
 
@@ -263,12 +405,38 @@ def _table(n_classes: int, at_once: int, device: torch.device) -> Tensor:
 
     With nodes of weight 0 up to a multiple of `at_once`.
     """
+    table = _weights_and_logarithms(n_classes)
+    padded = np.pad(table, ((0, 0), (0, -table.shape[1] % at_once)))
+    return _on_device(padded, device)
+
+
+#: Scales above 0 from which the product over few classes is 1: off by 1e-8 at most.
+_SURE = 4.0
+
+
+@lru_cache(64)
+def _short_table(n_classes: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`_table` in two, up to degree 6 and the others in float32, over the nodes below
+    `_SURE`. A row behind the logarithms has the weight of the other nodes.
+    """
+    table = _weights_and_logarithms(n_classes)
+    is_sure = gaussian_quadrature(-NODE_LIMIT, node_step(n_classes)).nodes > _SURE
+    rest = table[0, is_sure].sum()
+    table = table[:, ~is_sure]
+    n_low = 2 + _WIDE_DEGREES.value
+    low = np.insert(table[:n_low], 2, rest, axis=0)
+    return _on_device(low, device), _on_device(table[n_low:].astype(np.float32), device)
+
+
+def _weights_and_logarithms(n_classes: int) -> FloatArray:
     rule = gaussian_quadrature(-NODE_LIMIT, node_step(n_classes))
     logarithms = np.vstack([-rule.log_of_top, rule.series[1:]]) / np.log(2.0)
-    table = np.vstack([rule.weights, logarithms])
+    return np.vstack([rule.weights, logarithms])
+
+
+def _on_device(table: FloatArray, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
-        padded = np.pad(table, ((0, 0), (0, -table.shape[1] % at_once)))
-        return torch.tensor(padded).to(device)
+        return torch.tensor(np.ascontiguousarray(table)).to(device)
 
 
 # --- Gumbel noise, 1 / sum exp(-d_i / scale); and margins of each row.
@@ -413,8 +581,11 @@ def _tile(values: Tensor) -> _Tile:
 _SORTED = 16
 #: Logarithm of a product: exp(-17) is 4e-8, below what is claimed.
 _CUT_OFF = tl.constexpr(17.0)
-#: Newton's steps to the limit of a product. Any limit beyond the true one is right.
+#: Newton's steps to the limit of a product, at most. Any limit beyond the true one is
+#: right.
 _LIMIT_STEPS = tl.constexpr(6)
+#: A step, in limits, after which there is no other.
+_SHORT_WAY = tl.constexpr(0.01)
 #: Cells between the places at which a product is found.
 _CELLS = tl.constexpr(256)
 #: Rivals in a product between two looks at the loop's end; the list is filled up with
@@ -484,35 +655,56 @@ def _long_kernel(
     row_stride,
     column_stride,
     room,
-    BLOCK: tl.constexpr,
+    late_room,
+    STEPS: tl.constexpr,
+    LANES: tl.constexpr,
     PART: tl.constexpr,
 ):
-    """A row per program, then the next. `scratch` is of the type to compute in."""
+    """A row per program, then the next. `scratch` is of the type to compute in.
+
+    Rivals that begin to count in the upper half of the cells alone, most of them, are
+    listed apart: they need not be multiplied into the lower half.
+    """
     kind: tl.constexpr = scratch.dtype.element_ty
+    half: tl.constexpr = _CELLS // 2
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     near = scratch + program.to(tl.int64) * room
     heights = near + (room - _CELLS - 1)
+    late = heights - (late_room + _AT_ONCE)
     inverse = (1.0 / tl.load(width + tl.program_id(1))).to(kind)
     unit = tl.full([], 1, tl.int64)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = values + row * (unit * row_stride)
         stride = unit * column_stride
         top = tl.load(tops + row).to(kind)
-        count, least = _write_near(start, near, top, inverse, n_classes, stride, BLOCK)
+        count = _write_near(start, near, top, inverse, n_classes, stride, STEPS, LANES)
         tl.debug_barrier()
+        n_tied, least = _nearest(near, count, PART)
         limit = _find_limit(near, count, kind, PART)
-        count = _keep_before(near, count, limit, PART)
-        tl.store(near + count + tl.arange(0, _AT_ONCE), tl.full([_AT_ONCE], 1.0, kind))
-        tl.debug_barrier()
         cell = tl.maximum(limit - least, 0.0) / _CELLS
-        cells = tl.arange(0, _CELLS)
-        x = least + cell * (cells + 1).to(kind)
-        height = tl.full([_CELLS], 1.0, kind)
-        for first in range(0, count, _AT_ONCE):
+        middle = tl.where(count <= late_room, least + cell * half, limit)
+        ends = (middle, limit)
+        n_early, n_late = _split((near, late), count, n_tied, ends, PART)
+        beyond = tl.arange(0, _AT_ONCE)
+        tl.store(near + n_early + beyond, tl.full([_AT_ONCE], 1.0, kind))
+        tl.store(late + n_late + beyond, tl.full([_AT_ONCE], 1.0, kind))
+        tl.debug_barrier()
+        cells = tl.arange(0, half)
+        x_low = least + cell * (cells + 1).to(kind)
+        x_high = least + cell * (cells + (half + 1)).to(kind)
+        low = tl.full([half], 1.0, kind)
+        high = low
+        for first in range(0, n_early, _AT_ONCE):
             for i in tl.static_range(_AT_ONCE):
-                height -= height * tl.maximum(x - tl.load(near + first + i), 0.0)
-        tl.store(heights + 1 + cells, height)
+                d = tl.load(near + first + i)
+                low -= low * tl.clamp(x_low - d, 0.0, 1.0)
+                high -= high * tl.clamp(x_high - d, 0.0, 1.0)
+        for first in range(0, n_late, _AT_ONCE):
+            for i in tl.static_range(_AT_ONCE):
+                high -= high * tl.clamp(x_high - tl.load(late + first + i), 0.0, 1.0)
         tl.store(heights, tl.full([], 1.0, kind))
+        tl.store(heights + 1 + cells, low)
+        tl.store(heights + (half + 1) + cells, high)
         tl.debug_barrier()
         last = tl.load(heights + _CELLS).to(tl.float64)
         slope = (
@@ -520,8 +712,10 @@ def _long_kernel(
             - 4.0 * tl.load(heights + _CELLS - 1)
             + tl.load(heights + _CELLS - 2)
         )
-        total = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
-        total += cell * _bends(near, heights, count, least, cell, PART)
+        total = tl.sum(low.to(tl.float64) + high.to(tl.float64))
+        total += 0.5 - 0.5 * last - slope / 24.0
+        total += cell * _bends(near, heights, n_early, (least, cell), LANES)
+        total += cell * _bends(late, heights, n_late, (least, cell), LANES)
         gamma = least + cell * total
         tl.store(
             out + tl.program_id(1).to(tl.int64) * n_rows + row,
@@ -531,36 +725,63 @@ def _long_kernel(
 
 
 @triton.jit
-def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexpr):
-    """Margins below 1 but that of the label, one after the other; their number and the
-    least.
+def _write_near(
+    start,
+    near,
+    top,
+    inverse,
+    n_classes,
+    stride,
+    STEPS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Margins below 1 one after the other, with that of the label; how many there
+    are. Those of a lane follow each other, so that few sums go across lanes.
     """
     kind: tl.constexpr = near.dtype.element_ty
     count = 0
-    has_label = 0
-    least = tl.full([], 1.0, kind)
-    for first in range(0, n_classes, BLOCK):
-        column = first + tl.arange(0, BLOCK)
+    lane = tl.arange(0, LANES)[:, None]
+    for first in range(0, n_classes, STEPS * LANES):
+        column = first + tl.arange(0, STEPS)[None, :] * LANES + lane
         z = tl.load(
             start + column * stride, mask=column < n_classes, other=float("-inf")
         )
-        d = tl.minimum((top - z.to(kind)) * inverse, 1.0)
-        label = tl.min(tl.where(d == 0.0, column, n_classes))
-        keep = (d < 1.0) & ((column != label) | (has_label > 0))
-        has_label = tl.where(label < n_classes, 1, has_label)
-        tl.store(near + count + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
-        count += tl.sum(keep.to(tl.int32))
-        least = tl.minimum(least, tl.min(tl.where(keep, d, 1.0)))
-    return count, least
+        d = (top - z.to(kind)) * inverse
+        is_near = d < 1.0
+        marks = is_near.to(tl.int32)
+        of_lane = tl.sum(marks, axis=1)
+        before = tl.cumsum(of_lane) - of_lane
+        place = tl.cumsum(marks, axis=1) + (before + (count - 1))[:, None]
+        tl.store(near + place, d, mask=is_near)
+        count += tl.sum(of_lane)
+    return count
+
+
+@triton.jit
+def _nearest(near, count, PART: tl.constexpr):
+    """How many margins are 0, the label's among them; the least of a rival, at
+    most 1.
+    """
+    kind: tl.constexpr = near.dtype.element_ty
+    tied = tl.zeros([PART], tl.int32)
+    least = tl.full([PART], 1.0, kind)
+    for first in range(0, count, PART):
+        i = first + tl.arange(0, PART)
+        d = tl.load(near + i, mask=i < count, other=1.0)
+        tied += (d == 0.0).to(tl.int32)
+        least = tl.minimum(least, tl.where(d == 0.0, 1.0, d))
+    n_tied = tl.sum(tied)
+    return n_tied, tl.where(n_tied > 1, 0.0, tl.min(least))
 
 
 @triton.jit
 def _find_limit(near, count, kind: tl.constexpr, PART: tl.constexpr):
     """Where the product has surely fallen by exp(-CUT_OFF); at most 1. See
-    `uniform._last_piece`.
+    `uniform._last_piece`. The label is no rival.
     """
     limit = tl.full([], 1.0, kind)
-    for _ in range(_LIMIT_STEPS):
+    n_left = tl.full([], _LIMIT_STEPS, tl.int32)
+    while n_left > 0:
         excess = tl.zeros([PART], kind)
         active = tl.zeros([PART], tl.int32)
         for first in range(0, count, PART):
@@ -568,29 +789,53 @@ def _find_limit(near, count, kind: tl.constexpr, PART: tl.constexpr):
             reach = limit - tl.load(near + i, mask=i < count, other=1.0)
             excess += tl.maximum(reach, 0.0)
             active += (reach > 0.0).to(tl.int32)
-        over = tl.sum(excess) - _CUT_OFF
-        limit -= tl.maximum(over, 0.0) / tl.maximum(tl.sum(active), 1).to(kind)
+        over = tl.sum(excess) - limit - _CUT_OFF
+        way = tl.maximum(over, 0.0) / tl.maximum(tl.sum(active) - 1, 1).to(kind)
+        limit -= way
+        n_left = tl.where(way > _SHORT_WAY * limit, n_left - 1, 0)
     return limit
 
 
 @triton.jit
-def _keep_before(near, count, limit, PART: tl.constexpr):
-    """Move the margins before `limit` to the front; how many there are."""
-    n_near = 0
+def _split(lists, count, n_tied, ends, PART: tl.constexpr):
+    """Move rivals' margins before the first end to the front of the first list, and
+    those from there to the second end into the other; how many there are of each.
+    """
+    near = lists[0]
+    late = lists[1]
+    middle = ends[0]
+    limit = ends[1]
+    kind: tl.constexpr = near.dtype.element_ty
+    n_early = 0
+    n_late = 0
     for first in range(0, count, PART):
         i = first + tl.arange(0, PART)
         d = tl.load(near + i, mask=i < count, other=1.0)
-        keep = d < limit
+        is_early = (d > 0.0) & (d < middle)
+        is_late = (d >= middle) & (d < limit)
         tl.debug_barrier()
-        tl.store(near + n_near + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
-        n_near += tl.sum(keep.to(tl.int32))
+        # Two numbers in one: no part is as long as 2^16.
+        both = is_early.to(tl.int32) + (is_late.to(tl.int32) << 16)
+        place = tl.cumsum(both) - both
+        tl.store(near + n_early + (place & 0xFFFF), d, mask=is_early)
+        tl.store(late + n_late + (place >> 16), d, mask=is_late)
+        total = tl.sum(both)
+        n_early += total & 0xFFFF
+        n_late += total >> 16
         tl.debug_barrier()
-    return n_near
+    for first in range(0, n_tied - 1, PART):
+        i = first + tl.arange(0, PART)
+        tl.store(near + n_early + i, tl.zeros([PART], kind), mask=i < n_tied - 1)
+    return n_early + tl.maximum(n_tied - 1, 0), n_late
 
 
 @triton.jit
-def _bends(near, heights, count, least, cell, PART: tl.constexpr):
-    """What the trapezoidal rule misses at the bends, in units of a cell squared."""
+def _bends(near, heights, count, grid, PART: tl.constexpr):
+    """What the trapezoidal rule misses at the bends, in units of a cell squared, on
+    the grid of a start and a cell.
+    """
+    least = grid[0]
+    cell = grid[1]
     kind: tl.constexpr = near.dtype.element_ty
     total = tl.zeros([PART], kind)
     for first in range(0, count, PART):
@@ -611,16 +856,20 @@ def _bends(near, heights, count, least, cell, PART: tl.constexpr):
 class _Launch(NamedTuple):
     """How long rows are read."""
 
-    columns: int  # at once
+    steps: int  # of a lane, at once
     rivals: int  # at once
     warps: int
     programs: int  # per multiprocessor
 
+    @property
+    def lanes(self) -> int:
+        return 32 * self.warps
+
 
 #: Many programs of one warp: a row fits into the registers of a few.
-_MANY_PROGRAMS = _Launch(columns=1024, rivals=128, warps=1, programs=32)
+_MANY_PROGRAMS = _Launch(steps=16, rivals=128, warps=1, programs=64)
 #: Few programs of many warps, from _MANY_CLASSES on.
-_WIDE_PROGRAMS = _Launch(columns=4096, rivals=1024, warps=8, programs=4)
+_WIDE_PROGRAMS = _Launch(steps=16, rivals=1024, warps=8, programs=4)
 
 
 def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
@@ -653,7 +902,8 @@ def _stability_of_long_rows(values: Tensor, tops: Tensor, width: Tensor) -> Tens
     out = values.new_empty((*width.shape, n_rows), dtype=torch.float64)
     launch = _MANY_PROGRAMS if n_classes < _MANY_CLASSES else _WIDE_PROGRAMS
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
-    room = n_classes + _AT_ONCE.value + _CELLS.value + 1
+    late_room = min(n_classes, _MANY_CLASSES)
+    room = n_classes + late_room + 2 * _AT_ONCE.value + _CELLS.value + 1
     device = torch.cuda.get_device_properties(values.device)
     n_programs = triton.cdiv(launch.programs * device.multi_processor_count, n_widths)
     n_programs = min(n_rows, n_programs)
@@ -667,7 +917,9 @@ def _stability_of_long_rows(values: Tensor, tops: Tensor, width: Tensor) -> Tens
         *values.shape,
         *values.stride(),
         room,
-        min(launch.columns, triton.next_power_of_2(n_classes)),
+        late_room,
+        min(launch.steps, triton.next_power_of_2(triton.cdiv(n_classes, launch.lanes))),
+        launch.lanes,
         launch.rivals,
         num_warps=launch.warps,
     )
