@@ -102,7 +102,7 @@ class AutoCalibrator(Calibrator):
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural "
         "Networks 5, 1992, doi:10.1016/S0893-6080(05)80023-1; the candidates are those "
         "of the other methods",
-        "some ten fits of temperature scaling",
+        "four to nine fits of temperature scaling",
         fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
         learns_groups=True,
         examples_needed=None,  # few examples are a warning of its own
