@@ -94,7 +94,7 @@ def assert_agreement(name: str, solver: str, rows: np.ndarray, width: float) -> 
     np.testing.assert_allclose(found, work(as_logits(rows)), rtol=0, atol=error)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("solver", "n_classes"),
     [*((solver, n) for solver in SOLVERS for n in (3, 11)), ("uniform", 70)],

@@ -266,7 +266,7 @@ def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
         fit(make("temps"), open_source(logits, labels, chunk_rows=100))
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("name", ["hoki", "temps", "vecs", "ets"])
 def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
     monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 40_000)

@@ -40,7 +40,7 @@ def test_figures_per_data_set(results: Results) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     "name", ["ece_bars", "figure_1", "figure_2", "theorem_1", "reliability_cifar10"]
 )

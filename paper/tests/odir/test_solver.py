@@ -150,7 +150,7 @@ def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_class
     assert ours == pytest.approx(twin.fun, abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @both
 @pytest.mark.parametrize("counts", [[74, 53, 3], [90, 92, 1], [40, 2, 60, 1]])
 @pytest.mark.parametrize("strength", [(1.0, 10.0), (100.0, 100.0), (0.1, 0.01)])

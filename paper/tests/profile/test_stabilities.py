@@ -61,7 +61,7 @@ def test_against_the_integrals(
     np.testing.assert_allclose(lost[~close], want_lost[~close], atol=far)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("second", [0.0, 0.7])
 @pytest.mark.parametrize(("n_classes", "most"), [(10, 0.01), (1000, 0.1)])
 def test_many_rivals_just_behind_the_first(

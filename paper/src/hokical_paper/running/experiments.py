@@ -116,11 +116,11 @@ def entry_modules(method: str) -> tuple[str, ...]:
     """The modules whose code, with all that they import, decides the result of a
     method.
     """
-    if method in _SPECIAL:
+    used = _USES.get(method, method)
+    if used in _SPECIAL:
         return (__name__,)
-    return __name__, type(
-        make(method)
-    ).__module__  # found by name, not by an import here
+    # Methods are found by name, not by an import here.
+    return __name__, type(make(used)).__module__
 
 
 @dataclass(frozen=True, eq=False)
@@ -448,3 +448,5 @@ _SPECIAL: dict[str, Callable[[Pair, PairData], _PairAnswers]] = {
     HOKI_BESIDE: _fit_hoki_beside,
     AUTO_BESIDE: _fit_auto_beside,
 }
+#: Registered methods that special ones make by their names.
+_USES = {AUTO_BESIDE: AUTO}
