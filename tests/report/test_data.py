@@ -120,9 +120,8 @@ def test_notes_tell_of_changed_labels(comparison: Any) -> None:
 def test_a_fit_that_failed_in_silence_is_noted(
     comparison: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        comparison["temps"].calibrator, "converged_", False, raising=False
-    )
+    calibrator = comparison["temps"].calibrator
+    monkeypatch.setitem(calibrator._report, "converged", False)
     assert not comparison["temps"].converged
     page = comparison.to_html(tmp_path / "page.html").read_text("utf-8")
     assert '<span class="badge">not converged</span>' in page

@@ -85,7 +85,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
         return len(point.proba), point.gradient
 
     one, whole = slope()
-    monkeypatch.setattr(structured, "BLOCK_SIZE", 1)
+    monkeypatch.setattr(structured, "CROSS_BLOCK_SIZE", 1)
     with threads(1):
         several, cut = slope()
     with threads(4):
