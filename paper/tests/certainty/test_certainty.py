@@ -18,6 +18,8 @@ from hokical_paper.certainty.claims import (
     FAILS,
     HOLDS,
     UNDECIDED,
+    EvaluatedClaim,
+    Finding,
     _correlation,
     all_claims,
     verdict,
@@ -142,7 +144,9 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
     assert {"lowest ECE on ImageNet", "ECE no lower than the gap"} <= texts
     assert tables["claims_by_method"].lead.startswith("A claim is a number")
     # one network of ImageNet decides nothing, and other scores are not claimed
-    assert rows["lowest ECE on ImageNet", "hoki exact"].cells[-1].text == "undecided"
+    on_imagenet = rows["lowest ECE on ImageNet", "hoki exact"]
+    assert on_imagenet.cells[-1].text == "undecided"
+    assert on_imagenet.cells[3].text.endswith(", 1 network")
     assert rows["lowest Brier score", "hoki exact"].cells[-1].text == "not claimed"
     distinct = rows["a different confidence for each example", "hoki exact"]
     assert 0.0 < distinct.cells[3].value <= 1.0
@@ -156,10 +160,6 @@ def test_tables_stand_on_the_divisions(divisions: Divisions, results: Results) -
         item = next(x for x in OBJECTS if (x.name, x.what) == row.heads)
         assert outcome == verdicts.get(item.outcome, item.outcome)
     assert rows["Theorem 2 holds on 1,000 examples", ""].cells[-1].text == "holds"
-    assert (
-        rows["spread of the confidences in Table 1", ""].cells[-1].text
-        == "does not hold"
-    )
     ranks = [
         row.cells[0].value
         for row in ranks_table(divisions).rows
@@ -196,6 +196,8 @@ def test_the_map_has_every_object_of_the_paper() -> None:
         "Figures 4 to 6",
         "Theorem 1",
         "Theorem 2",
+        *(f"Supplement {part}" for part in "AB"),
+        *("C.1", "C.2", "C.3", ", D"),
         "Algorithms 1, 2",
         "Section 3",
         "Section 7.1",
@@ -214,6 +216,15 @@ def test_the_map_fits_a_terminal_of_80_columns() -> None:
 
 
 def test_one_or_two_networks_decide_nothing() -> None:
+    """And a number over so few says so, as its interval alone would decide."""
+    claim = next(iter(all_claims()))
+    few, enough = (
+        EvaluatedClaim(claim, Finding("", Share(0.0, 0.0, 0.0, n))) for n in (2, 3)
+    )
+    assert few.verdict == UNDECIDED
+    assert few.estimate.text == "0% (0%\N{EN DASH}0%), 2 networks"
+    assert enough.verdict == FAILS
+    assert enough.estimate.text == "0% (0%\N{EN DASH}0%)"
     assert verdict(Share(0.0, 0.0, 0.0, 2), 0.5) == UNDECIDED
     assert verdict(Share(0.0, 0.0, 0.0, 3), 0.5) == FAILS
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from hokical_paper.pages.stored import (
     store_results,
     update_page,
 )
+from hokical_paper.published import published_rows
 from hokical_paper.running import cells as running
 from hokical_paper.running.cache import Cache
 from hokical_paper.running.results import Results
@@ -45,7 +47,39 @@ def test_files_beside_the_page_have_its_results() -> None:
             texts = [row["text"] for row in csv.DictReader(file)]
         rows = [row[3] for row in stored[name]["rows"]]
         cells = [cell for row in rows for cell in row]
-        assert texts == [c if isinstance(c, str) else c[0] for c in cells], name
+        assert texts == list(map(text_of, cells)), name
+
+
+def test_outcomes_in_the_map_that_are_no_claims_are_true() -> None:
+    stored = read_stored(PAGE.with_suffix(".json"))
+    outcomes = {row[3][1] for row in stored["map"]["rows"]}
+    assert {"within 2 points", "widths within a factor of 2"} <= outcomes
+    for ours, papers in beside_the_paper(stored["accuracy"], column=1):
+        assert abs(float(ours) - float(papers)) < 0.02
+    for ours, papers in beside_the_paper(stored["noise"], column=1):
+        assert 0.5 < float(ours) / float(papers) < 2.0
+    spreads = [float(row["sigma_hat"]) for row in published_rows("selected_noise")]
+    assert "0.0167 in its own Table 1" in outcomes
+    assert min(spreads) == 0.0167
+    times = published_rows("learning_time_s")
+    assert "irm is, in its own Table 3" in outcomes
+    assert all(float(row["irm"]) < float(row["temps"]) for row in times)
+
+
+def beside_the_paper(table: dict[str, Any], column: int) -> list[tuple[str, str]]:
+    """Each number of ours with the paper's for the same network."""
+    rows = [(tuple(row[:2]), row[2], text_of(row[3][column])) for row in table["rows"]]
+    papers = {heads: text for heads, source, text in rows if source == "paper"}
+    return [
+        (text, papers[heads])
+        for heads, source, text in rows
+        if source != "paper" and heads in papers
+    ]
+
+
+def text_of(cell: str | list[str]) -> str:
+    """What a stored cell shows, without its mark."""
+    return cell if isinstance(cell, str) else cell[0]
 
 
 def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ import pytest
 
 from hokical import Hoki
 from hokical.metrics import Estimate
-from hokical_paper.certainty.contests import Divisions
-from hokical_paper.certainty.divisions import run_inputs
 from hokical_paper.published import (
     BIN_COUNTS,
     SUPPLEMENT,
@@ -24,9 +22,7 @@ from hokical_paper.published import (
     published_row,
     table_names,
 )
-from hokical_paper.running.cache import Cache
 from hokical_paper.running.methods import (
-    AUTO_BESIDE,
     EXACT,
     SAMPLED,
     published_column,
@@ -34,16 +30,10 @@ from hokical_paper.running.methods import (
 )
 from hokical_paper.running.results import Results
 from hokical_paper.running.stamp import made_by
-from hokical_paper.suite.manifest import Pair, Suite, open_suite
+from hokical_paper.suite.manifest import Pair, Suite
 from hokical_paper.tables import headers
 from hokical_paper.tables.builders import all_tables, deviation_of, wins_table
 from hokical_paper.tables.findings import findings
-from hokical_paper.tables.inputs import (
-    USES,
-    input_network_table,
-    input_table,
-    mean_change,
-)
 from hokical_paper.tables.render import (
     to_csv,
     to_html,
@@ -410,26 +400,6 @@ def test_published_wins_count_common_pairs(results: Results) -> None:
 
 
 @pytest.mark.slow
-def test_changes_by_inputs(ran: tuple[Path, Path, Results]) -> None:
-    """Rows of a network and of all; the mean is that of the stored changes."""
-    suite = open_suite(ran[0])
-    computed = run_inputs(suite, Cache(ran[1]), n_divisions=2, jobs=1)
-    pairs = [pair for pair in suite.pairs if pair.has_views]
-    assert {(r.pair, r.division) for r in computed} == {
-        (pair.name, division) for pair in pairs for division in (0, 1)
-    }
-    divisions = Divisions.of(computed, [pair.name for pair in pairs])
-    table = input_table(divisions, pairs)
-    rows = {(*row.heads, row.source): row.cells for row in table.rows}
-    cells = rows["all", f"{len(pairs)} networks", "beside auto's confidence"]
-    changes = [r.facts["change"]["brier"] for r in computed if r.method == AUTO_BESIDE]
-    assert cells[0].value == pytest.approx(np.mean(changes))
-    assert cells[-1].text == f"{sum(x < 0.0 for x in changes)} of {len(changes)}"
-    assert "2 random divisions" in table.notes[1]
-    assert len(input_network_table(divisions, pairs).rows) == len(pairs) * len(USES)
-
-
-@pytest.mark.slow
 def test_distinct_confidences_are_counted(results: Results) -> None:
     table = all_tables(results)["distinct"]
     pair = results.suite.pairs[0]
@@ -439,20 +409,6 @@ def test_distinct_confidences_are_counted(results: Results) -> None:
     cells = dict(zip(table.columns, table.rows[0].cells, strict=True))
     assert cells["hoki exact"].value == expected
     assert cells["test examples"].value == data.test_labels.size
-
-
-def test_the_interval_of_a_change_covers() -> None:
-    """Networks that differ, measured on the same images over overlapping divisions."""
-    rng = np.random.default_rng(0)
-    truth, spread, error = -0.1, 0.05, 0.08
-    covered = 0
-    for _ in range(400):
-        networks = truth + spread * rng.normal(size=(5, 1))
-        images = error * rng.normal()
-        changes = networks + images + 0.02 * rng.normal(size=(5, 20))
-        change = mean_change(changes, np.full(5, error))
-        covered += change.low <= truth <= change.high
-    assert covered >= 0.93 * 400
 
 
 @pytest.mark.slow

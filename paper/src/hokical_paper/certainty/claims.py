@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,6 @@ from hokical_paper.running.methods import (
 from hokical_paper.running.results import Result, Results
 from hokical_paper.running.stamp import made_note
 from hokical_paper.suite.manifest import Pair
-from hokical_paper.tables.builders import LEAST_BY_TEXT
 from hokical_paper.tables.table import NOTHING, Cell, Row, Table
 from hokical_paper.tables.wins import CONTESTS, paper_methods
 from hokical_paper.theory.theorems import DELTA, SIZES, simulate_bounds
@@ -60,8 +60,6 @@ from hokical_paper.theory.theorems import DELTA, SIZES, simulate_bounds
 _AS_FAST = 10.0
 #: Variances are comparable within this factor.
 _COMPARABLE = 2.0
-#: The least and the greatest sigma_hat by the paper's text.
-_SPREADS = (LEAST_BY_TEXT, 0.0967)
 #: Numbers below this are shown with four digits.
 _SMALL = 0.05
 #: Both sides of Theorem 1 are equal up to this.
@@ -85,6 +83,10 @@ RULE = (
     "% interval of our number is in that range; it does not hold if no part of the "
     "interval is; otherwise, and over fewer than three networks, it is undecided. The "
     "same rule decides in both directions."
+)
+_POINTS = (
+    "Where all networks agree on all divisions the interval is a point: it speaks of "
+    "these networks, not of others."
 )
 
 
@@ -127,9 +129,15 @@ class EvaluatedClaim(NamedTuple):
 
     @property
     def estimate(self) -> Cell:
-        """Our number with its interval."""
+        """Our number with its interval, and over how many networks if they are too few
+        to decide.
+        """
         share = self.finding.share
-        return share_cell(share) if self.claim.percent else _number_cell(share)
+        cell = share_cell(share) if self.claim.percent else _number_cell(share)
+        if not 0 < share.n < _FEWEST:
+            return cell
+        networks = "1 network" if share.n == 1 else f"{share.n} networks"
+        return replace(cell, text=f"{cell.text}, {networks}")
 
 
 def evaluate_claims(divisions: Divisions, results: Results) -> list[EvaluatedClaim]:
@@ -161,6 +169,7 @@ def verdict_tables(
         "Sampled, exact: our number for the two forms of Hoki; a number about neither "
         "is under exact. `claims_by_method` has the networks' own division and the "
         "range over divisions, too.",
+        _POINTS,
         made_note(r.made for r in divisions.by_cell.values()),
     )
     claimed = [item for item in evaluated if item.claim.claimed]
@@ -227,8 +236,8 @@ def claims_table(
         "a 95 % interval (networks resampled, then divisions); of learning times and "
         "Theorem 1, over the networks' own division; of Theorem 2, over simulated test "
         "sets. On one division: on how many networks it is true for a single division, the "
-        "range over the divisions. Where all networks agree on all divisions the interval "
-        "is a point: it speaks of these networks, not of others.",
+        "range over the divisions.",
+        _POINTS,
         _top_k_note(results),
         f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of "
         f"the paper's calibrated methods. Comparable times: at most {_AS_FAST:g} times "
@@ -426,11 +435,6 @@ def _theory_claims() -> Iterator[Claim]:
     for n in SIZES:
         text = f"Theorem 2 holds on {n:,} examples"
         yield Claim(text, "", "95%", 1.0 - DELTA, _coverage_on(n))
-    least, most = _SPREADS
-    text = "spread of the confidences in Table 1"
-    yield Claim(
-        text, "", f"{least} to {most}", least, _published_spread, most, percent=False
-    )
 
 
 def _counted(
@@ -664,16 +668,6 @@ def _coverage_on(n: int) -> Callable[[Divisions, Results], Finding]:
     return find
 
 
-def _published_spread(divisions: Divisions, results: Results) -> Finding:
-    """The paper's Table 1 against its text; no sample, so the interval is the range
-    itself.
-    """
-    values = [float(row["sigma_hat"]) for row in published_rows("selected_noise")]
-    least = min(values)
-    text = f"Table 1: {least:.4f} to {max(values):.4f}"
-    return Finding(text, Share(least, least, least, len(values)))
-
-
 def _gap(result: Result) -> float:
     return abs(float(result.facts["val_accuracy"]) - result.score("accuracy"))
 
@@ -778,8 +772,6 @@ def _number_cell(share: Share) -> Cell:
 
 
 def _text(share: Share) -> str:
-    if share.low == share.high:
-        return f"{share.value:.4f}"
     value = share.value
     low = share.low
     high = share.high

@@ -31,9 +31,9 @@ def inputs(
     """
     from hokical_paper.certainty.contests import Divisions
     from hokical_paper.certainty.divisions import run_inputs
+    from hokical_paper.certainty.inputs import input_network_table, input_table
     from hokical_paper.pages.output import write_tables
     from hokical_paper.pages.stored import RESULTS, store_results
-    from hokical_paper.tables.inputs import input_network_table, input_table
 
     suite = run.open()
     computed = run_inputs(suite, run.store, n_divisions=divisions, jobs=run.jobs)

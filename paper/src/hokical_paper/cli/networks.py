@@ -289,7 +289,7 @@ def add(
     Example: hokical paper add imagenet_resnet152 --top-k top5.npz --classes 1000
     --suite mine
     """
-    from hokical_paper.suite.top_k import TopKFile, add_top_k_pair
+    from hokical_paper.making.top_k import TopKFile, add_top_k_pair
 
     entry = add_top_k_pair(
         suite,

@@ -18,6 +18,7 @@ from hokical_paper.figures.illustrations import (
 )
 from hokical_paper.figures.panels import add_legend, legend_below, make_panels
 from hokical_paper.figures.styles import GREY, style_of
+from hokical_paper.figures.theorems import draw_bounds, draw_sufficiency
 from hokical_paper.figures.variances import draw_panel
 from hokical_paper.published import BIN_COUNTS, number_for
 from hokical_paper.running.methods import (
@@ -30,7 +31,6 @@ from hokical_paper.running.methods import (
 from hokical_paper.running.results import Result, Results
 from hokical_paper.suite.manifest import Pair
 from hokical_paper.tables.method_columns import heads_of
-from hokical_paper.tables.theorems import draw_bounds, draw_sufficiency
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -58,7 +58,7 @@ _FORMS = (
     "paper's numbers belong to the published form."
 )
 #: The least sigma_hat by the paper's text.
-LEAST_BY_TEXT = 0.0395
+_LEAST_BY_TEXT = 0.0395
 _FIFTEEN = "Hoki is fitted with 15 bins."
 _INFINITE = (
     "inf: a label with confidence 0 was correct, or one with confidence 1 was wrong."
@@ -331,9 +331,9 @@ def _spread_note() -> str:
     spreads = sorted(
         float(row["sigma_hat"]) for row in published_rows("selected_noise")
     )
-    below = ", ".join(f"{value:.4f}" for value in spreads if value < LEAST_BY_TEXT)
+    below = ", ".join(f"{value:.4f}" for value in spreads if value < _LEAST_BY_TEXT)
     return (
-        f"The paper's text says that sigma_hat varies between {LEAST_BY_TEXT} and "
+        f"The paper's text says that sigma_hat varies between {_LEAST_BY_TEXT} and "
         f"{spreads[-1]:.4f}; its own table has smaller ones ({below})."
     )
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from hokical import TopK
 from hokical.cli import app
 from hokical.io import DataFileError
+from hokical_paper.making.top_k import TopKFile, add_top_k_pair
 from hokical_paper.running.experiments import run_method
 from hokical_paper.running.methods import METHODS, why_absent
 from hokical_paper.running.results import Results
 from hokical_paper.suite.manifest import Pair, open_suite
-from hokical_paper.suite.top_k import TopKFile, add_top_k_pair
 from hokical_paper.tables.method_columns import mark_methods, top_k_table
 from hokical_paper.tables.table import number
 
