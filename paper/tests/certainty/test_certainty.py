@@ -17,6 +17,7 @@ from hokical_paper.certainty import divisions as certainty
 from hokical_paper.certainty.claims import (
     FAILS,
     HOLDS,
+    NOT_RUN,
     UNDECIDED,
     EvaluatedClaim,
     Finding,
@@ -264,7 +265,10 @@ def test_a_correlation_over_networks_and_seeds() -> None:
     found = bootstrap_pairs(loose, _correlation)
     assert found.value == pytest.approx(np.mean(seen))
     assert found.low < found.value < found.high
-    assert bootstrap_pairs(rows[:2], _correlation).n == 0
+    two = bootstrap_pairs(rows[:2], _correlation)
+    assert verdict(two, 0.0) == UNDECIDED  # and not "not run"
+    assert np.isnan(two.value)
+    assert verdict(bootstrap_pairs([], _correlation), 0.0) == NOT_RUN
 
 
 def test_lowest_of_those_that_ran(results: Results) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from hokical_paper.certainty.contests import (
+    FEWEST,
     Divisions,
     Get,
     Question,
@@ -66,8 +67,6 @@ _SMALL = 0.05
 _EQUAL = 1e-9
 #: "Closely tracks": a correlation that explains half of the variance.
 _CLOSELY = math.sqrt(0.5)
-#: Networks without which a number over networks decides nothing.
-_FEWEST = 3
 #: The paper's networks on ImageNet.
 _IMAGENET = ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")
 #: Simulated test sets of each size.
@@ -134,7 +133,7 @@ class EvaluatedClaim(NamedTuple):
         """
         share = self.finding.share
         cell = share_cell(share) if self.claim.percent else _number_cell(share)
-        if not 0 < share.n < _FEWEST:
+        if not 0 < share.n < FEWEST:
             return cell
         networks = "1 network" if share.n == 1 else f"{share.n} networks"
         return replace(cell, text=f"{cell.text}, {networks}")
@@ -276,9 +275,9 @@ def verdict(share: Share, least: float, most: float = math.inf) -> str:
     ... ]
     ['holds', 'does not hold', 'undecided']
     """
-    if not share.n or math.isnan(share.low):
+    if not share.n:
         return NOT_RUN
-    if share.n < _FEWEST:
+    if share.n < FEWEST or math.isnan(share.low):
         return UNDECIDED
     if share.low >= least - 1e-12 and share.high <= most:
         return HOLDS
@@ -768,7 +767,9 @@ def _range_cell(claim: Claim) -> Cell:
 
 
 def _number_cell(share: Share) -> Cell:
-    return Cell(_text(share), share.value, share.low, share.high) if share.n else Cell()
+    if math.isnan(share.value):
+        return Cell()
+    return Cell(_text(share), share.value, share.low, share.high)
 
 
 def _text(share: Share) -> str:

@@ -16,8 +16,8 @@ from hokical.guarantees import clopper_pearson
 from hokical_paper.running.results import Result
 
 _N_RESAMPLES = 4000
-#: Networks that a statistic over networks needs.
-_FEWEST = 3
+#: Networks without which a number over networks decides nothing.
+FEWEST = 3
 
 #: The number of a result that is compared: lower is better.
 Measure = Callable[[Result], float]
@@ -197,11 +197,13 @@ def bootstrap_pairs(
 
     `rows` has a few numbers for each division of each network. For each number the
     statistic is of the networks' divisions of that number; numbers that some network
-    lacks are left out.
+    lacks are left out. NaN over fewer than three networks.
     """
     least = min((len(row) for row in rows), default=0)
-    if least == 0 or len(rows) < _FEWEST:
+    if least == 0:
         return Share(np.nan, np.nan, np.nan, 0)
+    if len(rows) < FEWEST:
+        return Share(np.nan, np.nan, np.nan, len(rows))
     table = np.array([row[:least] for row in rows])  # (networks, divisions, numbers)
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(rows), size=(_N_RESAMPLES // 4, len(rows)))
@@ -210,7 +212,7 @@ def bootstrap_pairs(
     )
     defined = means[~np.isnan(means)]
     if not defined.size:
-        return Share(np.nan, np.nan, np.nan, 0)
+        return Share(np.nan, np.nan, np.nan, len(rows))
     low, high = np.quantile(defined, [0.025, 0.975]).tolist()
     return Share(_mean_over_divisions(table, statistic), low, high, len(rows))
 

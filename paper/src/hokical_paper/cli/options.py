@@ -95,9 +95,8 @@ class RunOptions:
         again.
         """
         suite = self.open()
-        say(
-            f"{len(suite.pairs)} pairs; what is stored is not computed again."
-        )  # at once
+        pairs = "1 pair" if len(suite.pairs) == 1 else f"{len(suite.pairs)} pairs"
+        say(f"{pairs}; what is stored is not computed again.")  # at once
         from hokical_paper.running.cells import run_suite
 
         return run_suite(
