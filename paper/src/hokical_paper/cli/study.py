@@ -143,7 +143,7 @@ def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
 
     from hokical_paper.study.harm import harm_table, measure_harm
 
-    harms = measure_harm(methods, n_samples, say)
+    harms = measure_harm(methods, n_samples)
     if as_json:
         show_json([asdict(harm) for harm in harms])
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from hokical import make
 from hokical.calibrators import Calibrator, method_names
+from hokical_paper.core import track
 from hokical_paper.types import FloatArray, IntArray
 
 
@@ -72,18 +73,13 @@ class Harm:
     changed: float
 
 
-def measure_harm(
-    methods: Sequence[str],
-    n_samples: int,
-    report: Callable[[str], None] = lambda _: None,
-) -> list[Harm]:
+def measure_harm(methods: Sequence[str], n_samples: int) -> list[Harm]:
     """Of every method in every cell that it suits."""
     harms = []
-    for cell in CELLS:
+    for cell in track(CELLS, "Classes and examples", len(CELLS), None):
         suited = [name for name in methods if suits(name, cell.n_classes)]
         lost = np.array([_sample(suited, cell, seed) for seed in range(n_samples)])
         harms += [_summarise(cell, n, x) for n, x in zip(suited, lost.T, strict=True)]
-        report(f"classes: {_classes_of(cell)}, examples: {cell.n_examples}")
     return harms
 
 
@@ -139,13 +135,13 @@ def _draw(
     return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 
 
-def harm_table(found: Sequence[Harm]) -> str:
+def harm_table(harms: Sequence[Harm]) -> str:
     """A row for every cell: mean with standard error, worst, and share of changed
     samples.
     """
-    methods = list(dict.fromkeys(harm.method for harm in found))
+    methods = list(dict.fromkeys(harm.method for harm in harms))
     cells: dict[HarmCell, dict[str, Harm]] = {}
-    for harm in found:
+    for harm in harms:
         cell = HarmCell(harm.n_classes, harm.n_examples, harm.masked)
         cells.setdefault(cell, {})[harm.method] = harm
     lines = [

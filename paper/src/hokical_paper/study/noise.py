@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hokical import from_probabilities
-from hokical_paper.core import LEAST
+from hokical_paper.core import LEAST, track
 from hokical_paper.study.harm import SPREAD, fit_quietly, suits
 from hokical_paper.types import FloatArray
 
@@ -48,13 +48,14 @@ def measure_noisy(methods: Sequence[str], n_samples: int) -> list[NoisyLoss]:
     own last.
     """
     methods = [name for name in methods if suits(name, N_CLASSES)]
-    losses = np.array([_sample(methods, seed) for seed in range(n_samples)])
+    seeds = track(range(n_samples), "Samples", n_samples, None)
+    losses = np.array([_sample(methods, seed) for seed in seeds])
     excess = losses - losses[:, -1:]
     errors = [math.nan] * losses.shape[1]
     if n_samples > 1:
         errors = (excess.std(axis=0, ddof=1) / math.sqrt(n_samples)).tolist()
     rows = zip([*methods, TRUTH], losses.mean(axis=0).tolist(), errors, strict=True)
-    return [NoisyLoss(*each) for each in rows]
+    return [NoisyLoss(*row) for row in rows]
 
 
 def _sample(methods: Sequence[str], seed: int) -> list[float]:
@@ -68,18 +69,18 @@ def _sample(methods: Sequence[str], seed: int) -> list[float]:
     labels = np.argmax(np.log(proba[old]) + rng.gumbel(size=proba[old].shape), axis=1)
     fitted = [fit_quietly(method, STRETCH * true[old], labels) for method in methods]
     predicted = [cal.predict_proba(STRETCH * true[new]) for cal in fitted]
-    return [_log_loss(proba[new], found) for found in (*predicted, proba[new])]
+    return [_log_loss(proba[new], answer) for answer in (*predicted, proba[new])]
 
 
-def _log_loss(truth: FloatArray, found: FloatArray) -> float:
-    return float(-np.sum(truth * np.log(np.maximum(found, LEAST)), axis=1).mean())
+def _log_loss(truth: FloatArray, predicted: FloatArray) -> float:
+    return float(-np.sum(truth * np.log(np.maximum(predicted, LEAST)), axis=1).mean())
 
 
-def noisy_table(found: Sequence[NoisyLoss]) -> str:
+def noisy_table(losses: Sequence[NoisyLoss]) -> str:
     """A row for every method: its log loss, and by how much it exceeds the truth's."""
-    truth = next(loss.mean for loss in found if loss.method == TRUTH)
+    truth = next(loss.mean for loss in losses if loss.method == TRUTH)
     lines = ["| method | log loss | above the truth |", "|---|--:|--:|"]
-    for loss in sorted(found, key=lambda loss: loss.mean):
+    for loss in sorted(losses, key=lambda loss: loss.mean):
         error = "" if math.isnan(loss.error) else f" ± {loss.error:.4f}"
         excess = "" if loss.method == TRUTH else f"{loss.mean - truth:.4f}{error}"
         lines.append(f"| {loss.method} | {loss.mean:.4f} | {excess} |")
@@ -108,7 +109,8 @@ class RepeatedLoss:
 def measure_repeated(methods: Sequence[str], n_samples: int) -> list[RepeatedLoss]:
     """Of every suited method, by kind of classifier, classes and examples."""
     losses = []
-    for kind, (n_classes, n) in itertools.product(KINDS, REPEATED_SIZES):
+    cases = list(itertools.product(KINDS, REPEATED_SIZES))
+    for kind, (n_classes, n) in track(cases, "Kinds and sizes", len(cases), None):
         suited = [name for name in methods if suits(name, n_classes)]
         lost = np.array(
             [_repeat(suited, kind, n_classes, n, seed) for seed in range(n_samples)]
@@ -148,13 +150,13 @@ def _repeat(
     return [_log_loss(true, proba) - _log_loss(true, true) for proba in fitted]
 
 
-def repeated_table(found: Sequence[RepeatedLoss]) -> str:
+def repeated_table(losses: Sequence[RepeatedLoss]) -> str:
     """A row for every case: log loss above the truth's, with its standard error, by
     method.
     """
-    methods = list(dict.fromkeys(loss.method for loss in found))
+    methods = list(dict.fromkeys(loss.method for loss in losses))
     cases: dict[tuple[str, int, int], dict[str, RepeatedLoss]] = {}
-    for loss in found:
+    for loss in losses:
         cases.setdefault((loss.kind, loss.n_classes, loss.n_examples), {})[
             loss.method
         ] = loss
