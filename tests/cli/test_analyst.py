@@ -199,7 +199,7 @@ def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "n_classes", "base"),
     [
-        ("auto", 4, "a scale and a bias for each of 4 classes, two shape terms"),
+        ("auto", 4, "a scale and a bias for each of 4 classes, 2 shape terms"),
         ("auto", 32, ", a scale and a bias for each of 32 classes"),
         ("adaptive", 4, None),
     ],

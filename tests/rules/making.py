@@ -20,6 +20,7 @@ from hokical.rules.hoki import Curve, HokiRule
 from hokical.rules.scaling import (
     N_COEFFICIENTS,
     N_FEATURES,
+    N_SHAPES,
     AdaptiveRule,
     AutoRule,
     EnsembleRule,
@@ -28,12 +29,12 @@ from hokical.rules.scaling import (
     TemperatureRule,
     VectorRule,
 )
-from hokical.stability import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import Noise, families
 from hokical.stability.sampled import Draws
 from hokical.stability.tables import EXACT_LEVELS
 
 Generator = np.random.Generator
-FAMILIES = (Gaussian, Uniform, Gumbel)
+FAMILIES = tuple(families.FAMILIES.values())
 
 
 def _scale(rng: Generator) -> float:
@@ -70,7 +71,7 @@ def _structured(rng: Generator, n_classes: int) -> rules.Rule:
     return StructuredRule(
         floor,
         _scale(rng),
-        rng.normal(size=rng.integers(2, 4)),
+        rng.normal(size=rng.integers(1, N_SHAPES + 1)),
         rng.normal(1.0, 0.3, n_classes),
         rng.normal(size=n_classes),
         0.1 * rng.normal(size=(size, size)),
@@ -99,7 +100,7 @@ def _irova_ts(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def make_noise(rng: Generator) -> Noise:
-    return FAMILIES[rng.integers(3)].of_width(_scale(rng))
+    return FAMILIES[rng.integers(len(FAMILIES))].of_width(_scale(rng))
 
 
 def _hoki(rng: Generator, n_classes: int) -> rules.Rule:

@@ -131,14 +131,9 @@ def structured_scores(rule: StructuredRule, row: Row) -> Row:
         z = np.zeros(row.size)
         z[possible] = (logs - logs.max()) / rule.temperature
         return rule.scale * z + rule.bias
-    (z, miss, p), (_, softer, _) = (
-        _tempered(logs, times * rule.temperature, possible) for times in (1.0, 3.0)
-    )
-    scores = (
-        rule.scale * z
-        + rule.bias
-        + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
-    )
+    z, miss, p = _tempered(logs, rule.temperature, possible)
+    shapes = np.stack([miss, p][: rule.shape.size])
+    scores = rule.scale * z + rule.bias + rule.shape @ shapes
     return scores + rule.cross @ z if rule.cross.size else scores
 
 

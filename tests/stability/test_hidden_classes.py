@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from hokical import TopK, label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability.families import FAMILIES
 from tests.conftest import synthetic_logits, topk_rows
 
 NOISES = [
@@ -23,7 +24,7 @@ NOISES = [
 
 noises = st.builds(
     lambda family, width: family.of_width(width),
-    st.sampled_from([Gaussian, Uniform, Gumbel]),
+    st.sampled_from(list(FAMILIES.values())),
     st.floats(0.05, 20.0),
 )
 
@@ -97,7 +98,8 @@ def test_impossible_classes_leave_nothing_hidden() -> None:
 
 def test_distribution_shares_the_rest_among_hidden_classes() -> None:
     seen = TopK.from_logits(topk_rows(12, 2.0, seed=1), 4)
-    for noise in (Gaussian(1.0), Uniform(0, 3), Gumbel(2.0)):
+    for family in FAMILIES.values():
+        noise = family.of_width(2.0)
         pi = label_distribution(seen, noise)
         np.testing.assert_allclose(
             pi, label_distribution(seen.to_dense(), noise), atol=1e-12

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hokical import label_distribution, label_stability
 from hokical._core.arrays import Backend, backend_of, to_float64
 from hokical.rules import Logits, as_logits
-from hokical.stability import Gaussian, Noise, gaussian, gumbel, uniform
+from hokical.stability import Gaussian, Noise, Uniform, gumbel, uniform
+from hokical.stability.families import FAMILIES
 from hokical.stability.sampled import Draws, survivals
 from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
@@ -47,15 +48,15 @@ def make_rows(n_classes: int, seed: int, dtype: str = "float64") -> np.ndarray:
 def solvers(width: float, n_classes: int) -> dict[str, tuple[Solver, float]]:
     """Every solver, and how far another library may be off."""
     draws = Draws(Gaussian(width), 5, 70, n_classes)
-    return {
-        "gaussian": (lambda x: gaussian.stability(x, width), 1e-12),
-        "gaussian, all": (lambda x: gaussian.distribution(x, width), 1e-12),
-        "gumbel": (lambda x: gumbel.stability(x, width), 1e-12),
-        "gumbel, all": (lambda x: gumbel.distribution(x, width), 1e-12),
-        "uniform": (lambda x: uniform.stability(x, width), 1e-6),
-        "uniform, all": (lambda x: uniform.distribution(x, width), 1e-6),
-        "sampled": (lambda x: survivals(x, draws), 0.0),
+    known: dict[str, tuple[Solver, float]] = {
+        "sampled": (lambda x: survivals(x, draws), 0.0)
     }
+    for name, family in FAMILIES.items():
+        noise = family.of_width(width)
+        error = 1e-6 if family is Uniform else 1e-12
+        known |= {name: (noise.stability, error)}
+        known |= {f"{name}, all": (noise.distribution, error)}
+    return known
 
 
 SOLVERS = sorted(solvers(1.0, 2))

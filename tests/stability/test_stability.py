@@ -279,7 +279,7 @@ def test_more_noise_or_a_smaller_lead_means_less_stability(
 
 def test_a_wrong_noise_is_named() -> None:
     with pytest.raises(
-        TypeError, match="`noise` must be a Gaussian, Gumbel or Uniform"
+        TypeError, match=r"`noise` must be a Gaussian, .*\bUniform of hokical"
     ):
         label_stability([[1.0, 2.0]], 2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`draws` must be an integer from 1"):

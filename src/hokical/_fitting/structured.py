@@ -1,7 +1,7 @@
 """Structured scaling (shape terms, class scales, biases, cross terms), and vector
 scaling.
 
-Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the two shape terms x_i are
+Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the shape terms x_i are
 `shape_features`. With n examples and K classes the objective is
 
     mean log loss + strength / (2 n) * (|w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2).
@@ -116,7 +116,7 @@ class FeatureBlock:
         return self.xp.where(columns[None, :] == self.labels[:, None], elsewhere, table)
 
     def shape_table(self) -> Array:
-        """Shape terms (rows, classes, 2)."""
+        """Shape terms (rows, classes, shape terms)."""
         shapes = self.xp.reshape(self.shapes, (self.n_shapes, *self.z.shape))
         return self.xp.permute_dims(shapes, (1, 2, 0))
 
@@ -479,19 +479,43 @@ def fit_structured(
     return rule, mean_loss(as_scores(scores, logits), floored, rule.even), solution
 
 
+class Penalties(NamedTuple):
+    """Penalties on squared coefficients of some classes, at the strength 1."""
+
+    n_classes: int
+    shape: float
+    scale: float
+    bias: float
+    cross: float
+
+    @classmethod
+    def of(cls, n_classes: int) -> Penalties:
+        size = float(n_classes)
+        return cls(n_classes, shape=1.0, scale=size, bias=size, cross=size * (size - 1))
+
+    @property
+    def cross_share(self) -> float:
+        """The share of v_k + M_kk that M_kk has where the sum costs least."""
+        return self.scale / (self.scale + self.cross)
+
+    def of_coefficients(self, crossed: bool) -> FloatArray:
+        """(p,): of w, and of each class's v and b, or row of M and b."""
+        n_scales = self.n_classes if crossed else 1
+        rows = np.full((self.n_classes, n_scales + 1), self.scale)
+        if crossed:
+            rows[:] = self.cross
+            np.fill_diagonal(rows, self.cross_share * self.cross)
+        rows[:, -1] = self.bias
+        return np.concatenate([np.full(N_SHAPES, self.shape), rows.ravel()])
+
+
 def _objective(
     base: Base, examples: Examples, crossed: bool, strength: float
 ) -> SoftmaxObjective:
     """The objective of all or some of the base's examples; `crossed` with terms
     between classes.
     """
-    size = examples.n_classes
     row_strength = strength / base.examples.effective_size
-    rows = np.full((size, size + 1 if crossed else 2), float(size))
-    if crossed:
-        rows[:, :-1] = size * (size - 1.0)
-        np.fill_diagonal(rows, size - 1.0)
-
     blocks = make_blocks(
         examples,
         lambda block: shape_features(
@@ -499,9 +523,8 @@ def _objective(
         ),
         crossed,
     )
-    return SoftmaxObjective(
-        blocks, row_strength * np.concatenate([np.ones(N_SHAPES), rows.ravel()])
-    )
+    penalties = Penalties.of(examples.n_classes)
+    return SoftmaxObjective(blocks, row_strength * penalties.of_coefficients(crossed))
 
 
 def _minimize(
@@ -545,7 +568,9 @@ def _minimize(
 def make_rule(
     base: Base, coef: FloatArray, size: int, *, crossed: bool
 ) -> StructuredRule:
-    """With w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
+    """With w (shape terms,), 1 + v and b (classes,), and M (classes, classes) or
+    (0, 0).
+    """
     even = 1.0 / (base.examples.effective_size + 1.0)
     w = coef[:N_SHAPES]
     rows = coef[N_SHAPES:].reshape(size, -1)
@@ -554,9 +579,9 @@ def make_rule(
     cross = np.zeros((0, 0))
     if crossed:
         cross = rows[:, :-1].copy()
-        shared_scale = np.diagonal(cross) / size
-        np.fill_diagonal(cross, shared_scale)
-        scale = 1.0 + shared_scale * (size - 1.0)
+        cross_share = Penalties.of(size).cross_share
+        scale = 1.0 + (1.0 - cross_share) * np.diagonal(cross)
+        np.fill_diagonal(cross, cross_share * np.diagonal(cross))
     return StructuredRule(base.floor, base.temperature.x, w, scale, bias, cross, even)
 
 
@@ -710,7 +735,7 @@ class Spreads(NamedTuple):
 
     def of_rows(self, block: FeatureBlock, inputs: Array, shapes: Array) -> Array:
         """S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes
-        (rows, classes, 2).
+        (rows, classes, shape terms).
         """
         xp = block.xp
         size = shapes.shape[1]
@@ -723,7 +748,7 @@ class Spreads(NamedTuple):
 
     def of_columns(self, inputs: FloatArray, shapes: FloatArray) -> FloatArray:
         """The same of NumPy's, (classes, classes, rows), from inputs (classes + 1,
-        rows) and shapes (2, classes, rows).
+        rows) and shapes (shape terms, classes, rows).
         """
         size, n_rows = shapes.shape[1:]
         squares = inputs[self.left] * inputs[self.right]

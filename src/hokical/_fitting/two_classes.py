@@ -2,15 +2,12 @@
 
 The scores of two classes count by their difference alone, the log-odds of class 1, and
 the log loss is that of a logistic regression. So the parts of the default have short
-forms: structured scaling has five coefficients, the level one, and what is left out
+forms: structured scaling has few coefficients, the level one, and what is left out
 follows from numbers of rows in place of tables.
 
-Structured scaling adds w_1 x_1 + w_2 x_2 + m_0 z_0 + m_1 z_1 + b to z_1 - z_0, where
-x_1 and x_2 are the differences of the shape terms, m_j = M_1j - M_0j and b = b_1 - b_0.
-Of all M and b with these differences, those of least penalty are fitted. With the
-penalties 1 of M_jj, 2 of the other, and 2 f of a bias (`structured`), they cost
-
-    2/3 m_j^2 and f b^2,    M_jj is two thirds of the difference, and M_ij one third.
+Structured scaling adds sum_i w_i x_i + m_0 z_0 + m_1 z_1 + b to z_1 - z_0, where x_i
+are the differences of the shape terms, m_j = M_1j - M_0j and b = b_1 - b_0. Of all M
+and b with these differences, those of least penalty are fitted.
 
 Rows with a masked class have no part: their only possible class is certain.
 """
@@ -33,16 +30,26 @@ from hokical._fitting.structured import (
     FEW_LOGITS,
     LONG_STEP,
     REPEATS,
+    Penalties,
     RidgeFits,
     make_rule,
 )
-from hokical.rules.scaling import shape_features
+from hokical.rules.scaling import N_SHAPES, shape_features
 
-#: Penalties of w, of m and of b, by the strength of a ridge.
-_PENALTIES = np.array([1.0, 1.0, 2.0 / 3.0, 2.0 / 3.0, 1.0])
-#: The share of a difference m_j that is in M_jj, and minus that in the other.
-_OWN = 2.0 / 3.0
-_OTHER = 1.0 / 3.0
+#: w, m_0, m_1 and b of the coefficients of `structured` with terms between classes,
+#: which are w, then each class's row of M and its bias.
+_DIFFERENCES = np.block(
+    [
+        [np.eye(N_SHAPES), np.zeros((N_SHAPES, 6))],
+        [np.zeros((3, N_SHAPES)), -np.eye(3), np.eye(3)],
+    ]
+)
+_COSTS = Penalties.of(2).of_coefficients(crossed=True)
+#: Penalties of w, m_0, m_1 and b, by the strength of a ridge: the least for which the
+#: coefficients have these differences. No coefficient is in two of them.
+_PENALTIES = 1.0 / (np.abs(_DIFFERENCES) @ (1.0 / _COSTS))
+#: Those coefficients, as multiples of w, m_0, m_1 and b.
+_SPREAD = _DIFFERENCES.T * _PENALTIES / _COSTS[:, None]
 #: A search ends with a Newton step that is expected to gain no more than this in mean
 #: log loss, and has no more steps than the second.
 TOLERANCE = 1e-8
@@ -186,7 +193,7 @@ class PairLevel(NamedTuple):
 
 class RidgeProblem:
     """Structured scaling as a logistic regression: log-odds at the start (n,), and
-    features (5, n) of coefficients w, m and b.
+    features (p, n) of coefficients w, m and b.
     """
 
     def __init__(self, base: Base, bias_factor: float) -> None:
@@ -203,7 +210,7 @@ class RidgeProblem:
     def evaluate(
         self, coef: FloatArray, ridge: float
     ) -> tuple[float, FloatArray, FloatArray]:
-        """The value, gradient (5,) and Hessian (5, 5) of the penalised mean log loss."""
+        """The value, gradient (p,) and Hessian (p, p) of the penalised mean log loss."""
         share = self.outcomes.share
         odds = self.log_odds(coef)
         proba, loss = self.outcomes.proba_and_loss(odds)
@@ -216,7 +223,7 @@ class RidgeProblem:
         return value, gradient, hessian
 
     def log_odds(self, coef: FloatArray) -> FloatArray:
-        """(n,), by coefficients (5,)."""
+        """(n,), by coefficients (p,)."""
         return np.asarray(self.start + coef @ self.features)
 
     def log_odds_left_out(
@@ -241,7 +248,7 @@ class RidgeProblem:
     def _repeat_steps(
         self, left_out: LeftOut, odds: FloatArray, ridge: float
     ) -> FloatArray:
-        """The coefficients (rows, 5) of fits without each of some rows, less those of
+        """The coefficients (rows, p) of fits without each of some rows, less those of
         the fit at whose end the log-odds are `odds` (n,).
         """
         share = self.outcomes.share
@@ -271,8 +278,8 @@ class RidgeProblem:
 
 
 class LeftOut(NamedTuple):
-    """Rows by number (rows,), with features (rows, 5); p - y, weights and the spread
-    w x'H^-1 x (rows,), H (5, 5) being the Hessian, whose `inverse` is given; and
+    """Rows by number (rows,), with features (rows, p); p - y, weights and the spread
+    w x'H^-1 x (rows,), H (p, p) being the Hessian, whose `inverse` is given; and
     1 - spread * p (1 - p).
     """
 
@@ -312,7 +319,7 @@ class LeftOut(NamedTuple):
         )
 
     def solve(self, slopes: FloatArray) -> FloatArray:
-        """Slopes (rows, 5) times the inverse Hessian without each row, by the
+        """Slopes (rows, p) times the inverse Hessian without each row, by the
         Sherman-Morrison formula.
         """
         steps = slopes @ self.inverse
@@ -323,21 +330,12 @@ class LeftOut(NamedTuple):
 
 
 def _features(block: Logits, temperature: float) -> Array:
-    """Features and log-odds of a block's rows, (rows, 6)."""
+    """Features and log-odds of a block's rows, (rows, p + 1)."""
     xp = block.xp
     z, *shapes = shape_features(block.margins * (-1.0 / temperature), block)
     columns = [shape[:, 1] - shape[:, 0] for shape in shapes]
     columns += [z[:, 0], z[:, 1], xp.ones_like(z[:, 0]), z[:, 1] - z[:, 0]]
     return xp.stack(columns, axis=1)
-
-
-#: How a vector of coefficients with terms between classes (8,), as in `structured`,
-#: follows from w, m_0, m_1 and b: w, then each class's row of M, and its bias.
-_SPREAD = np.zeros((8, 5))
-_SPREAD[[0, 1], [0, 1]] = 1.0
-_SPREAD[[2, 5], 2] = -_OWN, _OTHER
-_SPREAD[[3, 6], 3] = -_OTHER, _OWN
-_SPREAD[[4, 7], 4] = -0.5, 0.5
 
 
 def fit_ridges(

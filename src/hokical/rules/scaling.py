@@ -21,9 +21,6 @@ where f are 1 and the standardised features of the row: the log-odds that its la
 survives Gumbel noise of several widths (its label stabilities), the entropy, and the
 mean and the standard deviation of the margins. The corrected probabilities are the
 softmax of the scores.
-
-Rules of files of earlier versions are read, and predict: the default of 0.2 to 0.4
-averaged the probabilities of three candidates, or scaled each class.
 """
 
 from __future__ import annotations
@@ -122,18 +119,18 @@ class EnsembleRule(Rule):
         return logits.xp.clip(first * scaled + second * plain + third * even, None, 1.0)
 
 
-#: How many shape terms there are. In files of earlier versions there is a third, log(1
-#: - p_k) at this many temperatures.
-N_SHAPES = 2
-SOFTER = 3.0
+#: Shape terms, in the order of `shape_features`. A new one comes last, so that rules of
+#: files without it predict as before.
+SHAPE_TERMS = ("log(1 - p)", "p")
+N_SHAPES = len(SHAPE_TERMS)
 #: Least probability of another class that the shape terms distinguish from 0.
 LEAST_OTHERS = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class StructuredRule(Rule):
-    """`scale` and `bias` (classes,), `shape` (2,), `cross` (classes, classes); or (0,)
-    and (0, 0).
+    """`scale` and `bias` (classes,), `shape` (shape terms,), `cross` (classes,
+    classes); or (0,) and (0, 0).
 
     `even` is the share of the uniform distribution over the possible classes in the
     probabilities.
@@ -152,17 +149,14 @@ class StructuredRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        size = np.size(self.shape)
         n_classes = self.scale.shape[0]
-        check_array(
-            "shape", self.shape, (size if size in (0, N_SHAPES + 1) else N_SHAPES,)
-        )
+        check_array("shape", self.shape, (min(np.size(self.shape), N_SHAPES),))
         check_array("cross", self.cross, (n_classes if np.size(self.cross) else 0,) * 2)
 
     def __str__(self) -> str:
         phrases = [f"temperature {self.temperature:.5g}", f"floor {self.floor:.3g}"]
         phrases.append(f"a scale and a bias for each of {self.n_classes} classes")
-        phrases += ["two shape terms"] * bool(self.shape.size)
+        phrases += [f"{self.shape.size} shape terms"] * bool(self.shape.size)
         return ", ".join(phrases + ["terms between classes"] * bool(self.cross.size))
 
     @property
@@ -179,15 +173,13 @@ class StructuredRule(Rule):
         if not self.shape.shape[0]:
             scaled = floored_scores(logits, self.floor, (self.scale * factor)[None, :])
             return plus(scaled, self.bias[None, :], xp)
-        z, *shapes = shape_features(
-            floored_scores(logits, self.floor, factor), logits, self.shape.shape[0]
-        )
+        z, *shapes = shape_features(floored_scores(logits, self.floor, factor), logits)
         scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
         if self.cross.shape[0]:
             scores = plus(
                 scores, special.contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp
             )
-        for index, shape in enumerate(shapes):
+        for index, shape in enumerate(shapes[: self.shape.shape[0]]):
             scores = plus(scores, times(shape, self.shape[index], xp), xp)
         return scores
 
@@ -209,9 +201,7 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     return plus(times(proba, 1.0 - even, xp), even * uniform, xp)
 
 
-def shape_features(
-    scores: Array, logits: Logits, n_shapes: int = N_SHAPES
-) -> tuple[Array, ...]:
+def shape_features(scores: Array, logits: Logits) -> tuple[Array, ...]:
     """z and the shape terms (n, classes) from tempered scores (n, classes), at most 0.
 
     A masked class counts as the least likely of the possible ones, so that cross terms
@@ -225,10 +215,7 @@ def shape_features(
         scores = xp.where(logits.possible, scores, lowest)
     scores = clip(scores, -special.FAR, None, xp)
     p, norm, miss = _softmax_parts(xp.exp(scores), logits)
-    shapes = [miss, p]
-    if n_shapes > N_SHAPES:
-        shapes.append(_softmax_parts(xp.exp(scores * (1.0 / SOFTER)), logits)[2])
-    return plus(scores, -norm, xp), *shapes
+    return plus(scores, -norm, xp), miss, p
 
 
 def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
@@ -510,11 +497,12 @@ class AutoRule(Rule):
 
     def _proba_of_few(self, logits: Logits) -> FloatArray | None:
         """`proba` of a row or two of few classes, row by row; None where some class is
-        masked, or the shape terms are those of an earlier version.
+        masked, or the rule is of a version with fewer shape terms.
         """
-        rows = logits.margins.tolist()
-        if not logits.all_possible or self.base.shape.size > N_SHAPES:
+        is_older = 0 < self.base.shape.size < N_SHAPES
+        if is_older or not logits.all_possible:
             return None
+        rows = logits.margins.tolist()
         first = self._proba_of_row(rows[0])
         is_same = rows[-1] == rows[0]  # one row is computed as two
         last = first if is_same else self._proba_of_row(rows[-1])

@@ -126,11 +126,12 @@ def test_every_family_that_names_a_kernel_is_sent_to_it(
     logits: Logits, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [family.kernel for family in FAMILIES.values() if family.kernel]
-    assert len(names) == 3
+    assert len(names) >= 3
     stub = SimpleNamespace(**dict.fromkeys(names, fused_confidence))
     monkeypatch.setitem(sys.modules, KERNELS, stub)
     for family in FAMILIES.values():
-        assert family.of_width(1.3).stability(logits).tolist() == [2.0] * 7
+        if family.kernel:
+            assert family.of_width(1.3).stability(logits).tolist() == [2.0] * 7
 
 
 def test_kernels_that_families_name_are_in_the_source() -> None:
