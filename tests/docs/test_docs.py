@@ -237,6 +237,31 @@ def test_limitations_of_every_method_are_given() -> None:
     assert set(method_names()) <= set(re.findall(r"`(\w+)`", heads))
 
 
+def test_theorems_have_one_numbering() -> None:
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"\*\*Theorem (\d+)", text)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    meant = re.findall(r"Theorems? (\d+)(?: (?:to|and) (\d+))?", text)
+    assert max(int(last or first) for first, last in meant) == len(numbers)
+
+
+def test_every_guarantee_is_proven_or_called_approximate() -> None:
+    """Each call that promises something is in the table of what is proven."""
+    pages = {
+        name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("guarantees", "theory")
+    }
+    rows = re.findall(r"^\|.*?\[`([^`]*)`\].*\| (.*) \|$", pages["guarantees"], re.M)
+    promises = [call for call, promise in rows if not promise.startswith("nothing")]
+    assert len(promises) > 8
+    proven = pages["theory"].partition("## What is proven")[2].partition("```")[0]
+    for call in promises:
+        words = {"cluster": "`cluster=`", "weights": "weights"}
+        option = next((words[word] for word in words if word in call), None)
+        name = call.partition("(")[0].rpartition(".")[2]
+        assert (option or f"`{name}") in proven, call
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "same"),
     [

@@ -175,7 +175,7 @@ def calibration_bound(
       shrinks to sqrt(J brier/N).
     - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
     - "union": Hoeffding in every bin and a union over the bins.
-    - "paper": Theorem 2 as published. Its proof has gaps (a factor of J in the union
+    - "paper": the paper's Theorem 2 as published. Its proof has gaps (a factor of J in the union
       over bins, and the range in Hoeffding's inequality), but for up to 116 bins it
       follows from "union", which is smaller there; beyond, nothing proves it.
 
