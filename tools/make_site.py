@@ -40,6 +40,10 @@ _ONE_LINE = re.compile(
     r"\(<code>(?P<line>[^<]*)</code>\)\s*(?P<dash>\u2013)\s*"
     r'<div class="doc-md-description">\s*</div>'
 )
+#: A per cent sign after a number, outside of code.
+_PER_CENT = re.compile(
+    r"(?P<code><(?P<tag>pre|code|script|style)\b.*?</(?P=tag)>)|(?<=\d) %", re.DOTALL
+)
 REDIRECT = """<!doctype html>
 <meta charset="utf-8">
 <title>hokical</title>
@@ -91,6 +95,7 @@ def main() -> None:
     serve_search_locally(folder)
     stack_on_phones(folder)
     show_lines_as_text(folder / "api")
+    keep_units_together(folder)
     for place in (folder, site):
         (place / "404.html").write_text(MISSING, encoding="utf-8")
     versions = list_versions(site)
@@ -189,6 +194,15 @@ def stack_on_phones(folder: Path) -> None:
             return f"<picture>{source}{image[0]}</picture>"
 
         changed = _PICTURE.sub(choose, text)
+        if changed != text:
+            page.write_text(changed, encoding="utf-8")
+
+
+def keep_units_together(folder: Path) -> None:
+    """No line begins with the per cent sign of a number."""
+    for page in folder.rglob("*.html"):
+        text = page.read_text("utf-8")
+        changed = _PER_CENT.sub(lambda found: found["code"] or "\u00a0%", text)
         if changed != text:
             page.write_text(changed, encoding="utf-8")
 

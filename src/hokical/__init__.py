@@ -1,4 +1,4 @@
-"""Honest confidence for classifiers.
+"""Calibrated confidence for classifiers.
 
 Names are loaded when they are first used, so `import hokical` costs next to nothing.
 """

@@ -84,6 +84,12 @@ def test_data_in_the_place_of_a_calibrator_are_named_as_before(files: Path) -> N
     assert "test.npz is not a hokical calibrator file" in error
 
 
+def test_a_calibrator_in_the_place_of_data_is_named(files: Path) -> None:
+    hokical_command("fit", "val.npz", "-o", "cal.json", "--method", "temps")
+    error = one_line(hokical_command("fit", "cal.json", "-o", "again.json"))
+    assert "cal.json: expected scores; found a calibrator" in error
+
+
 @pytest.mark.parametrize(
     ("flag", "expected"), [("", False), ("no-", False), ("+", True)]
 )

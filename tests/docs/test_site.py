@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -130,6 +131,21 @@ def test_lines_of_the_reference_are_text(site: Path) -> None:
     html = (site / "api" / "hokical.AutoCalibrator.html").read_text(encoding="utf-8")
     assert "\N{EN DASH} what was fitted, in words" in html
     assert not re.search(r'<div class="doc-md-description">\s*</div>', html)
+
+
+def test_long_signatures_of_the_reference_are_broken_into_lines(site: Path) -> None:
+    html = (site / "api" / "hokical.evaluate.html").read_text(encoding="utf-8")
+    shown = re.search(r'<div class="doc-signature.*?</div>', html, re.DOTALL)
+    assert shown is not None
+    lines = unescape(re.sub(r"<[^>]+>", "", shown[0])).splitlines()
+    assert max(map(len, lines)) <= 88
+
+
+def test_no_line_of_a_page_begins_with_a_per_cent_sign(site: Path) -> None:
+    html = (site / "index.html").read_text(encoding="utf-8")
+    text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
+    assert "92\N{NO-BREAK SPACE}%" in text
+    assert not re.search(r"\d %", text)
 
 
 def test_doctests_in_the_reference_are_code(site: Path) -> None:

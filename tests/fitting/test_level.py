@@ -144,7 +144,7 @@ def test_the_mean_of_rare_classes_off_by_constants(n_classes: int) -> None:
 
 def test_the_reason_says_that_the_level_was_moved() -> None:
     reason = hokical.auto(*draw_offset_rows(600, 0)).reason_
-    assert "at the level of the labels" in reason
+    assert "moved to the class frequencies of the labels" in reason
 
 
 def test_class_weights_in_training_leave_the_mean_alone() -> None:

@@ -3,15 +3,15 @@ correction.
 
 Structured scaling is fitted with several ridges, an infinitely large one included,
 which is temperature scaling. Scores are linear in the coefficients, so an average of
-coefficients is an average of scores, and again one rule. The weights of the ridges are
-those of least held-out log loss. Then the rule is moved, first towards temperature
+coefficients is an average of scores, and again one rule. The weights of the ridges
+minimise held-out log loss. Then the rule is moved, first towards temperature
 scaling and then towards the uncalibrated scores, which have the same form, each time by
 the weight
 
     1 / (1 + exp(gain - ERRORS * standard error of the gain))
 
-of the held-out gain in log-likelihood: more than half where nothing speaks for the
-step, and next to nothing where the gain is clear.
+of the held-out gain in log-likelihood: more than half without evidence for the step,
+and next to nothing where the gain is clear.
 
 The row correction is fitted on held-out probabilities, and averaged over ridges and
 "none". With the margins d_k of a row, x_k = a d_k and the label's score b, the log loss
@@ -606,8 +606,8 @@ def _mix(tables: list[Array], weights: FloatArray) -> Array:
 
 
 def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
-    """The weights of least held-out log loss of scores (n, classes), the first
-    preferred.
+    """The weights that minimise the log loss of held-out scores (n, classes), the
+    first preferred.
     """
     size = len(tables)
     n_classes = examples.n_classes

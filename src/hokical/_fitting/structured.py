@@ -437,8 +437,8 @@ _MOST_DENSE = 300
 _HELD_SIZE = 1 << 18
 #: The same of NumPy's, which fit into the cache.
 _CACHED_SIZE = 1 << 16
-#: Long steps are repeated with at most so many logits, which are one block: beyond, no
-#: example counts for much.
+#: Long steps are repeated with at most so many logits, which are one block: above this
+#: size a single example has negligible influence.
 FEW_LOGITS = CROSS_BLOCK_SIZE
 #: They are repeated so often, for examples whose scores one step changes by more than
 #: this.

@@ -47,7 +47,7 @@ class AutoCalibrator(Calibrator):
     Structured scaling is fitted with several ridge penalties, an infinitely large one
     included, which is temperature scaling; above 30 classes it has a scale and a bias
     for each class, and no terms between classes. The scores of these fits are averaged
-    with the weights of least held-out log loss, and moved towards the uncalibrated
+    with weights that minimise held-out log loss, and moved towards the uncalibrated
     logits unless the gain over them is clear. From three classes on, a row correction
     follows: a temperature and a shift of the label for each row, linear in its label
     stabilities, if that is clearly better. Each example is predicted as if it had been
@@ -178,8 +178,8 @@ def auto(
     logits : array of shape (n, classes), TopK, Ensemble or table
         The classifier's scores, before the softmax, on examples that it was not
         trained on; -inf marks a masked class. `from_probabilities` and
-        `from_binary_scores` make them of probabilities or of one score per example. A
-        table is one of any Arrow engine, see `Calibrator.fit`.
+        `from_binary_scores` convert probabilities and one score per example. Tables of
+        any Arrow engine are accepted, see `Calibrator.fit`.
     labels : array-like of shape (n,), or (n, classes)
         Column indices; or names of the `classes`; or the name of a column of the table;
         or votes for each class.
@@ -301,7 +301,7 @@ def _describe_fit(fitted: default.DefaultFit, examples: Examples) -> str:
     if fitted.correction is not None:
         description += " with a row correction"
     if fitted.level > 0.0 and fitted.base.bias.any():
-        description += ", at the level of the labels"
+        description += ", moved to the class frequencies of the labels"
     n_sampled = fitted.examples.n_rows
     n_rows = examples.n_rows
     of = "" if n_sampled == n_rows else f" of {n_sampled:,} of {n_rows:,} examples"

@@ -145,7 +145,7 @@ def _report(error: Exception) -> int:
 
 app = typer.Typer(
     cls=Guard,
-    help="Honest confidence for classifiers: calibrate logits and measure calibration.",
+    help="Calibrated confidence for classifiers: fit, measure, guarantee, monitor.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

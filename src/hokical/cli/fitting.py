@@ -60,9 +60,9 @@ def fit(
     A folder (or 'pattern*') of Parquet files is read in parts, so it may
     be larger than memory.
 
-    With --confidence, the calibrator is one of a single confidence per row,
-    whose label says whether the answer was right (0 or 1; by default in a
-    column `right`). For percentages add --set scale=100.
+    With --confidence, the calibrator takes one confidence per row; the label
+    says whether the answer was right (0 or 1; by default in a column
+    `right`). For percentages add --set scale=100.
 
     With --ensemble each file is a member: several evaluations of the same
     rows, by networks, models, prompts or transformed inputs. One file may

@@ -674,6 +674,11 @@ class Layout:
     def _no_scores(self) -> DataFileError:
         """That no column says that it holds scores, and which might."""
         table = self.table
+        if {"format_version", "library_version", "checksum"} <= set(table.names):
+            return table.error(
+                "expected scores; found a calibrator that `fit` saved.",
+                "Pass a file with scores, such as `logits` or `probabilities`.",
+            )
         members = list(ensembles.named_members(table))
         if members:
             return table.error(

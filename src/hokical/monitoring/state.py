@@ -40,7 +40,7 @@ _MIN_SURPRISE = 20.0
 #: How hashes and counts of rows without ids, and of those with ids, are called in
 #: files.
 _STORED = (("hashes", "counts"), ("named_hashes", "named_counts"))
-#: The share of distinct rows from which on equal rows are taken for the same row.
+#: Minimum share of distinct rows for equal rows to be taken for the same row.
 _DISTINCT = 0.95
 
 
