@@ -18,6 +18,7 @@ from hokical_paper.cli.options import (
     RunOptions,
     SuiteFolder,
     add_run_options,
+    count_of,
     list_files,
     open_pairs,
     show_tables,
@@ -67,7 +68,7 @@ def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
         counts = (str(row["n_classes"]), f"{row['n_val']:,}", f"{row['n_test']:,}")
         scores = (f"{row['test_accuracy']:.2%}", f"{row['uncalibrated_ece']:.4f}")
         table.add_row(row["dataset"], row["model"], *counts, *scores)
-    show_table(f"{opened.folder}: {len(rows)} pairs", table)
+    show_table(f"{opened.folder}: {count_of(opened)}", table)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -95,8 +95,7 @@ class RunOptions:
         again.
         """
         suite = self.open()
-        pairs = "1 pair" if len(suite.pairs) == 1 else f"{len(suite.pairs)} pairs"
-        say(f"{pairs}; what is stored is not computed again.")  # at once
+        say(f"{count_of(suite)}; what is stored is not computed again.")  # at once
         from hokical_paper.running.cells import run_suite
 
         return run_suite(
@@ -127,6 +126,12 @@ def add_run_options(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__annotations__ = {name: item.annotation for name, item in joined.items()}
     wrapped.__signature__ = signature.replace(parameters=list(joined.values()))  # type: ignore[attr-defined]
     return wrapped
+
+
+def count_of(suite: Suite) -> str:
+    """How many pairs a suite has, in words."""
+    n = len(suite.pairs)
+    return "1 pair" if n == 1 else f"{n} pairs"
 
 
 def open_pairs(folder: Path | None, pairs: str | None) -> Suite:
