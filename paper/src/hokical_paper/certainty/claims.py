@@ -83,10 +83,7 @@ RULE = (
     "interval is; otherwise, and over fewer than three networks, it is undecided. The "
     "same rule decides in both directions."
 )
-_POINTS = (
-    "Where all networks agree on all divisions the interval is a point: it speaks of "
-    "these networks, not of others."
-)
+_POINTS = "An interval that is a point speaks of these networks, not of others."
 
 
 class Finding(NamedTuple):
@@ -166,8 +163,7 @@ def verdict_tables(
     notes = (
         divisions_note(divisions),
         "Sampled, exact: our number for the two forms of Hoki; a number about neither "
-        "is under exact. `claims_by_method` has the networks' own division and the "
-        "range over divisions, too.",
+        "is under exact.",
         _POINTS,
         made_note(r.made for r in divisions.by_cell.values()),
     )
@@ -189,7 +185,7 @@ def verdict_tables(
             "What the paper does not claim",
             columns[1:],
             tuple(Row(row.heads, "", row.cells[1:3]) for row in _verdict_rows(beyond)),
-            notes[2:],
+            notes[-1:],
             ("share of networks", "paper"),
         ),
     }

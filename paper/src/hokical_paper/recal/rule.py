@@ -89,7 +89,7 @@ class ScaledLogits:
     def margin_of(self, classes: Array) -> Array:
         """The margin of one class per row, (n,); `classes` (n,) beside the logits.
 
-        FARTHEST where it is impossible.
+        MAX_MARGIN where it is impossible.
         """
         xp = self.xp
         logits = self.logits
