@@ -12,6 +12,7 @@ from importlib.resources import files
 import pytest
 
 from hokical_paper.pages.page import render_page
+from hokical_paper.running.methods import SAMPLED
 from hokical_paper.running.results import Results
 from hokical_paper.suite.manifest import Pair, Suite
 from hokical_paper.tables.builders import all_tables
@@ -49,6 +50,23 @@ def test_everything_is_on_the_page(results: Results) -> None:
     assert "A caption &amp; more." in html
     assert base64.b64encode(PICTURE[1]).decode() in html
     assert "drawn at random" in html
+
+
+@pytest.mark.slow
+def test_tiles_count_the_pairs_on_which_a_method_ran(results: Results) -> None:
+    """As on a pair of which only the best classes are known."""
+    pair = results.suite.pairs[0]
+    fewer = {
+        key: result
+        for key, result in results.by_cell.items()
+        if key != (pair.name, SAMPLED)
+    }
+    html = page(replace(results, by_cell=fewer))
+    n_pairs = len(results.suite.pairs)
+    for title, count in (("hoki sampled", n_pairs - 1), ("hoki exact", n_pairs)):
+        tile = re.search(rf"{title}: lowest ECE</span> <b>\d+ of (\d+)</b>", html)
+        assert tile is not None
+        assert int(tile[1]) == count
 
 
 @pytest.mark.slow

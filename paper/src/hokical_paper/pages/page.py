@@ -15,7 +15,7 @@ from hokical_paper.running.results import Results
 from hokical_paper.tables.findings import findings
 from hokical_paper.tables.render import to_html
 from hokical_paper.tables.table import Table
-from hokical_paper.tables.wins import paper_methods, wins
+from hokical_paper.tables.wins import CONTESTS, paper_methods, wins
 
 
 def render_page(
@@ -55,20 +55,14 @@ def _lead(results: Results) -> str:
 
 
 def _tiles(results: Results) -> list[str]:
-    """The most important numbers."""
-    n_pairs = len(results.suite.pairs)
-    facts = [
-        (
-            f"{title_of(name)}: lowest ECE",
-            f"{wins(results, among, 'ece')[name]} of {n_pairs}",
-        )
-        for name, among in (
-            (SAMPLED, paper_methods()),
-            (EXACT, paper_methods(exact=True)),
-        )
-    ]
-    exact = wins(results, paper_methods(exact=True), "brier")[EXACT]
-    facts.append((f"{title_of(EXACT)}: lowest Brier score", f"{exact} of {n_pairs}"))
+    """The most important numbers: of the pairs on which a form of Hoki ran."""
+    facts = []
+    for name, score in ((SAMPLED, "ece"), (EXACT, "ece"), (EXACT, "brier")):
+        ran = [pair for pair in results.suite.pairs if results.get(pair, name)]
+        among = paper_methods(exact=name == EXACT)
+        won = wins(results, among, score, ran)[name]
+        title = f"{title_of(name)}: lowest {CONTESTS[score]}"
+        facts.append((title, f"{won} of {len(ran)}"))
     small = "<small>among those of the paper's ten that ran</small>"
     return [
         f"<li><span>{escape(name)}</span> <b>{text}</b>{small}</li>"
