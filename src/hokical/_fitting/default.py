@@ -362,15 +362,13 @@ def fit_default(examples: Examples) -> DefaultFit:
     held_out = as_scores(scores, floored.logits)
     if examples.n_classes > 2:
         correction, held_out = _correct_rows(rule, sampled, held_out)
-    shares = {"uncalibrated": away, "temps": (1.0 - away) * float(weights[0])}
-    shares["structured"] = 1.0 - sum(shares.values())
     losses["final"] = mean_loss(held_out, sampled, rule.even)
     return DefaultFit(
         rule,
         correction,
         sampled,
         held_out,
-        {name: share for name, share in shares.items() if share > ROUNDING},
+        _positive_shares(away, (1.0 - away) * float(weights[0])),
         _whole_losses(losses, base, examples),
         level,
         converged and base.temperature.converged,
@@ -399,17 +397,23 @@ def fit_temperature(examples: Examples) -> DefaultFit:
     rule = StructuredRule(
         base.floor, temperature, none, scale, np.zeros(size), none.reshape(0, 0), 0.0
     )
-    shares = {"uncalibrated": away, "temps": 1.0 - away}
     return DefaultFit(
         rule,
         None,
         examples,
         held_out,
-        {name: share for name, share in shares.items() if share > ROUNDING},
+        _positive_shares(away, 1.0 - away),
         _whole_losses(losses, base, examples),
         0.0,
         base.temperature.converged,
     )
+
+
+def _positive_shares(uncalibrated: float, temps: float) -> dict[str, float]:
+    """What the average consists of, by name."""
+    shares = {"uncalibrated": uncalibrated, "temps": temps}
+    shares["structured"] = 1.0 - sum(shares.values())
+    return {name: share for name, share in shares.items() if share > ROUNDING}
 
 
 def sample_spaced(examples: Examples, step: int) -> Examples:
@@ -452,11 +456,6 @@ def weigh_level(temps: Array, examples: Examples, n_examples: float) -> float:
     `temps` (rows, classes) are its scores without each example, of some of
     `n_examples`.
     """
-    step = weighing_step(examples.logits)
-    if step >= 2:
-        rows = spaced_rows(0, examples.n_rows, step)
-        temps = examples.logits.xp.take(temps, examples.logits.from_host(rows), axis=0)
-        examples = examples.take(rows)
     logits = examples.logits
     _, biases = fit_level(temps, examples)
     gain, error = gain_of(
@@ -548,10 +547,7 @@ def _average_rules(
     share `away`.
     """
     first = fits[0]
-    size = fits[0].n_classes
-    uncalibrated_scale = np.full(
-        size, away * first.temperature
-    )  # of the uncalibrated scores
+    uncalibrated_scale = np.full(first.n_classes, away * first.temperature)
     share = (1.0 - away) * weights[1:]
     even = (1.0 - away) * float(weights[1:].sum()) * first.even
     averaged: dict[str, Any] = {
@@ -702,9 +698,6 @@ def gain_of(before: Logits, after: Logits, examples: Examples) -> tuple[float, f
     xp = before.xp
     gains = log_losses(before, examples.labels) - log_losses(after, examples.labels)
     # If those before are right, the gain of a row varies by its class.
-    if examples.n_classes == 2:
-        variances = two_classes.gap_variances(before, after)
-        return float(share @ gains), standard_error(gains, variances, share)
     proba = uncalibrated(before)
     gaps = xp.where(
         before.possible, before.margins - after.margins, xp.zeros_like(proba)

@@ -707,10 +707,6 @@ def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
 
 def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
-    if logits.is_numpy and logits.tail is None and logits.n_columns == 2:
-        with np.errstate(over="ignore"):
-            away = logits.of_class(1 - labels) - logits.of_class(labels)
-        return np.logaddexp(0.0, away)
     sums = odds_sums(logits, 1.0)
     return np.asarray(
         np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
+from hokical._core.arrays import Array, FloatArray, IntArray
 from hokical._core.logits import Logits, per_row
 from hokical._core.runtime import cut_rows
 from hokical._core.special import expit
@@ -79,7 +79,7 @@ class Outcomes(NamedTuple):
         share = examples.share
         logits = examples.logits
         if not logits.all_possible:
-            share = np.where(one_possible(logits), 0.0, share)
+            share = np.where(logits.to_host(logits.possible_counts) < 2, 0.0, share)
         return cls(examples.labels.astype(np.float64), share)
 
     def proba_and_loss(self, odds: FloatArray) -> tuple[FloatArray, float]:
@@ -90,25 +90,6 @@ class Outcomes(NamedTuple):
         # The log loss of a class is log(total), and its distance below the top.
         distance = np.maximum(odds, 0.0) - self.second * odds
         return proba, float(self.share @ (np.log1p(rest) + distance))
-
-
-def gap_variances(before: Logits, after: Logits) -> FloatArray:
-    """The variance (n,) over classes, by their probabilities before, of how far their
-    margins change.
-    """
-    odds = log_odds(-before.margins, before)
-    proba = expit(odds, np)
-    with np.errstate(over="ignore"):  # of logits without any calibration
-        gaps = odds - log_odds(-after.margins, after)
-        variances = proba * (1.0 - proba) * gaps * gaps
-    if before.all_possible:
-        return np.asarray(variances)
-    return np.where(one_possible(before), 0.0, variances)
-
-
-def one_possible(logits: Logits) -> BoolArray:
-    """Whether one class alone is possible, (n,)."""
-    return np.asarray(logits.to_host(logits.possible).sum(axis=1) < logits.n_classes)
 
 
 class PairMixture(NamedTuple):
