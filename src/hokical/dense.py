@@ -471,7 +471,9 @@ class Dense(Estimator):
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
         positions = self._flatten((logits, labels, sample_weight, mask))
-        return self.fitted_calibrator().score(*positions[:3])
+        return self.fitted_calibrator().score(
+            positions.scores, positions.labels, positions.weights
+        )
 
     def certify(
         self,
@@ -662,7 +664,8 @@ class Dense(Estimator):
         >>> rows.shape, truth.shape
         ((5, 3), (5,))
         """
-        return self._flatten((logits, labels, None, mask), per_item)[:2]
+        rows = self._flatten((logits, labels, None, mask), per_item)
+        return rows.scores, rows.labels
 
     def save(
         self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None
@@ -776,14 +779,15 @@ class Dense(Estimator):
         """
 
         def chunks() -> Iterator[tuple[Any, ...]]:
-            return (rows[:3] for rows in self.read_positions(inputs, max_per_item))
+            for rows in self.read_positions(inputs, max_per_item):
+                yield rows.scores, rows.labels, rows.weights
 
         return chunks() if isinstance(inputs[0], Iterator) else chunks
 
     def _flatten(self, inputs: Sequence[Any], max_per_item: int | None = None) -> Rows:
         """All positions that count, or at most `max_per_item` of each item, on the host."""
         rows = streams.join_chunks(list(self.read_positions(inputs, max_per_item)))
-        return rows._replace(scores=to_host(rows.scores))
+        return replace(rows, scores=to_host(rows.scores))
 
     def _open(
         self, inputs: Sequence[Any], ignored: tuple[int, ...] = ()

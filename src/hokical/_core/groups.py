@@ -454,7 +454,7 @@ def check_rows_of(rows: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
     weights = as_weights(rows.weights, n_rows)
     if rows.groups is not None:
         read_columns(rows.groups, n_rows)
-    return rows._replace(scores=scores, labels=labels, weights=weights)
+    return replace(rows, scores=scores, labels=labels, weights=weights)
 
 
 def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, Array]:

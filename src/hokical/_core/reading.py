@@ -9,9 +9,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Number
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,8 @@ _MAPPING = (
 )
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Rows:
     """Scores and what belongs to each: what every reader of arrays, files and chunks
     returns.
 
@@ -81,11 +82,11 @@ class Rows(NamedTuple):
     ids: Any = None
     columns: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    about: Mapping[str, Any] = MappingProxyType({})
+    about: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["logits", "confidence"] = "logits"
     used: Any = None
     part: Literal["val", "test"] | None = None
-    kept: Mapping[str, AnyArray] = MappingProxyType({})
+    kept: Mapping[str, AnyArray] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
 
     @property

@@ -149,7 +149,7 @@ class InputSchema(ColumnSchema):
         Unless `grouped`, logits have no codes of groups.
         """
         logits = self.read(rows.scores, rows.groups if grouped else None)
-        return self.check_labels(rows._replace(scores=logits))
+        return self.check_labels(replace(rows, scores=logits))
 
     def check_labels(self, rows: Rows) -> Rows:
         """Rows of checked logits, with checked labels and weights as well."""

@@ -138,7 +138,7 @@ class FitReader:
         _check_axes(ensemble, rows.labels)
         logits = as_members(ensemble)
         warn_of_probability_members(logits, ensemble)
-        rows = rows._replace(columns=rows.columns or ensemble.columns)
+        rows = replace(rows, columns=rows.columns or ensemble.columns)
         examples, _ = self._label(logits, rows, names)
         if self.method.name == "uncalibrated":
             plain = _pool_plainly(rows, max_members)
@@ -161,7 +161,7 @@ class FitReader:
             pooled = with_first_labels(pooled, logits)
             members = replace(members, keep_first=True)
         sketch = _sketch_in_use(examples, members.pool_all(logits))
-        return PooledRows(rows._replace(scores=pooled), members, sketch)
+        return PooledRows(replace(rows, scores=pooled), members, sketch)
 
 
 def _are_texts(labels: AnyArray) -> bool:
@@ -221,7 +221,7 @@ def _pool_plainly(rows: Rows, max_members: int | None) -> PooledRows:
             "`ensemble.select(names)`."
         )
     members = PooledMembers.plain(rows.scores)
-    return PooledRows(rows._replace(scores=members.read(rows.scores)), members)
+    return PooledRows(replace(rows, scores=members.read(rows.scores)), members)
 
 
 def warn_of_row_index(logits: Logits) -> None:

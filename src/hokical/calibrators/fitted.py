@@ -138,7 +138,7 @@ class FittedCalibrator(StoredEstimator):
         if not grouped:
             return predictor.schema.read_labelled(rows, grouped=False)
         logits = predictor.read(rows.scores, rows.groups)
-        return predictor.schema.check_labels(rows._replace(scores=logits))
+        return predictor.schema.check_labels(replace(rows, scores=logits))
 
     def is_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are among those that it learned from."""
@@ -174,7 +174,7 @@ class FittedCalibrator(StoredEstimator):
             marks.append(RowMarks.of(rows.scores, rows.labels, rows.weights))
             observed.append(observe(predictor.rule, rows, counts=counts))
             if for_new_groups is not predictor and rows.groups is not None:
-                rows = rows._replace(scores=replace(rows.scores, codes=None))
+                rows = replace(rows, scores=replace(rows.scores, codes=None))
                 ungrouped.append(observe(for_new_groups.rule, rows, counts=counts))
         if not observed:
             raise ValueError("there must be at least one part with examples; got none.")

@@ -310,8 +310,8 @@ def compare(
         )
     with ui.check_options():
         comparison = hokical.compare(
-            validation[:2],
-            test_rows[:2],
+            (validation.scores, validation.labels),
+            (test_rows.scores, test_rows.labels),
             entrants,
             coverage=coverage,
             cluster=test_source.clusters(test_rows),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,7 +132,7 @@ def _check_ensemble(
     if not exchangeable:
         return data
     members = dict(zip(data.scores.names, data.scores.members, strict=True))
-    return data._replace(scores=hokical.Ensemble(members, exchangeable=True))
+    return replace(data, scores=hokical.Ensemble(members, exchangeable=True))
 
 
 def _new_calibrator(

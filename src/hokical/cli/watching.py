@@ -167,7 +167,11 @@ def monitor(
             ).read(fitted)
             with ui.check_options():
                 watching = hokical.CalibrationMonitor.from_validation(
-                    fitted, *examples[:2], groups=examples.groups, **options
+                    fitted,
+                    examples.scores,
+                    examples.labels,
+                    groups=examples.groups,
+                    **options,
                 )
         _feed(watching, fitted, source, id_column, again)
         if state is not None:

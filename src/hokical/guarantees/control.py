@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +80,8 @@ def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> In
     )
 
 
-class Thresholds(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Thresholds:
     """`values` (cells,), inf where everything is needed; which cells are `pooled`
     (cells,).
     """
@@ -203,7 +204,8 @@ def new_group_threshold(
     )
 
 
-class Losses(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Losses:
     """Sums of losses in [0, 1] and numbers of examples that count, (..., thresholds)
     each.
 
@@ -252,7 +254,7 @@ class Losses(NamedTuple):
         """Those of `times` as many examples, with half a loss more than these."""
         sums = np.ceil(times * (self.sums + 0.5))
         counts = np.floor(times * self.counts)
-        return self._replace(sums=sums, counts=counts)
+        return replace(self, sums=sums, counts=counts)
 
     def p_values(self) -> FloatArray:
         """p-values (m,) of "the mean loss exceeds the risk".
@@ -264,7 +266,9 @@ class Losses(NamedTuple):
         >>> Losses(losses, few, 0.1, binary=False).p_values().round(3)
         array([0.077, 0.161])
         """
-        sums, counts, risk, *_ = self
+        sums = self.sums
+        counts = self.counts
+        risk = self.risk
         if self.binary:
             return binomial_tail(np.rint(sums), counts, risk)
         mean = np.minimum(
@@ -289,7 +293,7 @@ class Losses(NamedTuple):
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
     """The same, with each risk moved towards 1 by `share` of its distance."""
     return [
-        loss._replace(risk=loss.risk + share * (1.0 - loss.risk)) for loss in losses
+        replace(loss, risk=loss.risk + share * (1.0 - loss.risk)) for loss in losses
     ]
 
 

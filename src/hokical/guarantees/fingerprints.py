@@ -8,7 +8,7 @@ fit can be estimated. The same hashes draw rows at random without a generator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -61,7 +61,7 @@ def one_of_each(rows: Rows, cluster: object) -> Rows:
     chosen = np.sort(order[np.unique(codes[order], return_index=True)[1]])
     if rows.groups is not None:
         columns = read_columns(rows.groups, len(rows.labels))
-        return rows.take(chosen)._replace(groups=take_rows(columns, chosen))
+        return replace(rows.take(chosen), groups=take_rows(columns, chosen))
     return rows.take(chosen)
 
 

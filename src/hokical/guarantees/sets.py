@@ -434,7 +434,7 @@ def _pooled_thresholds(
         weights=examples.counts,
         unit=examples.unit,
     )
-    return thresholds._replace(values=thresholds.values * frequency)
+    return replace(thresholds, values=thresholds.values * frequency)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,7 +137,7 @@ def combine_members(
     kinds = {evaluation.about.get("scores") for evaluation in rows.values()}
     if len(kinds) > 1:
         metadata.pop("scores", None)
-    return base._replace(scores=ensemble, about=metadata, unused=())
+    return replace(base, scores=ensemble, about=metadata, unused=())
 
 
 def _evaluated_rows(first: Rows, evaluated: BoolArray) -> Rows:
@@ -153,7 +153,7 @@ def _evaluated_rows(first: Rows, evaluated: BoolArray) -> Rows:
     groups = first.groups and {
         k: column[evaluated] for k, column in first.groups.items()
     }
-    return first._replace(labels=labels, weights=weights, groups=groups, used=used)
+    return replace(first, labels=labels, weights=weights, groups=groups, used=used)
 
 
 def _numbers(n_members: int) -> list[str]:

@@ -388,7 +388,8 @@ def read_table(
     metadata = dict(examples.about)
     if metadata.get("scores") == "logits":
         del metadata["scores"]
-    return examples._replace(
+    return replace(
+        examples,
         weights=weights,
         groups=examples.groups if group_columns else groups,
         about=metadata,
@@ -908,7 +909,7 @@ class Layout:
         if rows.kind == "confidence":
             problem = "expected logits or probabilities; found confidences."
             raise table.error(problem, "Read the file whole.")
-        return rows._replace(scores=np.asarray(rows.scores.values))
+        return replace(rows, scores=np.asarray(rows.scores.values))
 
     def about(self, kind: ScoreKind) -> dict[str, Any]:
         """What a calibrator has to remember, so that later files are read in the

@@ -146,7 +146,7 @@ def _read_beside(table: Table, base: Table, first: Rows, wanted: Columns) -> Row
             f"{rows.n_classes}.",
             "Evaluate every member on the same classes.",
         )
-    return rows._replace(scores=scores)
+    return replace(rows, scores=scores)
 
 
 def _order_rows(table: Table, base: Table, n: int, n_first: int) -> AnyArray | None:

@@ -180,7 +180,9 @@ class CalibrationMonitor(SavedStream):
             coding = calibrator.rule_.coding
             options["groups"] = coding if groups is None else rows.groups
         else:
-            confidence, correct, *_ = reading.pair_rows(x, y, None, groups, ("x", "y"))
+            rows = reading.pair_rows(x, y, None, groups, ("x", "y"))
+            confidence = rows.scores
+            correct = rows.labels
         n_bins = options.get("n_bins", 15)
         histogram: Any = Reference.from_examples(confidence, correct, n_bins)
         monitor = cls(histogram, **options)

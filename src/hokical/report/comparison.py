@@ -527,14 +527,14 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
     else:
         scores = reading.order_columns(scores, "logits", columns)
     names = tuple(map(reading.class_of_column, columns))
-    rows = rows._replace(scores=scores)
+    rows = replace(rows, scores=scores)
     if np.ndim(labels) == 2:
-        rows = rows._replace(scores=as_logits(scores))
+        rows = replace(rows, scores=as_logits(scores))
         votes = read_votes(labels, rows.n_rows, rows.n_classes)
         if votes is not None and not votes.are_hard:
-            return rows._replace(labels=reading.to_floats(labels, "labels", "fiub"))
+            return replace(rows, labels=reading.to_floats(labels, "labels", "fiub"))
         if votes is not None:
-            rows = rows._replace(labels=votes.labels)
+            rows = replace(rows, labels=votes.labels)
     return read_logits(None, rows, names)
 
 

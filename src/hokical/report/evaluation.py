@@ -357,7 +357,7 @@ def _evaluate_confidences_of(
     if request.cal is None:
         _refuse_probabilities(rows.scores, rows.labels)
     weight = reading.as_weights(rows.weights, len(rows.labels))
-    rows = rows._replace(weights=weight)
+    rows = replace(rows, weights=weight)
     return evaluate_confidence(request.cal, rows, setting)
 
 
@@ -373,10 +373,10 @@ def _evaluate_logits(request: _Request) -> Evaluation:
     names = setting.class_names
     if np.ndim(rows.labels) == 2:
         read = as_logits if fitted is None else fitted.schema_.read
-        rows = rows._replace(scores=read(rows.scores))
+        rows = replace(rows, scores=read(rows.scores))
         votes = read_votes(rows.labels, rows.n_rows, rows.n_classes)
         if votes is not None and votes.are_hard:
-            rows = rows._replace(labels=votes.labels)
+            rows = replace(rows, labels=votes.labels)
         elif votes is not None:
             request.refuse_others(VOTES, *allowed)
             rows, setting = weigh_votes(rows, votes, setting)

@@ -49,12 +49,13 @@ def read_logits(cal: Calibrator | None, rows: Rows, names: Sequence[str]) -> Row
         checked = check_rows_of(rows, data, labels, data.n_rows)
         predicted = data.to_host(data.labels)
         reading.warn_of_contradiction(predicted, labels, checked.weights)
-    return checked if ensemble is None else checked._replace(scores=ensemble)
+    return checked if ensemble is None else replace(checked, scores=ensemble)
 
 
 def weigh_votes(rows: Rows, votes: Votes, setting: Setting) -> tuple[Rows, Setting]:
     """Weighted rows for each class with votes; those of a row belong together."""
-    rows = rows._replace(
+    rows = replace(
+        rows,
         scores=rows.scores.take(votes.rows),
         labels=votes.labels,
         weights=votes.weigh(rows.weights, rows.n_rows),
