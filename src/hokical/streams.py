@@ -287,21 +287,18 @@ class ChunkSource:
         """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
             names = ", ".join(self.column_names[:8]) or "this source has none"
-            rule = (
+            raise ValueError(
                 f"`groups` must be arrays, or names of columns ({names}); got "
-                f"{groups!r}"
+                f"{groups!r}. Pass the groups of all rows."
             )
-            raise ValueError(f"{rule}. Pass the groups of all rows.")
         return groups
 
     def _new_pass(self) -> Iterator[Rows]:
         if (chunks := self.chunks) is None:
-            rule = (
-                "an iterator of chunks can be used once, and it has been. Give a "
-                "function that"
-            )
             raise ValueError(
-                f"{rule} returns a new iterator, a list of chunks, arrays or files."
+                "an iterator of chunks can be used once, and it has been. Give a "
+                "function that returns a new iterator, a list of chunks, arrays or "
+                "files."
             )
         self.chunks = chunks if self.repeatable else None
         for item in chunks() if callable(chunks) else chunks:
@@ -313,11 +310,10 @@ class ChunkSource:
         """
         logits, labels, weights = split_parts(item, CHUNK_NAMES, _RULE)
         if isinstance(logits, Logits):
-            rule = (
+            raise TypeError(
                 f"{_RULE}; got {type(logits).__name__}, which can be used in memory "
-                "only"
+                "only: `fit(top_k, labels)`, `predict(top_k)`."
             )
-            raise TypeError(f"{rule}: `fit(top_k, labels)`, `predict(top_k)`.")
         if isinstance(logits, Ensemble):
             return self._with_beside(logits, labels, weights)
         self.columns = self.columns or reading.column_names(logits)
@@ -592,8 +588,10 @@ def check_block(
             )
         logits = _as_block(chunk.scores, fitted)
         if (width := logits.n_classes) != n_classes:
-            told = f"the same classes; got {width} columns after {n_classes}"
-            raise ValueError(f"all chunks must have {told}.")
+            raise ValueError(
+                f"all chunks must have the same classes; got {width} columns after "
+                f"{n_classes}."
+            )
         labels = reading.as_labels(
             chunk.labels, logits.n_rows, n_classes, classes=classes
         )
@@ -719,11 +717,10 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     True
     """
     if not isinstance(calibrator, Hoki):
-        rule = (
+        raise TypeError(
             "`partial_fit` needs a Hoki, to whose counts examples are added; got "
-            f"{calibrator!r}"
+            f"{calibrator!r}. Fit it on all chunks at once: `streams.fit`."
         )
-        raise TypeError(f"{rule}. Fit it on all chunks at once: `streams.fit`.")
     if not calibrator.is_fitted:
         return fit(calibrator, source, progress=progress)
     chunks = open_source(source, fitted_by=calibrator)

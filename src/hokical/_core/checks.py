@@ -120,8 +120,10 @@ class Within:
     def check(self, name: str, value: Any, sizes: dict[Any, int]) -> float:
         number = isinstance(value, (int, float, np.integer, np.floating))
         if isinstance(value, bool) or not number or not self.low <= value <= self.high:
-            rule = f"a number from {self.low:g} to {self.high:g}"
-            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+            raise ValueError(
+                f"`{name}` must be a number from {self.low:g} to {self.high:g}; got "
+                f"{value!r}."
+            )
         return float(value)
 
 
@@ -149,8 +151,9 @@ class ArrayOf:
             for want, has in zip(shape, array.shape, strict=True)
         ):
             got = f"{array.dtype} {array.shape}" if is_array else repr(array)
-            rule = f"{np.dtype(self.dtype)} of shape {shape}"
-            raise ValueError(f"`{name}` must be {rule}; got {got}.")
+            raise ValueError(
+                f"`{name}` must be {np.dtype(self.dtype)} of shape {shape}; got {got}."
+            )
         inside = (array >= self.low) & (array <= self.high)
         if not (inside | np.isnan(array) if self.nan_allowed else inside).all():
             raise ValueError(
@@ -173,8 +176,10 @@ class SequenceOf:
         entries = value if isinstance(value, tuple | list) else ()
         fits = isinstance(value, self.container)
         if not fits or not all(isinstance(entry, self.entry) for entry in entries):
-            rule = f"a {self.container.__name__} of {self.entry.__name__}"
-            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+            raise ValueError(
+                f"`{name}` must be a {self.container.__name__} of "
+                f"{self.entry.__name__}; got {value!r}."
+            )
         return value
 
 

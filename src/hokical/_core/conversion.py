@@ -76,11 +76,9 @@ def from_binary_scores(scores: object, *, name: str = "scores") -> Any:
     """
     column, plain, backend = _as_floats(scores, name)
     if column.ndim != 1:
-        remedy = (
-            f"Use `{name}[:, 0]` of one column; scores (n, classes) are logits already."
-        )
         raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. {remedy}"
+            f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. Use "
+            f"`{name}[:, 0]` of one column; scores (n, classes) are logits already."
         )
     xp = backend.namespace(column)
     _require(
@@ -109,12 +107,11 @@ def from_binary_probabilities(
     proba, plain, backend = _as_floats(probabilities, name, bools=True)
     pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
     if pairs and np.allclose(proba.sum(axis=2), 1.0):
-        remedy = (
-            f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., "
-            "1].T`."
+        raise ValueError(
+            f"`{name}` must be of events; got shape {proba.shape} with probabilities "
+            "of no and of yes. Pass the list of arrays (n, 2), one for each label, or "
+            f"`{name}[..., 1].T`."
         )
-        told = f"got shape {proba.shape} with probabilities of no and of yes"
-        raise ValueError(f"`{name}` must be of events; {told}. {remedy}")
     _require(
         (plain >= 0.0) & (plain <= 1.0),
         plain,

@@ -500,8 +500,10 @@ class GroupNames:
                 f"{self.columns}."
             )
         if {len(name) for name in self.names} != {len(self.columns)}:
-            rule = f"`names` must have one value for each of the columns {self.columns}"
-            raise ValueError(f"{rule}; got {self.names}.")
+            raise ValueError(
+                f"`names` must have one value for each of the columns {self.columns}; "
+                f"got {self.names}."
+            )
 
     @classmethod
     def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:

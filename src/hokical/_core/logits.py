@@ -443,11 +443,10 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
             f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}"
         )
     if shape[0] == 0:
-        told = (
-            f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is "
-            "required"
+        raise ValueError(
+            f"`{name}` must have at least one row: found array with 0 sample(s) "
+            f"(shape={shape}) while a minimum of 1 is required."
         )
-        raise ValueError(f"`{name}` must have at least one row: {told}.")
     long_double = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
     if kind == "integer" or long_double:
         xp = backend.namespace(array)
@@ -518,19 +517,21 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
             return
     if row_index := first_true(~np.isfinite(backend.to_host(top))):
         row_values = backend.to_host(logits.values[row_index[0], ...])
-        told = f"row {row_index[0]} has no finite value: every class is -inf"
+        problem = f"row {row_index[0]} has no finite value: every class is -inf"
         if bad := first_true(
             np.isnan(row_values)
             if np.isnan(row_values).any()
             else np.isposinf(row_values)
         ):
             number = "NaN" if np.isnan(row_values[bad]) else "+inf"
-            told = (
+            problem = (
                 f"must not hold NaN or +inf; got {number} in row {row_index[0]}, column "
                 f"{bad[0]}"
             )
-        remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
-        raise ValueError(f"`{name}` {told}. {remedy}")
+        raise ValueError(
+            f"`{name}` {problem}. Fix or drop the row; only -inf is allowed, for a "
+            "masked class."
+        )
 
 
 def rows_per_block(floats_per_row: int) -> int:
@@ -824,8 +825,10 @@ class TopK(Logits):
         return self.take(rows if isinstance(rows, slice) else np.atleast_1d(rows))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> AnyArray:
-        told = "has no logit for its hidden classes, so it cannot become an array"
-        raise TypeError(f"a TopK {told}. Use `TopK.to_dense(fill=...)`.")
+        raise TypeError(
+            "a TopK has no logit for its hidden classes, so it cannot become an array. "
+            "Use `TopK.to_dense(fill=...)`."
+        )
 
     def __repr__(self) -> str:
         return (

@@ -254,8 +254,10 @@ def to_floats(
     """
     array = to_numpy(data, name)
     if array.dtype.kind not in kinds:
-        told = f"got dtype {array.dtype}. Use `.astype(float)`"
-        raise TypeError(f"`{name}` must be real numbers; {told}{remedy}.")
+        raise TypeError(
+            f"`{name}` must be real numbers; got dtype {array.dtype}. Use "
+            f"`.astype(float)`{remedy}."
+        )
     return array.astype(np.float64)
 
 
@@ -299,16 +301,19 @@ def refuse(
         where = f"row {first_row + index[0]}" + "".join(
             f", column {k}" for k in index[1:]
         )
-        told = remedy.format(value, *(numbers[index] for numbers in beside))
-        raise ValueError(f"{rule}; got {value} in {where}. {told}".rstrip())
+        advice = remedy.format(value, *(numbers[index] for numbers in beside))
+        raise ValueError(f"{rule}; got {value} in {where}. {advice}".rstrip())
 
 
 def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
     """Raise unless an array has one entry per row."""
     shape = tuple(array.shape)
     if shape != (n_rows,):
-        told = f"1-D with one entry per row ({n_rows}); got shape {shape}"
-        raise ValueError(f"`{name}` must be {told}. {remedy}".rstrip())
+        message = (
+            f"`{name}` must be 1-D with one entry per row ({n_rows}); got shape "
+            f"{shape}. {remedy}"
+        )
+        raise ValueError(message.rstrip())
 
 
 def one_per_row(
@@ -355,8 +360,8 @@ def is_named_probability(column: str) -> bool:
     return column.lower().startswith("prob") and class_of_column(column) != column
 
 
-def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
-    """The place of each known name among one's own; None if they are other names.
+def match_columns(columns: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """The index among the columns of each of the names; None if they differ.
 
     Names are equal with or without what files write before the name of a class.
 
@@ -364,10 +369,11 @@ def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
     [1, 0]
     """
     for change in (str, class_of_column):
-        index_of = {change(name): k for k, name in enumerate(own)}
-        wanted = [*map(change, known)]
-        if len(own) == len(known) == len(index_of) and {*wanted} == {*index_of}:
-            return [index_of[name] for name in wanted]
+        index_of = {change(column): k for k, column in enumerate(columns)}
+        changed = [*map(change, names)]
+        is_distinct = len(columns) == len(names) == len(index_of)
+        if is_distinct and {*changed} == {*index_of}:
+            return [index_of[name] for name in changed]
     return None
 
 
@@ -381,63 +387,69 @@ def class_of_column(name: str) -> str:
 
 
 def order_names(
-    given: Sequence[str], columns: Sequence[str], classes: Sequence[str]
+    names: Sequence[str], columns: Sequence[str], classes: Sequence[str]
 ) -> list[int]:
-    """The places of columns in the order of a fit, by the names of its columns or of
-    its classes.
+    """The index of each column of a fit among `names`, by its columns or its classes.
 
     Where it knows no columns, numbered ones are in the order of the numbers. Others are
     refused.
     """
-    numbers = [*map(str, range(len(given)))] if classes else given
-    for names in (columns, classes, () if columns else numbers):
-        order = match_columns(given, names) if names else None
+    numbers = [*map(str, range(len(names)))] if classes else names
+    for names_of_fit in (columns, classes, () if columns else numbers):
+        order = match_columns(names, names_of_fit) if names_of_fit else None
         if order is not None:
             return order
-    told = describe_columns(given, columns or classes)
-    remedy = "pass one column of lists in the order of the fit"
-    raise ValueError(f"columns must be {told}. Rename them, or {remedy}.")
-
-
-def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
-    """That columns must be those known, and which are missing, or too many."""
-
-    def listed(names: Sequence[str]) -> str:
-        return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
-
-    lost, more = ([n for n in a if n not in b] for a, b in ((known, own), (own, known)))
-    differences = (("missing", lost), ("not in the fit", more))
-    told = "; ".join(
-        f"{difference}: {listed(names)}" for difference, names in differences if names
+    raise ValueError(
+        f"columns must be {describe_columns(names, columns or classes)}. Rename them, "
+        "or pass one column of lists in the order of the fit."
     )
-    return f"the columns used in `fit`, {listed(known)}; got {listed(own)} ({told})"
+
+
+def describe_columns(columns: Sequence[str], columns_of_fit: Sequence[str]) -> str:
+    """What columns must be, and which are missing or not in the fit."""
+    differences = {
+        "missing": [name for name in columns_of_fit if name not in columns],
+        "not in the fit": [name for name in columns if name not in columns_of_fit],
+    }
+    difference = "; ".join(
+        f"{kind}: {_first_names(names)}" for kind, names in differences.items() if names
+    )
+    return (
+        f"the columns used in `fit`, {_first_names(columns_of_fit)}; got "
+        f"{_first_names(columns)} ({difference})"
+    )
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
 
 def order_columns(
-    data: Any, name: str, known: tuple[str, ...], *, strict: bool = True
+    data: Any, name: str, columns_of_fit: tuple[str, ...], *, strict: bool = True
 ) -> Any:
-    """A frame with its columns in the order `known` from the fit; other data as they
-    are.
+    """A frame with its columns in the order of the fit; other data as they are.
 
-    A frame with other names is refused if `strict`. Where no names are known, columns
-    that are numbered 0, 1, ... in any order are put in this one.
+    A frame with other names is refused if `strict`. Where the fit knows no names,
+    columns that are numbered 0, 1, ... in any order are put in this one.
     """
     frame_columns = _given_names(data)
     if not frame_columns:
         return data
     columns = [*map(str, frame_columns)]
     numbers = [*map(str, range(len(columns)))]
-    order = match_columns(columns, known)
-    if order is None and sorted(columns) == sorted(numbers) and not (known and strict):
+    order = match_columns(columns, columns_of_fit)
+    must_match = bool(columns_of_fit) and strict
+    if order is None and sorted(columns) == sorted(numbers) and not must_match:
         order = [columns.index(number) for number in numbers]
     if order is not None and order != [*range(len(columns))]:
         names = [frame_columns[k] for k in order]
         return data.select(names) if library_of(data) == "pyarrow" else data[names]
-    if order is not None or not (strict and known and column_names(data)):
+    if order is not None or not (must_match and column_names(data)):
         return data
-    told = describe_columns(columns, known)
-    remedy = f"pass `{name}.to_numpy()` if they are the same columns in the same order"
-    raise ValueError(f"`{name}` must have {told}. Rename them, or {remedy}.")
+    raise ValueError(
+        f"`{name}` must have {describe_columns(columns, columns_of_fit)}. Rename them, "
+        f"or pass `{name}.to_numpy()` if they are the same columns in the same order."
+    )
 
 
 def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> None:
@@ -681,8 +693,10 @@ def as_clusters(cluster: object, n_rows: int) -> IntArray:
     array = array.astype(str) if array.dtype == object else array
     names, codes = np.unique(array, return_inverse=True)
     if names.size < 2:
-        told = "got one. Rows of one cluster say nothing about others"
-        raise ValueError(f"`cluster` must have at least two different values; {told}.")
+        raise ValueError(
+            "`cluster` must have at least two different values; got one. Rows of one "
+            "cluster say nothing about others."
+        )
     return codes.ravel().astype(np.int64)
 
 
@@ -695,10 +709,14 @@ def as_weights(
     """
     if weights is None:
         return None
-    kinds = "fiub"
-    remedy = ", and pass groups by name: `groups=...`"
-    told = "Sample weights must be 1D array or scalar."
-    array = one_per_row(weights, n_rows, name, told, kinds, remedy)
+    array = one_per_row(
+        weights,
+        n_rows,
+        name,
+        "Sample weights must be 1D array or scalar.",
+        kinds="fiub",
+        of_kind=", and pass groups by name: `groups=...`",
+    )
     bad = ~np.isfinite(array) | (array < 0)
     refuse(bad, array, f"`{name}` must be finite and >= 0", "Use 0 to ignore a row.")
     with np.errstate(over="ignore"):

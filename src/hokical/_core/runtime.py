@@ -228,8 +228,10 @@ def import_optional(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        remedy = f"Install it: {install_command(extra)}."
-        raise ImportError(f"{name} is required but not installed. {remedy}") from error
+        raise ImportError(
+            f"{name} is required but not installed. Install it: "
+            f"{install_command(extra)}."
+        ) from error
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -110,8 +110,10 @@ class Guard(TyperGroup):
             command = typer.main.get_group(added.load())
             command.name = cmd_name
         elif cmd_name in _ADDED_BY:
-            remedy = f"pip install {_ADDED_BY[cmd_name]}"
-            raise _UsageError(f"`hokical {cmd_name}` is not installed: {remedy}.")
+            raise _UsageError(
+                f"`hokical {cmd_name}` is not installed: pip install "
+                f"{_ADDED_BY[cmd_name]}."
+            )
         return command
 
 

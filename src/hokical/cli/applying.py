@@ -201,8 +201,11 @@ def _pair_files(source: Source, output: Path) -> list[tuple[Path, Path]]:
             "--output", f"must be a folder where the input is one; got {output}."
         )
     if base in (output.resolve(), *output.resolve().parents):
-        why = f"results would mix with the input files in {base}."
-        raise hokical.io.DataFileError(output, why, "Choose another folder.")
+        raise hokical.io.DataFileError(
+            output,
+            f"results would mix with the input files in {base}.",
+            "Choose another folder.",
+        )
     pairs = [(file, output / file.resolve().relative_to(base)) for file in files]
     for _, target in pairs:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -239,8 +242,9 @@ def _adapt(fitted: Any, rows: Rows) -> Any:
     with ui.check_options("--adapt"):
         shift = fitted.estimate_shift(rows.scores, groups=rows.groups)
         if not shift.holds:
-            remedy = "Apply the calibrator as it is, or fit it again."
-            raise ValueError(f"{shift.verdict}. {remedy}")
+            raise ValueError(
+                f"{shift.verdict}. Apply the calibrator as it is, or fit it again."
+            )
         ui.say(str(shift))
         return shift.adapt()
 

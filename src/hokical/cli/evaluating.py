@@ -293,8 +293,9 @@ def compare(
     source = source_options.at(val, weighted=False)
     validation = source.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and validation.part is None:
-        why = "holds one set; pass TEST, data that nothing was fitted on."
-        raise typer.BadParameter(f"{val} {why}")
+        raise typer.BadParameter(
+            f"{val} holds one set; pass TEST, data that nothing was fitted on."
+        )
     path = test or val
     test_source = source.at(
         path,

@@ -94,8 +94,9 @@ def _attach(
             "--attach", f"takes calibrators of logits; this one is {fitted.name}."
         )
     if not classifier.is_file():
-        why = "expected an ONNX model; there is no such file."
-        raise hokical.io.DataFileError(classifier, why)
+        raise hokical.io.DataFileError(
+            classifier, "expected an ONNX model; there is no such file."
+        )
     with (
         ui.check_options("--attach"),
         warnings.catch_warnings(record=True) as caught,

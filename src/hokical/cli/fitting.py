@@ -149,8 +149,9 @@ def _new_calibrator(
         return hokical.ConfidenceCalibrator()
     with_groups = isinstance(data, Rows) and data.groups is not None
     if with_groups and name != "auto":
-        why = f"only auto learns from groups, not {name}: leave out --method."
-        raise ui.bad_option("--groups", why)
+        raise ui.bad_option(
+            "--groups", f"only auto learns from groups, not {name}: leave out --method."
+        )
     return hokical.make(name)
 
 

@@ -357,11 +357,10 @@ class Source:
             return self.read(fitted)
         alone = self.groups or self.cluster or self.confidence or _groups_of_fit(fitted)
         if alone or self.missing is Missing.drop:
-            why = (
-                "--groups, --cluster, --confidence and --missing need one file, not "
-                "several."
+            raise typer.BadParameter(
+                f"{self.path}: --groups, --cluster, --confidence and --missing need "
+                "one file, not several."
             )
-            raise typer.BadParameter(f"{self.path}: {why}")
         with tables.report_file(self.path):
             columns = self._columns(fitted)
             source = hokical.streams.open_source(self.path, fitted_by=fitted, **columns)
@@ -575,8 +574,11 @@ def read_calibrator(
             ) from error
         raise
     except OSError as error:
-        why = f"expected a calibrator file; cannot be read: {error.strerror}."
-        raise hokical.io.DataFileError(path, why, "See `fit`.") from error
+        raise hokical.io.DataFileError(
+            path,
+            f"expected a calibrator file; cannot be read: {error.strerror}.",
+            "See `fit`.",
+        ) from error
     if not _is_metadata(calibrator.metadata_):
         raise hokical.CalibratorFileError(
             f"{path} has unusable facts about its fit. Fit again."
@@ -668,8 +670,10 @@ def set_options(calibrator: Method, settings: Iterable[str]) -> Method:
         value = _parse_value(text, type(defaults[key]))
         kind = _wrong_kind(value, type(defaults[key]))
         if kind:
-            why = f"must be {kind}, as the default {defaults[key]}; got {setting!r}."
-            raise ui.bad_option("--set", why)
+            raise ui.bad_option(
+                "--set",
+                f"must be {kind}, as the default {defaults[key]}; got {setting!r}.",
+            )
         chosen[key] = value
     with ui.check_options("--set"):
         if chosen.get("noise", "auto") != "auto":

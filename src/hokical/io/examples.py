@@ -776,10 +776,10 @@ class Layout:
         name = label_table.first(*(LABELS if column is None else [column]))
         candidates = [name for name in label_table.names if not is_id(name)]
         if name is None and len(candidates) != 1:
-            problem = (
-                f"expected labels in `label` or `y`; found {label_table.listed()}."
+            raise label_table.error(
+                f"expected labels in `label` or `y`; found {label_table.listed()}.",
+                "Name them: --label-column NAME.",
             )
-            raise label_table.error(problem, "Name them: --label-column NAME.")
         return label_table, name or candidates[0]
 
     @property
@@ -907,8 +907,10 @@ class Layout:
         """
         rows = self.read(table, beside)
         if rows.kind == "confidence":
-            problem = "expected logits or probabilities; found confidences."
-            raise table.error(problem, "Read the file whole.")
+            raise table.error(
+                "expected logits or probabilities; found confidences.",
+                "Read the file whole.",
+            )
         return replace(rows, scores=np.asarray(rows.scores.values))
 
     def about(self, kind: ScoreKind) -> dict[str, Any]:
@@ -992,12 +994,10 @@ class Layout:
             )
         classes = self.classes
         if classes and not len(classes) == len(set(classes)) == logits.n_classes:
-            rule = (
+            raise ValueError(
                 f"`classes` must name each of the {logits.n_classes} columns of scores "
-                "once"
+                f"once; got {len(classes)}: {', '.join(classes[:6])}. Check --classes."
             )
-            got = f"{len(classes)}: {', '.join(classes[:6])}"
-            raise ValueError(f"{rule}; got {got}. Check --classes.")
         return logits, logits.n_classes
 
 

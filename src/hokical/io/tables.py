@@ -332,8 +332,9 @@ def _map_array(path: Path) -> AnyArray:
     with report_damage(path, _ARRAYS):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.size and array.offset + array.nbytes != os.path.getsize(path):
-            announced = f"shape {array.shape} and type {array.dtype} announce"
-            raise EOFError(f"more bytes than {announced}")
+            raise EOFError(
+                f"more bytes than shape {array.shape} and type {array.dtype} announce"
+            )
     return np.asarray(array)
 
 
@@ -497,13 +498,15 @@ class TextTable(Table):
         """The rows below the header."""
         for line, row in islice(self._rows(), 1, None):
             if len(row) != len(self.names):
-                rule = f"expected {len(self.names)} cells in a row, as in the first"
+                problem = (
+                    f"expected {len(self.names)} cells in a row, as in the first; "
+                    f"found {len(row)} in line {line}."
+                )
                 remedy = (
                     "Complete or drop the row, and name every column. Between commas, "
-                    "numbers "
+                    "numbers have a decimal point."
                 )
-                remedy += "have a decimal point."
-                raise self.error(f"{rule}; found {len(row)} in line {line}.", remedy)
+                raise self.error(problem, remedy)
             yield line, row
 
     def _number(self, cell: str, line: int, name: str) -> tuple[float, float]:
@@ -524,8 +527,10 @@ class TextTable(Table):
         remedy = "Write a number there, or drop the row or column."
         if re.match(r"\s*[-+]?\d+,\d+", cell):
             remedy = "Write a decimal point, or put semicolons between the columns."
-        problem = f"expected a number in line {line}, column `{name}`; found {cell!r}."
-        raise self.error(problem, remedy)
+        raise self.error(
+            f"expected a number in line {line}, column `{name}`; found {cell!r}.",
+            remedy,
+        )
 
 
 def json_records(text: str) -> list[Any]:
@@ -652,10 +657,11 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
     rows = columns[0].combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
     if len(lengths) > 1 or lengths & {None, 0}:
-        problem = (
-            f"expected as many scores in every row; found {sorted(map(str, lengths))}."
+        raise DataFileError(
+            path,
+            f"expected as many scores in every row; found {sorted(map(str, lengths))}.",
+            "Fix or drop these rows.",
         )
-        raise DataFileError(path, problem, "Fix or drop these rows.")
     values = np.asarray(rows.flatten().to_numpy(zero_copy_only=False))
     return values.reshape(len(rows), lengths.pop() if lengths else 0)
 

@@ -237,8 +237,10 @@ def ece(
     0.4
     """
     if isinstance(norm, bool) or not (isinstance(norm, Real) and norm >= 1):
-        rule = "must be a number of at least 1, or inf"
-        raise ValueError(f"`norm` {rule}; got {norm!r}. Use 1, 2 or math.inf.")
+        raise ValueError(
+            f"`norm` must be a number of at least 1, or inf; got {norm!r}. Use 1, 2 or "
+            "math.inf."
+        )
     levels = read_levels(proba, labels, sample_weight)
     gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
     size = np.abs(gap)

@@ -355,8 +355,10 @@ def group_table(
     if len(shape_of(proba)) != 2:
         return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
     if len(shape_of(labels)) == 2:
-        rule = "`labels` must be one per row (n,), for tests of groups"
-        raise ValueError(f"{rule}; got votes of shape {shape_of(labels)}.")
+        raise ValueError(
+            "`labels` must be one per row (n,), for tests of groups; got votes of "
+            f"shape {shape_of(labels)}."
+        )
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:
@@ -380,11 +382,10 @@ def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     if names is None:
         return ()
     if isinstance(names, str) or len(names) not in (0, n_classes):
-        rule = (
-            f"`classes` must have a name for each of the {n_classes} columns, in "
-            "their order"
+        raise ValueError(
+            f"`classes` must have a name for each of the {n_classes} columns, in their "
+            f"order; got {names!r}."
         )
-        raise ValueError(f"{rule}; got {names!r}.")
     return tuple(map(str, names))
 
 

@@ -153,11 +153,11 @@ def as_examples(
         data = as_predictions(proba, labels, sample_weight)
         n_classes = data.proba.shape[1]
         if event and n_classes != 2:
-            rule = f"of two classes, or confidences (n,); got {n_classes} classes"
-            remedy = (
-                "Pass the probability of one class, and whether it is the true one."
+            raise ValueError(
+                f"`proba` must be of two classes, or confidences (n,); got {n_classes} "
+                "classes. Pass the probability of one class, and whether it is the "
+                "true one."
             )
-            raise ValueError(f"`proba` must be {rule}. {remedy}")
         return data.event() if event else data.top_label
     name, label_name = (
         ("probability", "outcome") if event else ("confidence", "correct")
@@ -185,10 +185,10 @@ def as_predictions(
     """
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
-        rule = (
-            "must be 2-D (n, classes) with a row per example and at least two columns"
+        raise ValueError(
+            "`proba` must be 2-D (n, classes) with a row per example and at least two "
+            f"columns; got shape {table.shape}."
         )
-        raise ValueError(f"`proba` {rule}; got shape {table.shape}.")
     remedy = "For logits apply a softmax first."
     for rows in row_slices(*table.shape):
         block = table[rows].astype(np.float64)
@@ -207,12 +207,11 @@ def as_confidence(confidence: object, name: str = "confidence") -> FloatArray:
     """Checked confidences (n,), or other probabilities of that name."""
     values = _as_numbers(confidence, name, "numbers in [0, 1]").astype(np.float64)
     if values.ndim != 1 or not values.size:
-        rule = (
-            "1-D (n,) of at least one entry, one per example, or probabilities (n, "
-            "classes)"
+        raise ValueError(
+            f"`{name}` must be 1-D (n,) of at least one entry, one per example, or "
+            f"probabilities (n, classes); got shape {values.shape}. Flatten it, or use "
+            "`hokical.Dense`."
         )
-        remedy = "Flatten it, or use `hokical.Dense`."
-        raise ValueError(f"`{name}` must be {rule}; got shape {values.shape}. {remedy}")
     remedy = (
         "Logits and percentages are not probabilities; clip what rounding put just "
         "outside."
@@ -501,17 +500,16 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
     else:
         for chunk in columns[0]() if callable(columns[0]) else columns[0]:
             if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
-                rule = (
-                    "a chunk must be (proba, labels) or (proba, labels, sample_weight)"
+                raise TypeError(
+                    "a chunk must be (proba, labels) or (proba, labels, "
+                    f"sample_weight); got {type(chunk).__name__}."
                 )
-                raise TypeError(f"{rule}; got {type(chunk).__name__}.")
             kinds.add(np.ndim(chunk[0]))
             if len(kinds) > 1:
-                rule = (
+                raise ValueError(
                     "chunks must all have probabilities (n, classes), or all "
-                    "confidences (n,)"
+                    "confidences (n,); got both."
                 )
-                raise ValueError(f"{rule}; got both.")
             sums = add_known(sums, sums_if_any(make, *chunk))
     if sums is None:
         raise ValueError(

@@ -727,11 +727,10 @@ def summarize_sets(
     """
     inside = np.asarray(to_numpy(members, "members"))
     if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
-        got = (
-            f"shape {inside.shape}, dtype {inside.dtype}. `predict_set(...).members` "
-            "has them."
+        raise ValueError(
+            f"`members` must be 2-D (n, classes), bool; got shape {inside.shape}, "
+            f"dtype {inside.dtype}. `predict_set(...).members` has them."
         )
-        raise ValueError(f"`members` must be 2-D (n, classes), bool; got {got}")
     delta = bounds.check_chance("delta", delta)
     truth = as_labels(labels, *inside.shape)
     covered = inside[np.arange(truth.size), truth]

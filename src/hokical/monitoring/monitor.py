@@ -228,8 +228,10 @@ class CalibrationMonitor(SavedStream):
         classes = np.full(values.size, -1)
         if predicted is not None:
             if n_classes is None:
-                remedy = "Make the monitor with `n_classes`."
-                raise ValueError(f"`predicted` needs the number of classes. {remedy}")
+                raise ValueError(
+                    "`predicted` needs the number of classes. Make the monitor with "
+                    "`n_classes`."
+                )
             classes = reading.as_labels(
                 np.atleast_1d(predicted), values.size, n_classes, name="predicted"
             )

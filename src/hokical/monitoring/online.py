@@ -196,11 +196,10 @@ class OnlineSets(SavedStream):
         options = SetOptions(check_chance("coverage", coverage))
         certified = calibrator.fitted.certified_sets(options)
         if certified.certified_on == "fit":
-            remedy = (
-                "Call `certify(logits, labels)` first, with rows that nothing was "
-                "fitted on."
+            raise ValueError(
+                "`calibrator` must be certified. Call `certify(logits, labels)` first, "
+                "with rows that nothing was fitted on."
             )
-            raise ValueError(f"`calibrator` must be certified. {remedy}")
         # Where nothing is proven, with every class.
         start = _against(np.clip(-certified.thresholds.values, 0.0, 1.0))[0]
         thresholds = np.full(_STEPS.size, start)

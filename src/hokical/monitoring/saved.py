@@ -40,8 +40,9 @@ class SavedStream:
         """The state in a file that `save` wrote."""
         state = storage.read_document(path, kind=cls.kind).get("state")
         if not isinstance(state, expected):
-            text = f"{path} does not hold a usable {cls.kind}. Make a new one."
-            raise storage.CalibratorFileError(text)
+            raise storage.CalibratorFileError(
+                f"{path} does not hold a usable {cls.kind}. Make a new one."
+            )
         return state
 
     def __repr__(self) -> str:

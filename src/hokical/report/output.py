@@ -119,9 +119,9 @@ class TableOutput(ABC):
         if given.
         """
         if path is not None and Path(path).suffix.lower() != ".tex":
-            remedy = "For a PDF print the page of `to_html` from a browser."
             raise ValueError(
-                f"`path` must end in .tex; got {Path(path).name}. {remedy}"
+                f"`path` must end in .tex; got {Path(path).name}. For a PDF print the "
+                "page of `to_html` from a browser."
             )
         lines = self._lines("\\textbf{{{}}}", _LATEX)
         head, *rows = (" & ".join(line) + " \\\\\n" for line in lines)

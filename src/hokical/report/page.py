@@ -94,11 +94,10 @@ def write_page(
     Those that were `compared` have validation data too, and methods that were left out.
     """
     if path.suffix.lower() not in (".html", ".htm"):
-        remedy = (
-            "For a PDF print the page from a browser; for tables see `to_csv` and "
-            "`to_latex`."
+        raise ValueError(
+            f"`path` must end in .html or .htm; got {path.name}. For a PDF print the "
+            "page from a browser; for tables see `to_csv` and `to_latex`."
         )
-        raise ValueError(f"`path` must end in .html or .htm; got {path.name}. {remedy}")
     check_output(path)
     data = chosen.data
     default_title = "Calibration report" + (f": {data.name}" if data.name else "")
