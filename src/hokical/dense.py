@@ -737,9 +737,8 @@ class Dense(Estimator):
 
     def check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
-        check_count(
-            "class_axis", self.class_axis, least=-64, most=63
-        )  # axes of any array
+        # The axes of any array.
+        check_count("class_axis", self.class_axis, least=-64, most=63)
         if self.max_positions_per_item is not None:
             check_count("max_positions_per_item", self.max_positions_per_item)
         check_count("random_state", self.random_state, least=0)

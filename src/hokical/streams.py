@@ -865,9 +865,8 @@ def predict_to(
             stream.write(np.ascontiguousarray(values, dtype).data)
             done += len(values)
         check_row_count(done, rows.n_rows)
-        stream.seek(
-            0
-        )  # a header is as long whatever the number of rows, as NumPy pads it
+        # The header is as long for any number of rows, as NumPy pads it.
+        stream.seek(0)
         np.lib.format.write_array_header_1_0(
             stream, header | {"shape": (done, *columns)}
         )

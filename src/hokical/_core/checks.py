@@ -234,9 +234,8 @@ def _field_checks(
     """
     try:
         hints = get_type_hints(kind, include_extras=True)
-    except (
-        NameError
-    ):  # of a type that is imported for type checkers alone: nothing to check by
+    except NameError:
+        # A type that is imported for type checkers alone: there is nothing to check by.
         return {}
     field_checks = {}
     for name in (field.name for field in fields(kind)):

@@ -165,9 +165,8 @@ class Logits:
             else:
                 self._margins.clip(0.0, MAX_MARGIN, out=self._margins)
         elif self._margins is None:
-            with arrays.ignore_overflow(
-                self.xp
-            ):  # 1e308 above -1e308 overflows: as good as masked
+            # 1e308 above -1e308 overflows: as good as masked.
+            with arrays.ignore_overflow(self.xp):
                 self._margins = clip(
                     self.top[:, None] - self.values, None, MAX_MARGIN, self.xp
                 )
@@ -852,16 +851,14 @@ class TopK(Logits):
         if self._tail is not None:
             return self._tail
         with np.errstate(over="ignore"):
-            gap = (
-                self.top - self.ceiling
-            )  # least distance of hidden logits; inf if there are none
+            # The least distance of hidden logits; inf if there are none.
+            gap = self.top - self.ceiling
         possible = gap < np.inf if self.rest is None else self.rest > -np.inf
         count = np.where(possible, self.hidden, 0).astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if self.rest is not None:
-                margin = np.maximum(
-                    self.top - self.rest + np.log(count), gap
-                )  # up to rounding
+                # Up to rounding.
+                margin = np.maximum(self.top - self.rest + np.log(count), gap)
             else:
                 seen_sum = np.exp(-self.margins).sum(axis=1)
                 margin = gap + np.log(2.0 + count * np.exp(-gap) / seen_sum)

@@ -269,9 +269,8 @@ def has_compiler() -> bool:
     """Whether numba is installed and can be imported, with this NumPy for example."""
     try:
         import_module("numba")
-    except (
-        Exception
-    ):  # whatever its own or its dependencies' trouble is, NumPy does as well
+    except Exception:
+        # Whatever is wrong with it or its dependencies, NumPy does as well.
         return False
     return True
 

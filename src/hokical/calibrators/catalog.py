@@ -306,9 +306,10 @@ def find_rule(record: str) -> None:
 
 @cache
 def _find_entry_points() -> None:
+    # Here, as it takes as long to import as all rules together.
     from importlib.metadata import (
         entry_points,
-    )  # it takes as long as all rules together
+    )
 
     for entry in entry_points(group=GROUP):
         register(entry.load())

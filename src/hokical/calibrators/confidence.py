@@ -216,9 +216,8 @@ class OutcomeCalibrator(StoredEstimator):
         proba = self.predict_rows(
             rows.scores, None if by == "new group" else rows.groups
         )
-        needless = (
-            by == "all" and self.method.learns_groups
-        )  # for the predictions alone
+        # Groups that only the predictions need.
+        needless = by == "all" and self.method.learns_groups
         return control.control_risk(
             proba,
             rows.labels,

@@ -45,9 +45,8 @@ def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
         log_odds = logits.to_host(by_blocks(scores.block_log_odds, logits))
         levels = scores.score_levels(log_odds, _PER_FEATURE_LEVEL)
         levels += N_LEVELS * logits.to_host(logits.labels)
-        return log_odds, np.zeros((log_odds.size, 0), np.int64) if none else levels[
-            :, None
-        ]
+        no_cells = np.zeros((log_odds.size, 0), np.int64)
+        return log_odds, no_cells if none else levels[:, None]
     log_odds, second, mean = map(logits.to_host, by_blocks(label_distances, logits))
     numbers = (log_odds, second, mean, mean - second)
     cells = [scores.score_levels(number, _PER_FEATURE_LEVEL) for number in numbers]
@@ -103,9 +102,8 @@ class ClassFeatures:
         """
         n_features = cells.shape[1]
         n_cells = N_LEVELS * n_features * (2 if n_classes == 2 else 1)
-        counts = np.where(
-            counts > 0.0, np.clip(counts, 1e-140, 1e140), 0.0
-        )  # for their squares
+        # Within bounds whose squares are finite.
+        counts = np.where(counts > 0.0, np.clip(counts, 1e-140, 1e140), 0.0)
         index = (cells * n_classes + truth[:, None]).ravel()
         table = sum_by(index, np.repeat(counts, n_features), n_cells * n_classes)
         numbers = (counts, counts**2, counts * correct)
@@ -177,9 +175,8 @@ class ClassFeatures:
         means = np.diff(sums, axis=0, prepend=np.zeros((1, sums.shape[1])))
         around = self.smoothed_frequencies
         n = 1.0 / float(np.sum((weights / weights.sum()) ** 2))
-        trust = n / (
-            n + 0.5 * around.size**2
-        )  # half a pseudo-example for each pair of classes
+        # Half a pseudo-example for each pair of classes.
+        trust = n / (n + 0.5 * around.size**2)
         steps = np.broadcast_to(around, (around.size, around.size)).copy()
         steps[present] = trust * means + (1.0 - trust) * around
         implied = _stationary(steps, around, present)

@@ -80,9 +80,8 @@ def row_hashes(logits: Logits) -> FloatArray:
     with logits.backend.in_float64(), np.errstate(over="ignore"):
         sampled = xp.take(logits.values, logits.from_host(columns), axis=1)
         margins = clip(logits.top[:, None] - sampled, None, 1e12, xp)
-        steps = (
-            margins * 4096.0 + 2.0**52 - 2.0**52
-        )  # as `rint`, in a fifth of the time
+        # As `rint`, in a fifth of the time.
+        steps = margins * 4096.0 + 2.0**52 - 2.0**52
         table = logits.to_host(xp.astype(steps, xp.float32))
     if isinstance(logits, TopK):
         table = np.hstack([table, logits.indices[:, columns]])

@@ -111,9 +111,8 @@ def _plan_coverage(coverage: float, delta: float | None, sizes: IntArray) -> Pla
     coverage, delta = check_guarantee(coverage, delta, "coverage")
     needed = examples_to_cover(sizes, coverage, delta)
     covered = np.minimum(needed, sizes)
-    missed = (
-        sizes + 1 - covered
-    )  # true coverage is distributed as Beta(covered, missed)
+    # The true coverage is distributed as Beta(covered, missed).
+    missed = sizes + 1 - covered
     low = beta_quantile(covered, missed, _TAIL)
     high = 1.0 - beta_quantile(missed, covered, _TAIL)
     holds_every_class = needed > sizes

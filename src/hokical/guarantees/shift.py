@@ -375,9 +375,8 @@ def _estimate(
     accuracy, accuracy_interval = estimated.accuracy(tests.lost_accuracy, reach)
     scores = comparison.scores
     shares = estimated.intervals(reach)
-    if (
-        tests.verdict == SAME
-    ):  # the old frequencies are among those that explain the rows
+    # The old frequencies are among those that explain the rows.
+    if tests.verdict == SAME:
         shares[:, 0] = np.minimum(shares[:, 0], scores.frequencies)
         shares[:, 1] = np.maximum(shares[:, 1], scores.frequencies)
     # By the evidence: those of the fit unless they are ruled out, the estimates if they

@@ -165,9 +165,8 @@ def brier_rows(data: Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)
     for rows in row_slices(*data.proba.shape):
-        block = data.proba[rows].astype(
-            np.float64, order="C"
-        )  # which decides the order of sums
+        # The order in memory decides that of sums.
+        block = data.proba[rows].astype(np.float64, order="C")
         block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
         out[rows] = np.einsum("ij,ij->i", block, block)
     return out

@@ -65,15 +65,15 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
     p = np.clip(sums[used] / counts[used], 0.0, 1.0)
     counts = counts[used]
     spread = math.sqrt(float(counts @ (p * (1.0 - p))))
-    width = 1 << math.ceil(
-        math.log2(24.0 * spread + 64.0)
-    )  # beyond which nothing matters
+    # The probability beyond is negligible.
+    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))
     first = math.floor(float(counts @ p)) - width // 2
     angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
+    # Of the characteristic function.
     log_size, turn = (
         np.zeros(angle.size),
         first * angle,
-    )  # of the characteristic function
+    )
     for probability, count in zip(p.tolist(), counts.tolist(), strict=True):
         factor = 1.0 + probability * (np.exp(-1j * angle) - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
@@ -527,9 +527,8 @@ def _test(
         np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / members.size)
     )
     gap = observed - predicted
-    certain = (
-        0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)
-    )  # a certainty was wrong
+    # Infinite where a certainty was wrong.
+    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)
     z = gap / spread if spread > 0.0 else certain
     worth = members.size / float((share**2).mean())
     p = sum_p_value(confidence, correct, weight)

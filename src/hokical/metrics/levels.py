@@ -404,9 +404,8 @@ class Levels:
         if bins == "width":
             bin_of_level = bin_index(self.confidence, n_bins)
             return np.flatnonzero(np.diff(bin_of_level, prepend=-1))
-        middle = n_bins * (
-            2.0 * self.weight_above - self.weight
-        )  # doubled, from the top
+        # Doubled, from the top.
+        middle = n_bins * (2.0 * self.weight_above - self.weight)
         cuts = 2.0 * self.total * np.arange(n_bins, 0, -1)
         starts = self.confidence.size - np.searchsorted(
             middle[::-1], cuts, side="right"

@@ -775,9 +775,8 @@ def decision_curve(
     low, high = np.array([mean_ends(row, n, delta) for row in powers]).T
     few = np.minimum(true, false) * n < _MIN_OF_EACH
     hits = np.clip([true * n, false * n], 0.0, n)
-    true_ends, false_ends = bounds.clopper_pearson(
-        hits, n, delta=0.5 * delta
-    )  # (thresholds, 2) each
+    # Of shape (thresholds, 2) each.
+    true_ends, false_ends = bounds.clopper_pearson(hits, n, delta=0.5 * delta)
     low = np.where(few, true_ends[:, 0] - odds * false_ends[:, 1], low)
     high = np.where(few, true_ends[:, 1] - odds * false_ends[:, 0], high)
     share = levels.accuracy
