@@ -35,17 +35,17 @@ def is_error(first, right, threshold):
 # Questions that nothing was fitted on decide the threshold.
 (stated, right), (stated_too, right_too) = ask_both(2000, seed=1)
 second = large.predict(stated_too)
-found = small.control_risk(
+control = small.control_risk(
     stated, right, loss=is_error, risk=0.1, delta=0.1, thresholds=np.linspace(1, 0, 101)
 )
-print(found)
+print(control)
 
 (stated, right), (stated_too, right_too) = ask_both(20_000, seed=2)
 first, second = small.predict(stated), large.predict(stated_too)
-who = who_answers(first, second, found.threshold)
+who = who_answers(first, second, control.threshold)
 print(
     ", ".join(
         f"{name} {np.mean(who == name):.0%}" for name in ("small", "larger", "person")
     )
 )
-print(f"errors: {is_error(first, right, found.threshold).mean():.1%}")
+print(f"errors: {is_error(first, right, control.threshold).mean():.1%}")

@@ -53,12 +53,12 @@ for k, t in enumerate(thresholds):
         f"{treat_all[k]:.3f}"
     )
 
-found = cal.detect(logits, 1, recall=0.9, delta=0.1)
+detections = cal.detect(logits, 1, recall=0.9, delta=0.1)
 print(
-    f"flagged {found.flagged.mean():.0%}; recall "
-    f"{found.flagged[y_test == 1].mean():.0%}"
+    f"flagged {detections.flagged.mean():.0%}; recall "
+    f"{detections.flagged[y_test == 1].mean():.0%}"
 )
-print(found.guarantee)
+print(detections.guarantee)
 
 action = cal.predict_action(
     logits, costs=(1, 10)

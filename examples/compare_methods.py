@@ -26,8 +26,8 @@ for name, load in LOADERS.items():
     model = GaussianNB().fit(X_train, y_train)
     validation = hokical.from_probabilities(model.predict_proba(X_val)), y_val
     test = hokical.from_probabilities(model.predict_proba(X_test)), y_test
-    found = hokical.compare(validation, test, METHODS)
-    print(f"{name}\n{found}\n")
-    tables.append(f"% {name}\n{found.to_latex()}")
+    comparison = hokical.compare(validation, test, METHODS)
+    print(f"{name}\n{comparison}\n")
+    tables.append(f"% {name}\n{comparison.to_latex()}")
 
 Path("tables.tex").write_text("\n\n".join(tables), encoding="utf-8")

@@ -47,10 +47,10 @@ for name, columns in {
 cal = hokical.calibrate_confidence(signals, right, groups=topic)
 cal.certify(held_out, held_out_right, groups=held_out_topic)
 for by in ("all", "group"):
-    found = cal.predict_or_abstain(new, groups=about, risk=0.15, by=by)
-    print(f"\n{found.guarantee}")
+    prediction = cal.predict_or_abstain(new, groups=about, risk=0.15, by=by)
+    print(f"\n{prediction.guarantee}")
     for name in topics:
-        accepted = found.accepted & (about == name)
+        accepted = prediction.accepted & (about == name)
         share = accepted.sum() / (about == name).sum()
         wrong = f", wrong {(~truth[accepted]).mean():.1%}" if accepted.any() else ""
         print(f"  {name:8} answers {share:.0%}{wrong}")

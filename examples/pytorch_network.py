@@ -35,13 +35,13 @@ print(f"mean confidence: softmax {raw.mean():.1%}, calibrated {confidence.mean()
 cal = model.fitted.certify(
     *collect_logits(network, DataLoader(held_out, batch_size=256))
 )
-found = cal.predict_or_abstain(logits, risk=0.05)
-wrong = found.labels[found.accepted] != truth[found.accepted]
+prediction = cal.predict_or_abstain(logits, risk=0.05)
+wrong = prediction.labels[prediction.accepted] != truth[prediction.accepted]
 print(
-    f"accepted {found.accepted.float().mean():.0%}, of which wrong "
+    f"accepted {prediction.accepted.float().mean():.0%}, of which wrong "
     f"{wrong.float().mean():.1%}"
 )
-print(found.guarantee)
+print(prediction.guarantee)
 
 model.save("model.safetensors")  # weights and calibrator; no code
 again = CalibratedModel.load("model.safetensors", network).eval()

@@ -30,8 +30,10 @@ held_out = scenes(200, seed=1)
 logits, labels = scenes(100, seed=2)
 
 cal = Dense("temps", class_axis=1, ignore_label=255).fit(val_logits, val_labels)
-found = hokical.evaluate(cal, logits, labels)
-print(f"ECE {found.before.score('ece'):.3f} before, {found.score('ece'):.3f} after")
+evaluation = hokical.evaluate(cal, logits, labels)
+print(
+    f"ECE {evaluation.before.score('ece'):.3f} before, {evaluation.score('ece'):.3f} after"
+)
 
 cal.certify(*held_out)
 chosen = cal.predict_or_abstain(logits, risk=0.1)

@@ -70,27 +70,27 @@ class Service:
 
     def metrics(self) -> str:
         """The status as Prometheus reads it: the same from every process."""
-        found = self.store.monitor().status()
+        status = self.store.monitor().status()
         numbers = {
-            "predictions_total": ("counter", found.n_observed, "Predictions so far."),
+            "predictions_total": ("counter", status.n_observed, "Predictions so far."),
             "outcomes_total": (
                 "counter",
-                found.n,
+                status.n,
                 "Predictions whose outcome is known.",
             ),
             "waiting": (
                 "gauge",
-                found.n_waiting,
+                status.n_waiting,
                 "Predictions that wait for their outcome.",
             ),
-            "accuracy": ("gauge", found.accuracy, "Accuracy of the newest outcomes."),
+            "accuracy": ("gauge", status.accuracy, "Accuracy of the newest outcomes."),
             "mean_confidence": (
                 "gauge",
-                found.mean_confidence,
+                status.mean_confidence,
                 "Their mean confidence.",
             ),
-            "ece": ("gauge", found.ece.value, "Their expected calibration error."),
-            "alarm": ("gauge", int(found.alarmed), "1 after an alarm was raised."),
+            "ece": ("gauge", status.ece.value, "Their expected calibration error."),
+            "alarm": ("gauge", int(status.alarmed), "1 after an alarm was raised."),
         }
         lines = []
         for name, (kind, value, text) in numbers.items():

@@ -357,13 +357,14 @@ class Calibrator(FittedCalibrator):
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
         >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
-        >>> found = (
+        >>> prediction = (
         ...     Hoki()
         ...     .fit(val_logits, val_labels)
         ...     .predict_or_abstain(test_logits, risk=0.02)
         ... )
-        >>> wrong = found.labels[found.accepted] != test_labels[found.accepted]
-        >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
+        >>> accepted = prediction.accepted
+        >>> wrong = prediction.labels[accepted] != test_labels[accepted]
+        >>> bool(accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
         (True, True)
         """
         options = AbstentionOptions(risk, delta, by)
@@ -461,8 +462,8 @@ class Calibrator(FittedCalibrator):
         ...     .fit(val_logits, val_labels)
         ...     .certify(logits[:5000], labels[:5000])
         ... )
-        >>> found = cal.predict_set(logits[5000:], coverage=0.98)
-        >>> found.labels(0), float(found.sizes.mean().round(2))
+        >>> sets = cal.predict_set(logits[5000:], coverage=0.98)
+        >>> sets.labels(0), float(sets.sizes.mean().round(2))
         ([5], 1.39)
         """
         options = SetOptions(
@@ -483,8 +484,8 @@ class Calibrator(FittedCalibrator):
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
-        >>> found = cal.predict_action([[2.0, 0.0]], costs=(1.0, 50.0))
-        >>> found.actions, found.costs.round(2)
+        >>> decisions = cal.predict_action([[2.0, 0.0]], costs=(1.0, 50.0))
+        >>> decisions.actions, decisions.costs.round(2)
         (array([1]), array([0.88]))
         """
         return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
@@ -516,8 +517,8 @@ class Calibrator(FittedCalibrator):
         ...     .fit(val_logits, val_labels)
         ...     .certify(logits[:5000], labels[:5000])
         ... )
-        >>> found = cal.detect(logits[5000:], 3, recall=0.99)
-        >>> bool(found.flagged[labels[5000:] == 3].mean() > 0.98)
+        >>> detections = cal.detect(logits[5000:], 3, recall=0.99)
+        >>> bool(detections.flagged[labels[5000:] == 3].mean() > 0.98)
         True
         """
         column = self.fitted.schema.class_index(label)
@@ -609,10 +610,10 @@ class Calibrator(FittedCalibrator):
         >>> (val_logits, val_labels), (logits, labels) = demo_logits()
         >>> cal = make("temps").fit(val_logits, val_labels)
         >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
-        >>> found = cal.estimate_shift(logits[rows])
+        >>> shift = cal.estimate_shift(logits[rows])
         >>> (
-        ...     found.verdict,
-        ...     bool(found.class_frequencies[3] < 0.5 * found.old_class_frequencies[3]),
+        ...     shift.verdict,
+        ...     bool(shift.class_frequencies[3] < 0.5 * shift.old_class_frequencies[3]),
         ... )
         ('consistent with label shift', True)
         >>> cal.estimate_shift(0.5 * logits).verdict
@@ -709,8 +710,8 @@ class Calibrator(FittedCalibrator):
         >>> cal = make("temps").fit(val_logits, val_labels)
         >>> def missed(proba, labels, threshold):  # class 3 is not found
         ...     return np.where(labels == 3, proba[:, 3] < threshold, np.nan)
-        >>> found = cal.control_risk(logits, labels, loss=missed, risk=0.2, delta=0.1)
-        >>> bool(0.3 < found.threshold < 0.5)
+        >>> control = cal.control_risk(logits, labels, loss=missed, risk=0.2, delta=0.1)
+        >>> bool(0.3 < control.threshold < 0.5)
         True
         """
         predictor = self.fitted

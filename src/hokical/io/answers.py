@@ -397,10 +397,10 @@ def read_sequence_logprobs(source: Any, *, after: str | None = None) -> Sequence
     `np.exp(found.mean)` is a confidence in (0, 1] for `hokical.calibrate_confidence`.
 
     >>> content = [{"token": "Par", "logprob": -0.5}, {"token": "is", "logprob": -0.1}]
-    >>> found = read_sequence_logprobs(
+    >>> scores = read_sequence_logprobs(
     ...     [{"choices": [{"logprobs": {"content": content}}]}]
     ... )
-    >>> found.texts, found.total, found.mean
+    >>> scores.texts, scores.total, scores.mean
     (['Paris'], array([-0.6]), array([-0.3]))
     """
     entries = _parse_entries(source, _positions, "a reply with `logprobs`")

@@ -74,10 +74,10 @@ def agreement(
     Examples
     --------
     >>> from hokical.io import agreement
-    >>> found = agreement([["Paris", "**paris**", "Lyon"], ["4"], ["", None]])
-    >>> found.answers, found.share.round(2), found.n_samples
+    >>> agreed = agreement([["Paris", "**paris**", "Lyon"], ["4"], ["", None]])
+    >>> agreed.answers, agreed.share.round(2), agreed.n_samples
     (['Paris', '4', None], array([0.67, 1.  ,  nan]), array([3, 1, 0]))
-    >>> found.confidence.round(2)
+    >>> agreed.confidence.round(2)
     array([0.6 , 0.67,  nan])
     """
     key_of = _fold if normalize is None else normalize

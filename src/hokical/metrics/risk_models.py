@@ -331,10 +331,11 @@ def binary_summary(
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(-1.5, 1.0, size=4000)
     >>> event = rng.uniform(size=4000) < 1 / (1 + np.exp(-log_odds))
-    >>> found = binary_summary(
+    >>> summary = binary_summary(
     ...     1 / (1 + np.exp(0.4 - log_odds)), event
     ... )  # risks are too low
-    >>> found["oe_ratio"].low > 1.2, found["slope"].low < 1.0 < found["slope"].high
+    >>> slope = summary["slope"]
+    >>> summary["oe_ratio"].low > 1.2, slope.low < 1.0 < slope.high
     (True, True)
     """
     bounds.check_chance("delta", delta)
@@ -514,8 +515,8 @@ def calibration_slope(
     >>> log_odds = rng.normal(-1.0, 1.0, size=2000)
     >>> event = rng.uniform(size=2000) < 1 / (1 + np.exp(-log_odds))
     >>> overfitted = 1 / (1 + np.exp(-1.5 * log_odds))
-    >>> found = calibration_slope(overfitted, event)
-    >>> round(found.slope.value, 2), found.slope.high < 1.0
+    >>> line = calibration_slope(overfitted, event)
+    >>> round(line.slope.value, 2), line.slope.high < 1.0
     (0.67, True)
     """
     bounds.check_chance("delta", delta)

@@ -717,11 +717,11 @@ def summarize_sets(
 ) -> SetSummary:
     """Coverage and size of sets `members` (n, classes), bool, for true `labels` (n,).
 
-    >>> found = summarize_sets([[True, False], [True, True]], [1, 1], goal=0.9)
+    >>> sets = summarize_sets([[True, False], [True, True]], [1, 1], goal=0.9)
     >>> (
-    ...     found.overall.coverage,
-    ...     found.overall.mean_size,
-    ...     [row.name for row in found.by_size],
+    ...     sets.overall.coverage,
+    ...     sets.overall.mean_size,
+    ...     [row.name for row in sets.by_size],
     ... )
     (0.5, 1.5, ['1', '2'])
     """

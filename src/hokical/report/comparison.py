@@ -153,8 +153,8 @@ def compare(
     >>> right = rng.random(300) < agreed
     >>> both = np.column_stack([stated, agreed])
     >>> signals = {"stated": stated, "agreement": agreed, "both": both}
-    >>> found = compare((signals, right), folds=5)
-    >>> [difference.verdict for difference in found.differences()]
+    >>> comparison = compare((signals, right), folds=5)
+    >>> [difference.verdict for difference in comparison.differences()]
     ['worse', 'no clear difference']
     """
     classes = audits.renamed_classes(classes, class_names)

@@ -169,8 +169,8 @@ def evaluate(
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = TemperatureScaling().fit(val_logits, val_labels)
-    >>> found = evaluate(cal, logits, labels)
-    >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
+    >>> evaluation = evaluate(cal, logits, labels)
+    >>> round(evaluation.before["ece"].value, 3), round(evaluation["ece"].value, 3)
     (0.055, 0.01)
     """
     request = _Request(
