@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import AnyArray, Array, library_of, to_host
+from hokical._core.arrays import AnyArray, Array, is_from, to_host
 from hokical._core.checks import check_choice, check_count
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
@@ -123,7 +123,7 @@ def open_source(
         kind, score_columns, label_column, classes, fitted_by=fitted_by
     )
     is_path = isinstance(data, (str, os.PathLike))
-    is_table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
+    is_table = is_from(data, "pyarrow") or hasattr(data, "__arrow_c_stream__")
     if is_table and not (labels is None or isinstance(labels, str)):
         rows = reading.pair_rows(data, labels, sample_weight, None)
         source = _cut_frame(rows, fit_columns, chunk_rows)
@@ -346,7 +346,7 @@ def _columns_beside(n_rows: int, labels: Array, weights: Array) -> list[Any]:
     arrays = list[Any]()
     for name, array in zip(_BESIDE, (labels, weights), strict=True):
         sliced = array is None or (
-            hasattr(array, "shape") and library_of(array) != "pandas"
+            hasattr(array, "shape") and not hasattr(array, "iloc")
         )
         arrays.append(array if sliced else reading.to_numpy(array, name))
         if array is not None:

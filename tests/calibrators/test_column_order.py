@@ -19,6 +19,14 @@ TRUTH = pd.Series(LABELS, index=FRAME.index)
 TURNED = FRAME[NAMES[::-1]]
 
 
+class Frame(pd.DataFrame):  # type: ignore[misc]
+    """A frame that extends that of pandas, as those of geopandas do."""
+
+    @property
+    def _constructor(self) -> type[Frame]:
+        return Frame
+
+
 def as_arrow(frame: Any) -> Any:
     return pytest.importorskip("pyarrow").table(frame.reset_index(drop=True))
 
@@ -76,6 +84,14 @@ def test_numbered_columns_are_put_in_order(first: list[int]) -> None:
     np.testing.assert_array_equal(
         array.predict_proba(TURNED), array.predict_proba(LOGITS[:, ::-1])
     )
+
+
+def test_columns_of_a_frame_that_extends_another_are_put_in_order() -> None:
+    cal = hokical.make("temps").fit(FRAME, LABELS)
+    expected = cal.predict_proba(FRAME)
+    np.testing.assert_array_equal(cal.predict_proba(Frame(TURNED)), expected)
+    with pytest.raises(ValueError, match="rows in the order of"):
+        hokical.make("temps").fit(Frame(FRAME), TRUTH[::-1])
 
 
 def test_missing_and_extra_columns_are_named() -> None:

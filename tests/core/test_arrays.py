@@ -12,7 +12,7 @@ from hokical._core.arrays import (
     announce_backend,
     backend_of,
     float64_scope,
-    library_of,
+    is_from,
     to_float64,
     to_host,
     to_input_library,
@@ -60,8 +60,8 @@ def test_what_is_no_array_gets_numpy_back() -> None:
     answer = np.ones(3)
     assert backend_of([1.0, 2.0]) is None
     assert to_input_library(answer, [1.0, 2.0]) is answer
-    assert library_of([]) == "builtins"
-    assert library_of(VALUES) == "numpy"
+    assert not is_from([], "numpy")
+    assert is_from(VALUES, "numpy")
     np.testing.assert_array_equal(to_host([1.0, 2.0]), [1.0, 2.0])
     with float64_scope([1.0]):
         pass

@@ -177,9 +177,13 @@ def announce_backend(library: str, home: str) -> None:
     _backends.setdefault(library, home)
 
 
-def library_of(data: object) -> str:
-    """The package that a type comes from: "numpy", "torch", "jax", "builtins"."""
-    return type(data).__module__.partition(".")[0]
+def is_from(data: object, library: str) -> bool:
+    """Whether the type of data, or a type that it extends, is of this library.
+
+    >>> is_from(np.ma.masked_array([1.0]), "numpy"), is_from([1.0], "numpy")
+    (True, False)
+    """
+    return library in _homes(type(data))
 
 
 def backend_of(data: Any) -> Backend | None:
@@ -200,7 +204,8 @@ def lazy_arrays(data: object) -> Lazy | None:
     """What works on an array block by block; None for arrays in memory and other
     data.
     """
-    return getattr(backend_of(data), "lazy", None)
+    backend = backend_of(data)
+    return None if backend is None else backend.lazy
 
 
 @lru_cache(256)
@@ -231,21 +236,22 @@ def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 
-def to_input_library(found: Array, given: Any) -> Array:
+def to_input_library(values: Array, like: Any) -> Array:
     """Convert predictions to the library, device and precision of the input.
 
     Floats are float64 for NumPy arrays and array-likes; for other libraries float32,
     unless the input was float64.
     """
-    backend = backend_of(given)
+    backend = backend_of(like)
     if backend is None or backend is NUMPY:
-        return found
-    answer = backend.from_host(found, given) if isinstance(found, np.ndarray) else found
-    xp = backend.namespace(given)
-    if backend.kind(answer) != "float" or given.dtype == xp.float64:
-        return answer
-    narrow = backend.kind(given) == "float"
-    return xp.astype(answer, xp.float32 if narrow else xp.float64)
+        return values
+    if isinstance(values, np.ndarray):
+        values = backend.from_host(values, like)
+    xp = backend.namespace(like)
+    if backend.kind(values) != "float" or like.dtype == xp.float64:
+        return values
+    narrow = backend.kind(like) == "float"
+    return xp.astype(values, xp.float32 if narrow else xp.float64)
 
 
 def float64_scope(data: Any) -> AbstractContextManager[Any]:

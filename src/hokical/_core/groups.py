@@ -20,7 +20,13 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import AnyArray, Array, IntArray
-from hokical._core.reading import Rows, as_weights, check_length, to_numpy
+from hokical._core.reading import (
+    Rows,
+    as_weights,
+    check_length,
+    frame_columns,
+    to_numpy,
+)
 from hokical._core.runtime import warn_user
 from hokical._core.storage import storable
 
@@ -241,15 +247,11 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
 
 def _split_columns(groups: Any) -> dict[str, AnyArray]:
     """The columns of groups by name, of any length."""
-    if arrays.library_of(groups) == "pyarrow" and hasattr(groups, "column_names"):
-        return {name: _as_array(groups.column(name)) for name in groups.column_names}
-    names = None
+    names: Iterable[Any] | None = frame_columns(groups) or None
     if isinstance(groups, Mapping):
-        names = list(groups)
+        names = groups
     elif isinstance(groups, np.ndarray):
         names = groups.dtype.names
-    elif hasattr(groups, "columns"):
-        names = list(groups.columns)
     if names is not None:
         return {str(name): _as_array(groups[name]) for name in names}
     array = _as_array(groups)

@@ -22,13 +22,23 @@ from hokical._core.arrays import (
     FloatArray,
     IntArray,
     backend_of,
-    library_of,
+    is_from,
 )
 from hokical._core.runtime import FitDataWarning, warn_user
 
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2.0**53
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
+#: The libraries of frames, and the attribute in which each has the names of columns.
+_COLUMN_ATTRIBUTES = {
+    "pandas": "columns",
+    "polars": "columns",
+    "modin": "columns",
+    "cudf": "columns",
+    "dask": "columns",
+    "narwhals": "columns",
+    "pyarrow": "column_names",
+}
 #: What may stand before the name or number of a class in that of its column.
 _PREFIX = re.compile(
     r"\s*(?:logit_|prob(?:a|ability)?_|z_?(?=\d+$))(?=.)", re.IGNORECASE
@@ -163,12 +173,10 @@ def to_numpy(data: Any, name: str) -> AnyArray:
     backend = backend_of(data)
     if backend is not None:
         return backend.to_host(backend.check(data, name))
-    library = library_of(data)
-    if library == "pyarrow" and getattr(data, "column_names", None):
-        return np.column_stack(
-            [data.column(name).to_numpy() for name in data.column_names]
-        )
-    _refuse_no_array(data, name, library)
+    columns = frame_columns(data) if is_from(data, "pyarrow") else ()
+    if columns:
+        return np.column_stack([data.column(column).to_numpy() for column in columns])
+    _refuse_no_array(data, name)
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
@@ -181,12 +189,12 @@ def to_numpy(data: Any, name: str) -> AnyArray:
         raise TypeError(f"{message}: {cause}. {_STREAMS}") from error
 
 
-def _refuse_no_array(data: object, name: str, library: str) -> None:
+def _refuse_no_array(data: object, name: str) -> None:
     """Raise for sparse matrices, paths, datasets (rows with labels, not a matrix),
     iterators and functions.
     """
     kind = type(data).__name__
-    if library == "scipy" and hasattr(data, "toarray"):
+    if is_from(data, "scipy") and hasattr(data, "toarray"):
         raise TypeError(
             f"`{name}` must be dense; got a sparse {kind}. Sparse data was passed, but "
             "dense data is required: use `.toarray()`."
@@ -195,7 +203,7 @@ def _refuse_no_array(data: object, name: str, library: str) -> None:
         hasattr(data, attribute) for attribute in _ARRAYS
     )
     is_text = isinstance(data, (str, bytes, os.PathLike))
-    is_dataset = library == "pyarrow" and hasattr(data, "schema")
+    is_dataset = is_from(data, "pyarrow") and hasattr(data, "schema")
     if is_text or is_dataset or not is_array_like:
         remedy = _MAPPING if isinstance(data, Mapping) else _STREAMS
         raise TypeError(f"`{name}` must be an array; got {kind}. {remedy}")
@@ -343,16 +351,19 @@ def column_names(data: object) -> tuple[str, ...]:
     return () if names == (*range(len(names)),) else tuple(map(str, names))
 
 
-def _given_names(data: Any) -> tuple[str | int, ...]:
-    column_attributes = {
-        "pandas": "columns",
-        "polars": "columns",
-        "pyarrow": "column_names",
-    }
-    names = tuple(getattr(data, column_attributes.get(library_of(data), ""), ()))
-    return (
-        names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
-    )
+def frame_columns(data: object) -> tuple[Any, ...]:
+    """The names of the columns of a frame of any library; none of other data."""
+    for library, attribute in _COLUMN_ATTRIBUTES.items():
+        if is_from(data, library):
+            return tuple(getattr(data, attribute, ()))
+    return ()
+
+
+def _given_names(data: object) -> tuple[str | int, ...]:
+    """The columns of a frame, if all have text or a number for a name."""
+    names = frame_columns(data)
+    are_plain = all(isinstance(name, (str, int, np.integer)) for name in names)
+    return names if are_plain else ()
 
 
 def is_named_probability(column: str) -> bool:
@@ -432,18 +443,18 @@ def order_columns(
     A frame with other names is refused if `strict`. Where the fit knows no names,
     columns that are numbered 0, 1, ... in any order are put in this one.
     """
-    frame_columns = _given_names(data)
-    if not frame_columns:
+    given_names = _given_names(data)
+    if not given_names:
         return data
-    columns = [*map(str, frame_columns)]
+    columns = [*map(str, given_names)]
     numbers = [*map(str, range(len(columns)))]
     order = match_columns(columns, columns_of_fit)
     must_match = bool(columns_of_fit) and strict
     if order is None and sorted(columns) == sorted(numbers) and not must_match:
         order = [columns.index(number) for number in numbers]
     if order is not None and order != [*range(len(columns))]:
-        names = [frame_columns[k] for k in order]
-        return data.select(names) if library_of(data) == "pyarrow" else data[names]
+        names = [given_names[k] for k in order]
+        return data.select(names) if is_from(data, "pyarrow") else data[names]
     if order is not None or not (must_match and column_names(data)):
         return data
     raise ValueError(
@@ -484,8 +495,10 @@ def _same_values(left: Any, right: Any) -> bool:
 
 
 def _has_index(data: object) -> bool:
-    """Whether data are a frame or a series of pandas, not an array or index of it."""
-    return library_of(data) == "pandas" and hasattr(data, "iloc")
+    """Whether data are a frame or a series as pandas has them, not an array or
+    index of it.
+    """
+    return hasattr(data, "iloc")
 
 
 def to_column(column: Any) -> AnyArray:
