@@ -183,7 +183,7 @@ def is_from(data: object, library: str) -> bool:
     >>> is_from(np.ma.masked_array([1.0]), "numpy"), is_from([1.0], "numpy")
     (True, False)
     """
-    return library in _homes(type(data))
+    return library in _homes(type(data))  # type: ignore[arg-type]  # as below
 
 
 def backend_of(data: Any) -> Backend | None:

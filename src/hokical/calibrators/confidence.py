@@ -7,6 +7,7 @@ The labels do not exclude each other: each is calibrated, and rare ones borrow s
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -208,9 +209,9 @@ class OutcomeCalibrator(StoredEstimator):
         return self._check_rows(self.read_pair(scores, labels, sample_weight, groups))
 
     def _control_risk(
-        self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *examples: Any
+        self, rows: Rows, options: control.RiskOptions, by: ForWhom, reused: Reused
     ) -> control.RiskControl:
-        rows = self.read_held_out(reused, *examples)
+        """The threshold that checked rows prove; see `Calibrator.control_risk`."""
         name = self.row_names[0]
         refuse_copies(self.copies(rows), reused, name=name, remedy=ONE_ROW)
         proba = self.predict_rows(
@@ -221,7 +222,7 @@ class OutcomeCalibrator(StoredEstimator):
         return control.control_risk(
             proba,
             rows.labels,
-            control.RiskOptions(**guarantee),
+            options,
             by=by,
             groups=None if needless else rows.groups,
             weights=rows.weights,
@@ -531,10 +532,13 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         right: Any,
         sample_weight: Any = None,
         *,
+        loss: control.Loss | Mapping[str, control.Loss],
+        risk: float | Mapping[str, float],
+        delta: float | None = None,
+        thresholds: object = None,
         by: ForWhom = "all",
         groups: Any = None,
         reused: Reused = "refuse",
-        **guarantee: Any,
     ) -> control.RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be
         small.
@@ -547,9 +551,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         too; with `by="new group"` the threshold is for a group that was never seen,
         drawn like these, with the confidence that it would get.
         """
-        return self._control_risk(
-            by, reused, guarantee, confidence, right, sample_weight, groups
-        )
+        rows = self.read_held_out(reused, confidence, right, sample_weight, groups)
+        options = control.RiskOptions(loss, risk, delta, thresholds)
+        return self._control_risk(rows, options, by, reused)
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self.check_fitted()
@@ -938,10 +942,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
         labels: Any,
         sample_weight: Any = None,
         *,
+        loss: control.Loss | Mapping[str, control.Loss],
+        risk: float | Mapping[str, float],
+        delta: float | None = None,
+        thresholds: object = None,
         by: ForWhom = "all",
         groups: Any = None,
         reused: Reused = "refuse",
-        **guarantee: Any,
     ) -> control.RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be
         small.
@@ -952,9 +959,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         `by="group"` each of the `groups` gets a threshold too; with `by="new group"`
         the threshold is for a group that was never seen, drawn like these.
         """
-        return self._control_risk(
-            by, reused, guarantee, scores, labels, sample_weight, groups
-        )
+        rows = self.read_held_out(reused, scores, labels, sample_weight, groups)
+        options = control.RiskOptions(loss, risk, delta, thresholds)
+        return self._control_risk(rows, options, by, reused)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's

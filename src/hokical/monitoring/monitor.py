@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Sized
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -45,6 +45,21 @@ from hokical.monitoring.status import CalibrationTest, Status, judge_stream
 
 #: Probability that the interval of the ECE misses the true error, at each look.
 _ECE_DELTA = 0.05
+
+
+class MonitorKeywords(TypedDict, total=False):
+    """The options of `CalibrationMonitor`, as they are passed."""
+
+    window: int
+    n_bins: int
+    delta: float
+    tolerance: float
+    min_labels: int
+    n_classes: int | None
+    class_tolerance: float
+    coverage: float | None
+    groups: Any
+    max_waiting: int
 
 
 class CalibrationMonitor(SavedStream):
@@ -156,7 +171,7 @@ class CalibrationMonitor(SavedStream):
         calibrator: Calibrator | ConfidenceCalibrator | None,
         x: Any,
         y: Any,
-        **options: Any,
+        **options: Unpack[MonitorKeywords],
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
@@ -171,7 +186,7 @@ class CalibrationMonitor(SavedStream):
             rows = calibrator.read_labelled(x, y, None, groups)
             correct = to_host(calibrator.predict(rows.scores)) == rows.labels
             confidence = calibrator.predict_confidence(rows.scores)
-            options = {"n_classes": calibrator.n_classes_} | options
+            options.setdefault("n_classes", calibrator.n_classes_)
             options["groups"] = rows.groups
         elif calibrator is not None:
             rows = calibrator.read_labelled(x, y, None, groups)
