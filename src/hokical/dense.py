@@ -554,7 +554,13 @@ class Dense(Estimator):
                 "item share its weight: leave it out, for a guarantee on average."
             )
         options = SetOptions(
-            coverage, delta, by, kind, allow_empty, penalty, free_ranks
+            coverage=coverage,
+            delta=delta,
+            by=by,
+            kind=kind,
+            penalty=penalty,
+            free_ranks=free_ranks,
+            allow_empty=allow_empty,
         )
         if by == "new group":
             predictor = predictor.for_new_groups()
@@ -566,12 +572,12 @@ class Dense(Estimator):
         def predict(maps: Maps) -> PredictionSets:
             members = maps.output(sets, "members", False)
             return PredictionSets(
-                members,
-                members.sum(maps.axis),
-                options,
-                certified.certified_on,
-                message,
-                certified.probability_thresholds(),
+                members=members,
+                sizes=members.sum(maps.axis),
+                options=options,
+                certified_on=certified.certified_on,
+                guarantee=message,
+                thresholds=certified.probability_thresholds(),
                 classes=predictor.schema.class_names or None,
             )
 

@@ -325,7 +325,7 @@ def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None
     rng, reached = np.random.default_rng(0), []
     for _ in range(300):
         rows = rng.integers(50_000, size=n)
-        asked = SetOptions(0.9, by="class", pooled=True)
+        asked = SetOptions(coverage=0.9, by="class", pooled=True)
         known = Conformity(
             labels[rows], -scores[rows], np.zeros(n), np.ones(n, np.int64)
         )

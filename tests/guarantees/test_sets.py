@@ -631,7 +631,7 @@ def test_what_is_remembered_is_not_stored() -> None:
 
 def test_copies_of_examples_start_without_answers() -> None:
     examples = certified(200).predictor_.held_out.conformity
-    question = (SetOptions(0.9), "held-out", 6)
+    question = (SetOptions(coverage=0.9), "held-out", 6)
     answer = prove_sets(examples, *question)
     assert prove_sets(examples, *question) is answer
     for copied in (pickle.loads(pickle.dumps(examples)), deepcopy(examples)):

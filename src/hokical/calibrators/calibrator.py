@@ -467,7 +467,14 @@ class Calibrator(FittedCalibrator):
         ([5], 1.39)
         """
         options = SetOptions(
-            coverage, delta, by, kind, allow_empty, penalty, free_ranks, pooled
+            coverage=coverage,
+            delta=delta,
+            by=by,
+            kind=kind,
+            pooled=pooled,
+            penalty=penalty,
+            free_ranks=free_ranks,
+            allow_empty=allow_empty,
         )
         return self.fitted.predict_set(logits, options, groups)
 
@@ -526,7 +533,7 @@ class Calibrator(FittedCalibrator):
             "by", by, Literal["all", "new group"], "`predict_set` takes the others."
         )
         recall = check_chance("recall", recall)
-        options = SetOptions(recall, delta, by, allow_empty=True)
+        options = SetOptions(coverage=recall, delta=delta, by=by, allow_empty=True)
         predictor = self.fitted
         if by == "new group":
             predictor = predictor.for_new_groups()
@@ -880,7 +887,7 @@ def with_sets(
 ) -> Calibrator:
     """A copy that also predicts sets, for what takes a calibrator.
 
-    `options` are those of `Calibrator.predict_set`, without groups. The members of the
+    The options are those of `Calibrator.predict_set`, without groups. The members of the
     sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch
     module (`members`) and an exported ONNX graph (output `members`).
 
@@ -906,6 +913,13 @@ def with_sets(
             '`predict_set(..., by="group", groups=groups)`.'
         )
     options = SetOptions(
-        coverage, delta, by, kind, allow_empty, penalty, free_ranks, pooled
+        coverage=coverage,
+        delta=delta,
+        by=by,
+        kind=kind,
+        pooled=pooled,
+        penalty=penalty,
+        free_ranks=free_ranks,
+        allow_empty=allow_empty,
     )
     return calibrator.with_predictor(calibrator.fitted.with_sets(options))

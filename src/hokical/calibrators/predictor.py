@@ -218,12 +218,12 @@ class Predictor:
             hidden_member = (members & ~logits.mark_seen()).any(axis=1)
             shown = logits.indices
         return PredictionSets(
-            members,
-            _set_sizes(members),
-            options,
-            certified.certified_on,
-            certified.guarantee(),
-            certified.probability_thresholds(),
+            members=members,
+            sizes=_set_sizes(members),
+            options=options,
+            certified_on=certified.certified_on,
+            guarantee=certified.guarantee(),
+            thresholds=certified.probability_thresholds(),
             other=hidden_member,
             classes=self.schema.class_names or None,
             seen=shown,

@@ -210,7 +210,7 @@ class Conformity(_Examples):
         return examples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SetOptions:
     """What is asked of sets; see `Calibrator.predict_set`."""
 
@@ -218,10 +218,10 @@ class SetOptions:
     delta: float | None = None
     by: BySet = "all"
     kind: SetKind = "smallest"
-    allow_empty: bool = False
+    pooled: bool = False
     penalty: float = 0.0
     free_ranks: int = 0
-    pooled: bool = False
+    allow_empty: bool = False
 
     def __post_init__(self) -> None:
         control.check_guarantee(self.coverage, self.delta, "coverage")

@@ -708,7 +708,13 @@ class _LabelRegression:
         alone = float(labels.mean())
         low, high = share_ends(alone, n, delta)
         by_labels = PredictionPowered(
-            alone, low, high, n, m, float(n), (alone, low, high)
+            accuracy=alone,
+            low=low,
+            high=high,
+            n=n,
+            n_unlabelled=m,
+            effective=float(n),
+            labels_alone=(alone, low, high),
         )
         if min(labels.sum(), n - labels.sum()) < _MIN_OF_EACH or not m:
             return by_labels

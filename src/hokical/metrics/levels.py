@@ -291,8 +291,9 @@ class Levels:
             for name, sums_of_class in self.of_classes.items()
         }
         squares = self.squares + other.squares
+        weight, errors, shift = sums
         return type(self)(
-            value, sums[0], sums[1], sums[2], n_rows, squares, {}, classes
+            value, weight, errors, shift, n_rows, squares, of_classes=classes
         )
 
     def of(self, metric: str) -> Self:

@@ -739,7 +739,16 @@ def summarize_sets(
     (overall,) = _rows(np.zeros_like(truth), covered, sizes, delta)
     by_class = _rows(truth, covered, sizes, delta)
     by_size = _rows(np.minimum(sizes, _SIZES + 1), covered, sizes, delta, most=_SIZES)
-    return SetSummary(overall, low, high, by_class, by_size, goal, delta, source)
+    return SetSummary(
+        overall=overall,
+        size_low=low,
+        size_high=high,
+        by_class=by_class,
+        by_size=by_size,
+        goal=goal,
+        delta=delta,
+        source=source,
+    )
 
 
 def _mean_size_ends(sizes: IntArray, n_classes: int, delta: float) -> Ends:

@@ -267,7 +267,9 @@ class CoverageMonitor:
         the Beta distribution: what they cannot exclude with 95 % is tolerated, if that
         is more.
         """
-        examples = calibrator.fitted.certified_sets(SetOptions(coverage)).examples
+        examples = calibrator.fitted.certified_sets(
+            SetOptions(coverage=coverage)
+        ).examples
         n = max(1, int(examples.counts.sum() / examples.unit))
         low = plan(coverage=coverage, examples=(n,)).low[0]
         return cls(coverage, delta, max(tolerance, coverage - low))

@@ -193,7 +193,7 @@ class OnlineSets(SavedStream):
             raise TypeError(
                 f"`calibrator` must be a fitted calibrator; got {calibrator!r}."
             )
-        options = SetOptions(check_chance("coverage", coverage))
+        options = SetOptions(coverage=check_chance("coverage", coverage))
         certified = calibrator.fitted.certified_sets(options)
         if certified.certified_on == "fit":
             raise ValueError(
@@ -246,12 +246,12 @@ class OnlineSets(SavedStream):
             f"{1.0 - state.coverage:.4g} n + {n_beyond:,} of any n are missed."
         )
         return PredictionSets(
-            to_input_library(members, input_of(logits)),
-            to_input_library(members.sum(axis=1), input_of(logits)),
-            SetOptions(state.coverage),
-            "held-out",
-            guarantee,
-            np.array([threshold]),
+            members=to_input_library(members, input_of(logits)),
+            sizes=to_input_library(members.sum(axis=1), input_of(logits)),
+            options=SetOptions(coverage=state.coverage),
+            certified_on="held-out",
+            guarantee=guarantee,
+            thresholds=np.array([threshold]),
             classes=self.calibrator.class_names or None,
         )
 

@@ -619,9 +619,9 @@ def evaluate_model(
             rows.confidence,
             rows.labels == labels,
             inputs.weights,
-            labels,
-            rows.proba,
-            rows.labels,
+            truth=labels,
+            proba=rows.proba,
+            label=rows.labels,
         )
         return evaluate_predictions(name, None, predicted, setting, data, sets)
 

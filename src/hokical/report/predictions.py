@@ -44,9 +44,9 @@ class Predicted(Outcomes):
             top.astype(np.float64),
             predicted == labels,
             weight,
-            labels,
-            proba,
-            predicted,
+            truth=labels,
+            proba=proba,
+            label=predicted,
         )
 
     def event(self, positive: int) -> Outcomes | None:
