@@ -500,10 +500,15 @@ def draw_reliability(
     >>> ax.get_xlabel()
     'confidence'
     """
-    options: dict[str, Any] = {"n_bins": n_bins, "bins": bins, "delta": delta}
-    return reliability(proba, labels, sample_weight=sample_weight, **options).draw(
-        ax, **style
+    diagram = reliability(
+        proba,
+        labels,
+        n_bins=n_bins,
+        bins=bins,
+        delta=delta,
+        sample_weight=sample_weight,
     )
+    return diagram.draw(ax, **style)
 
 
 def draw_histogram(

@@ -218,14 +218,15 @@ def auto(
     >>> cal.predict_confidence(logits[:3]).round(2)
     array([0.99, 1.  , 0.57])
     """
-    rows: dict[str, Any] = {
-        "groups": groups,
-        "classes": classes,
-        "score_columns": score_columns,
-        "most_members": most_members,
-    }
-    cal = AutoCalibrator(keep_labels=keep_labels)
-    return cal.fit(logits, labels, sample_weight, **rows)
+    return AutoCalibrator(keep_labels=keep_labels).fit(
+        logits,
+        labels,
+        sample_weight,
+        groups=groups,
+        classes=classes,
+        score_columns=score_columns,
+        most_members=most_members,
+    )
 
 
 @dataclass(frozen=True, eq=False)

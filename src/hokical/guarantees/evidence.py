@@ -314,15 +314,9 @@ class FitRecord:
             return name
         if self.confidences is not None and self.confidences.count.shape != (LEVELS,):
             return "confidences"
-        by_group = () if self.group_features is None else self.group_features.scores
-        features = (
-            by_group
-            if self.class_features is None
-            else (
-                self.class_features,
-                *by_group,
-            )
-        )
+        features = [] if self.class_features is None else [self.class_features]
+        if self.group_features is not None:
+            features.extend(self.group_features.scores)
         if any(classes.count.size != n_classes for classes in features):
             return "class_features"
         return None

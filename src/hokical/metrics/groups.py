@@ -69,11 +69,9 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
     width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))
     first = math.floor(float(counts @ p)) - width // 2
     angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
-    # Of the characteristic function.
-    log_size, turn = (
-        np.zeros(angle.size),
-        first * angle,
-    )
+    # The modulus and the argument of the characteristic function.
+    log_size = np.zeros(angle.size)
+    turn = first * angle
     for probability, count in zip(p.tolist(), counts.tolist(), strict=True):
         factor = 1.0 + probability * (np.exp(-1j * angle) - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is

@@ -393,10 +393,7 @@ def _shared_estimates(levels: Levels, delta: float) -> dict[str, Estimate]:
     gini, low, high = (
         2.0 * area_k - 1.0 for area_k in (area.value, area.low, area.high)
     )
-    return estimates | {
-        "auroc": area,
-        "gini": Estimate(gini, low, high, area.reason),
-    }
+    return estimates | {"auroc": area, "gini": Estimate(gini, low, high, area.reason)}
 
 
 def _event_estimates(levels: Levels, gaps: Levels, delta: float) -> dict[str, Estimate]:

@@ -175,10 +175,9 @@ class Evaluation(ReportOutput):
         """The share of right labels, if the method may change labels."""
         if not self.may_change_labels:
             return None
-        before, now = self.stages[0], self
-        change = f"{now.score('accuracy'):.2%} of the test labels are right"
+        change = f"{self.score('accuracy'):.2%} of the test labels are right"
         if self.before is not None:
-            change += f" instead of {before.score('accuracy'):.2%}"
+            change += f" instead of {self.before.score('accuracy'):.2%}"
         return f"May change labels: with this method {change}."
 
     @property
