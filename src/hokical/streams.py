@@ -315,7 +315,9 @@ class ChunkSource:
                 "only: `fit(top_k, labels)`, `predict(top_k)`."
             )
         if isinstance(logits, Ensemble):
-            return self._with_beside(logits, labels, weights)
+            self.columns = self.columns or logits.columns
+            ordered = logits.order_columns(self.columns, strict=True)
+            return self._with_beside(ordered, labels, weights)
         self.columns = self.columns or reading.column_names(logits)
         values = reading.to_numpy(
             reading.order_columns(logits, "logits", self.columns), "logits"

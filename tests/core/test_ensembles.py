@@ -64,6 +64,17 @@ def test_frames_are_matched_by_the_names_of_their_columns() -> None:
     assert (values == ROWS[:2]).all()
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_rows_of_frames_keep_the_names_of_their_columns(library: str) -> None:
+    module = pytest.importorskip(library)
+    table = {name: ROWS[0][:, k] for k, name in enumerate("wxyz")}
+    frame = getattr(module, "table", getattr(module, "DataFrame", None))(table)
+    for rows in (slice(2, 5), np.arange(2, 5), np.isin(np.arange(7), [2, 3, 4])):
+        chosen = Ensemble([frame])[rows]
+        assert chosen.columns == tuple("wxyz")
+        assert (chosen.checked()[0][0] == ROWS[0][2:5]).all()
+
+
 @pytest.mark.parametrize(
     ("members", "options", "message"),
     [

@@ -378,6 +378,21 @@ def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
     np.testing.assert_array_equal(lazy.class_frequencies, found.class_frequencies)
 
 
+@pytest.mark.parametrize("library", ["list", "pandas", "polars", "pyarrow"])
+def test_more_rows_of_a_frame_than_fit_are_sampled(cal, library, monkeypatch) -> None:
+    from hokical.guarantees import shift as _shift
+
+    logits, _ = class_gaussians(3000, NEW, seed=10)
+    rows: object = logits.tolist()
+    if library != "list":
+        module = pytest.importorskip(library)
+        columns = {f"class {k}": logits[:, k] for k in range(CLASSES)}
+        rows = getattr(module, "table", getattr(module, "DataFrame", None))(columns)
+    monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
+    sampled = cal.estimate_shift(rows).class_frequencies
+    np.testing.assert_array_equal(sampled, cal.estimate_shift(logits).class_frequencies)
+
+
 def test_top_k_is_refused(cal) -> None:
     logits, labels = class_gaussians(300, seed=11)
     with pytest.raises(ValueError, match="every class"):

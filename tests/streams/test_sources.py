@@ -8,17 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import hokical
 from hokical import Gaussian, Hoki
 from hokical._core.reading import Rows
 from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.streams import fit, open_source, reblock, rows_per_chunk
-from tests.conftest import max_examples
+from tests.conftest import max_examples, synthetic_logits
 
 
 def rows_of(source: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -455,3 +457,15 @@ def a_table(logits: np.ndarray) -> Any:
 def test_labels_and_weights_that_would_be_ignored_are_refused(work) -> None:
     with pytest.raises(TypeError, match="cannot stand beside such a source"):
         work(np.zeros((4, 2)), np.zeros(4, int))
+
+
+def test_columns_of_ensembles_in_chunks_are_put_in_order() -> None:
+    columns = ["cat", "dog", "cow"]
+    logits, labels = synthetic_logits(300, 3, seed=5)
+    frames = [pd.DataFrame(scale * logits, columns=columns) for scale in (1.0, 0.5)]
+    cal = hokical.make("temps").fit(hokical.Ensemble(frames), labels)
+    turned = hokical.Ensemble([frame[columns[::-1]] for frame in frames])
+    chunks = [(turned[:90], labels[:90]), (turned[90:], labels[90:])]
+    streamed = hokical.evaluate(cal, chunks).score("log_loss")
+    whole = hokical.evaluate(cal, hokical.Ensemble(frames), labels).score("log_loss")
+    assert streamed == pytest.approx(whole, rel=1e-9)

@@ -337,12 +337,13 @@ def _shape(member: Array, name: str) -> tuple[int, int]:
 
 def _take(member: Array, rows: AnyArray | slice) -> Array:
     backend = arrays.backend_of(member)
-    if backend is None:
-        is_frame = hasattr(member, "iloc")
-        return member.iloc[rows] if is_frame else np.asarray(member)[rows]
-    if isinstance(rows, slice) or backend is NUMPY:
+    if backend is not None and (isinstance(rows, slice) or backend is NUMPY):
         return member[rows, ...]
+    if isinstance(rows, slice):
+        return reading.select_rows(member, rows)
     index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    if backend is None:
+        return reading.select_rows(member, index)
     xp = backend.namespace(member)
     return xp.take(member, backend.from_host(index, member), axis=0)
 

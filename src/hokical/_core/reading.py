@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from hokical._core.arrays import (
     AnyArray,
+    Array,
     BoolArray,
     FloatArray,
     IntArray,
@@ -364,6 +365,20 @@ def _given_names(data: object) -> tuple[str | int, ...]:
     names = frame_columns(data)
     are_plain = all(isinstance(name, (str, int, np.integer)) for name in names)
     return names if are_plain else ()
+
+
+def select_rows(data: Array, rows: AnyArray | slice) -> Array:
+    """Some rows of an array, a frame or nested lists, by number or by a slice.
+
+    A frame stays one, with the names of its columns.
+    """
+    if isinstance(data, (list, tuple)):
+        return np.asarray(data)[rows]
+    if hasattr(data, "iloc"):
+        return data.iloc[rows]
+    if is_from(data, "pyarrow") and not isinstance(rows, slice):
+        return data.take(rows)
+    return data[rows]
 
 
 def is_named_probability(column: str) -> bool:

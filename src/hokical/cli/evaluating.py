@@ -82,12 +82,12 @@ def evaluate(
         "coverage": coverage,
     }
     examples: Sequence[Any] = [data]
-    sized = data
+    are_confidences = False
     if isinstance(data, Rows):
         options |= {"groups": data.groups, "cluster": source_options.clusters(data)}
         examples = _rows_to_evaluate(data, subject)
-        sized = data.scores
-    n_classes = getattr(sized, "n_classes", 1)  # 1 of confidences
+        are_confidences = data.kind == "confidence"
+    n_classes = 1 if are_confidences else data.n_classes
     options["positive"] = opt.event_index(positive, data.classes, n_classes)
     with ui.spinner("Measuring"), ui.check_options():
         evaluation = hokical.evaluate(subject, *examples, **options)

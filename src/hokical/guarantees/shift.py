@@ -22,7 +22,7 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
-from hokical._core.reading import to_numpy
+from hokical._core.reading import select_rows, to_numpy
 from hokical._core.runtime import warn_user
 from hokical.guarantees.class_features import ClassFeatures, GroupFeatures
 from hokical.guarantees.class_frequencies import ClassFrequencies, Comparison
@@ -537,10 +537,8 @@ def sample_rows(
     rows = None
     if total > n_rows:
         rows = np.sort(np.argpartition(row_draws(0, total), n_rows)[:n_rows])
-        logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
-        weights = (
-            None
-            if weights is None
-            else np.asarray(to_numpy(weights, "sample_weight"))[rows]
-        )
+        is_checked = isinstance(logits, Logits)
+        logits = logits.take(rows) if is_checked else select_rows(logits, rows)
+        if weights is not None:
+            weights = to_numpy(weights, "sample_weight")[rows]
     return (np.asarray(logits) if lazy else logits), weights, rows
