@@ -25,7 +25,6 @@ from hokical.integrations.torch.members import (
     Transforms,
 )
 from hokical.integrations.torch.model import CalibratedModel
-from hokical.integrations.torch.networks import check_network
 from hokical.integrations.torch.outputs import GetLogits, MaybeOutputs
 
 #: Modules that hold networks and are not networks themselves.
@@ -130,8 +129,7 @@ def calibrate(
             "`most_members` must be None where the network is evaluated once; got "
             f"{most_members!r}. Pass `transforms` or several networks."
         )
-    check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
-    network = cast(nn.Module, model)
+    network = cast(nn.Module, model)  # as `collect_outputs` checks
     estimator = _estimator_of_network(method, options)
     collected = collect_outputs(network, loader, reading, device, progress)
     estimator.fit(collected.logits, collected.labels)

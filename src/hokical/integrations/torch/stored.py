@@ -85,14 +85,11 @@ _USE_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class StoredNetwork:
-    """A file of `CalibratedModel.save`: the calibrator, how it is used, and the names of
-    the network's tensors.
-    """
+    """A file of `CalibratedModel.save`: the calibrator, and how it is used."""
 
     path: StrPath
     fitted: Calibrator | MultilabelCalibrator
     use: dict[str, Any]
-    names: list[str]
 
     @classmethod
     def read(cls, path: StrPath) -> Self:
@@ -102,7 +99,6 @@ class StoredNetwork:
         try:
             with safetensors.safe_open(str(path), framework="pt") as tensors:
                 metadata = tensors.metadata() or {}
-                names = [*tensors.keys()]
         except Exception as error:  # safetensors has error classes of its own
             raise CalibratorFileError(
                 f"{path} is not a safetensors file: {error}"
@@ -116,13 +112,10 @@ class StoredNetwork:
             use = json.loads(metadata.get(USE, "{}"))
         except (CalibratorFileError, json.JSONDecodeError) as error:
             raise CalibratorFileError(f"{path} is damaged: {error}") from error
-        return cls(path, fitted, check_use(use, path), names)
+        return cls(path, fitted, check_use(use, path))
 
     def load_into(self, network: nn.Module) -> None:
         """Load the file's tensors into a network of the same architecture."""
         safetensors = import_optional("safetensors.torch", "safetensors")
-        target = bare(network)
-        if self.names and all(name.startswith("module.") for name in self.names):
-            target = nn.ModuleDict({"module": target})  # 0.4 saved `DataParallel`
         with torch.no_grad():
-            safetensors.load_model(target, str(self.path))
+            safetensors.load_model(bare(network), str(self.path))
