@@ -30,9 +30,9 @@ def with_both_classes(examples: Examples) -> Examples:
     learnable = examples.learnable
     keep = learnable.logits.to_host(learnable.logits.possible_counts) > 1.0
     if not keep.any():
-        rule = "`logits` must have rows in which both classes are possible"
         raise ValueError(
-            f"{rule}; got one class at -inf in every row: nothing to calibrate."
+            "`logits` must have rows in which both classes are possible; got one class "
+            "at -inf in every row: nothing to calibrate."
         )
     return learnable.take(keep)
 

@@ -249,9 +249,8 @@ def standard_error(
     that are yet to come.
     """
     squares = share * share
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # of logits without any calibration
+    # Of logits without any calibration, squares overflow.
+    with np.errstate(over="ignore", invalid="ignore"):
         observed = np.sum(squares * (gains - share @ gains) ** 2)
         expected = np.sum(squares * np.maximum(variances, 0.0))
     return float(
@@ -533,10 +532,8 @@ def _correct_rows(
     rows = spaced_rows(0, examples.n_rows, max(weighing_step(corrected), 1))
     spaced = examples.take(rows)
     in_sample = mean_loss(scores(spaced.logits, correction), spaced)
-    if in_sample > mean_loss(
-        corrected.take(rows), spaced
-    ):  # labels leaked into held-out scores
-        return None, held_out
+    if in_sample > mean_loss(corrected.take(rows), spaced):
+        return None, held_out  # labels leaked into held-out scores
     return correction, corrected
 
 
@@ -666,8 +663,8 @@ class Mixture(NamedTuple):
             product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
             hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
         slope = [
-            float(xp.sum(share * (mean - own)))
-            for mean, own in zip(means, self.true_scores, strict=True)
+            float(xp.sum(share * (mean - true_scores)))
+            for mean, true_scores in zip(means, self.true_scores, strict=True)
         ]
         return loss, np.array(slope), hessian
 

@@ -313,8 +313,10 @@ def read_sample(
     block = sampled.block
     if examples.groups is not None:
         if isinstance(block.logits, TopK):
-            rule = "`logits` must be (n, classes) where there are `groups`; got a TopK"
-            raise TypeError(f"{rule}. Leave the groups out, or pass all logits.")
+            raise TypeError(
+                "`logits` must be (n, classes) where there are `groups`; got a TopK. "
+                "Leave the groups out, or pass all logits."
+            )
         coding, codes = code_groups(examples.groups, np.concatenate(sampled.counting))
         sample_codes = codes if is_whole else codes[sampled.rows]
         block = replace(

@@ -97,9 +97,11 @@ def fit_multilabel(
     if why:
         uncalibrated = 1.0
         description = f"the probabilities were kept as they are: {why}"
-        message = f"`labels` teach nothing: {why}; the probabilities are kept"
-        remedy = "Check `labels`, and use more examples, with labels of 0 and 1"
-        warn_user(f"{message}. {remedy}.", FitDataWarning)
+        warn_user(
+            f"`labels` teach nothing: {why}; the probabilities are kept. Check "
+            "`labels`, and use more examples, with labels of 0 and 1.",
+            FitDataWarning,
+        )
     averaged = held_out + uncalibrated * (odds - held_out)
     candidates = {"uncalibrated": odds, "pooled": held_out, "average": averaged}
     losses = _row_losses(design, entries, candidates)

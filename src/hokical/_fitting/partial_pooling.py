@@ -185,10 +185,8 @@ class BinaryTerms:
         Hessian.
         """
         sums = _indicators(np.zeros((self.hits.size, 1), np.int64), 1)
-        (loss, (slope,), state), total = (
-            self.evaluate(coef[None], sums),
-            float(self.weights.sum()),
-        )
+        loss, (slope,), state = self.evaluate(coef[None], sums)
+        total = float(self.weights.sum())
         value = loss + 0.5 * penalty * float(coef @ coef)
         hessian = self.curvature(state, sums)[0] + penalty * np.eye(coef.size)
         return value / total, (slope + penalty * coef) / total, hessian / total
@@ -421,12 +419,10 @@ def fit_pooled(
 def _refuse_too_many(problem: _Problem, sizes: Sequence[int], most: int) -> None:
     """Raise if more than `most` groups are in the dense block of the Hessian."""
     if problem.n_dense > most:
-        rule = (
+        raise TooManyGroupsError(
             "`groups` may have one column of very many groups; got columns of "
-            f"{list(sizes)}"
+            f"{list(sizes)}. Merge the rare groups of all but one, to {most} in all."
         )
-        remedy = f"Merge the rare groups of all but one, to {most} in all"
-        raise TooManyGroupsError(f"{rule}. {remedy}.")
 
 
 def _alternate(

@@ -495,17 +495,14 @@ def _search(
         beta = math.exp(following)
         log_sum, expected, variance = moments(beta)
         observed = beta * examples.mean_true_margin
-        value, step = (
-            log_sum + observed,
-            math.inf,
-        )  # much too flat if all has underflowed
+        value = log_sum + observed
+        step = math.inf  # much too flat if all has underflowed
         if observed > 0.0:  # their ratio might underflow
             ahead = (
                 math.log(expected) - math.log(observed) if expected > 0.0 else -math.inf
             )
-            has_slope = (
-                expected > 0.0 and variance > 0.0
-            )  # else rounding has left the side alone
+            # Else rounding has left the side alone.
+            has_slope = expected > 0.0 and variance > 0.0
             step = (
                 ahead * (expected / variance)
                 if has_slope
@@ -618,9 +615,8 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
             if isinstance(beta, float)
             else inverse_temperature[:, None]
         )
-        minus_x = (
-            block.margins * -by_row
-        )  # finite, and so is its product with exp(-x) = 0
+        # Finite, and so is its product with exp(-x) = 0.
+        minus_x = block.margins * -by_row
         term = xp.exp(minus_x)
         zeroth = row_sums(term, xp)
         term *= minus_x
@@ -1018,9 +1014,7 @@ def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
     gram = np.array([[first, mixed, uniform], [mixed, second, uniform], [uniform] * 3])
     mean = examples.share @ np.maximum(true, LEAST)
     weights = np.eye(3)[0]
-    if (
-        examples.mean_true_margin > 0.0
-    ):  # without a mistake, the sharpest softmax is best
+    if examples.mean_true_margin > 0.0:  # else the sharpest softmax is best
         weights = least_quadratic(-2.0 * mean, 2.0 * gram)
     value = float(1.0 + weights @ gram @ weights - 2.0 * mean @ weights)
     return replace(solution, value=value), weights

@@ -239,7 +239,8 @@ class FeatureBlock:
         tables = (self.inputs, proba, self.weights)
         row_index = self.from_host(rows)
         inputs, proba, weights = (xp.take(array, row_index, axis=0) for array in tables)
-        (n_rows, size), width = proba.shape, inputs.shape[1]
+        n_rows, size = proba.shape
+        width = inputs.shape[1]
         shapes = xp.take(xp.reshape(self.shapes, (shaped, -1, size)), row_index, axis=1)
         heavy = proba * weights
         drawn = shapes * heavy
@@ -281,7 +282,8 @@ def make_blocks(
 
     def make(rows: slice) -> FeatureBlock:
         block = logits.take(rows)
-        xp, (z, *shapes) = block.xp, features(block)
+        xp = block.xp
+        z, *shapes = features(block)
         # A masked class has no part in sums over the others.
         if not (every or cross_terms):
             z = xp.where(block.possible, z, xp.zeros_like(z))
@@ -987,11 +989,9 @@ def fit_vector(
         losses = block.replace_true(-xp.log1p(-p), -xp.log(p))
         return xp.sum(block.weights * losses, axis=0)
 
-    losses = _total(
-        objective.map(against_others, solution.point.proba)
-    )  # of each class
+    class_losses = _total(objective.map(against_others, solution.point.proba))
     price = 0.5 * (penalty * solution.x**2).reshape(-1, 2).sum(axis=1)
     present = np.bincount(examples.labels, minlength=n_classes) > 0
-    separated = np.flatnonzero((price >= losses) & present)
+    separated = np.flatnonzero((price >= class_losses) & present)
     # A constant added to all biases has no effect.
     return VectorRule((1.0 + v) / temperature, bias - bias.mean()), separated, solution

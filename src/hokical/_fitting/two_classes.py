@@ -220,10 +220,10 @@ class RidgeProblem:
         change = left_out.spread * left_out.residual / left_out.lever
         if 2 * odds.size <= FEW_LOGITS:
             long = np.flatnonzero(np.abs(change) > LONG_STEP)
-            for part in cut_rows(long.size, max(1, _HELD_SIZE // odds.size)):
-                some = left_out.take(long[part])
-                away = self._repeat_steps(some, odds, ridge)
-                change[long[part]] = np.einsum("np,np->n", some.features, away)
+            for slots in cut_rows(long.size, max(1, _HELD_SIZE // odds.size)):
+                repeated = left_out.take(long[slots])
+                away = self._repeat_steps(repeated, odds, ridge)
+                change[long[slots]] = np.einsum("np,np->n", repeated.features, away)
         return np.asarray(odds[rows] + change)
 
     def _repeat_steps(
@@ -234,13 +234,13 @@ class RidgeProblem:
         """
         share = self.outcomes.share
         proba = expit(odds, np)
-        own = np.arange(left_out.rows.size), left_out.rows
+        left_out_entries = np.arange(left_out.rows.size), left_out.rows
         gone = left_out.features * (left_out.weight * left_out.residual)[:, None]
         away = left_out.solve(gone)
         for _ in range(REPEATS):
             change = expit(odds + away @ self.features, np) - proba
             change *= share
-            change[own] = 0.0
+            change[left_out_entries] = 0.0
             slopes = change @ self.features.T + ridge * self.penalty * away
             away = away - left_out.solve(slopes - gone)
         return away

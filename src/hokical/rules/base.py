@@ -459,9 +459,8 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     for float32 logits.
     """
     xp = logits.xp
-    if (
-        logits.is_numpy
-    ):  # where the label, which has a largest probability, is the first of them
+    # The label has a largest probability: is it the first of them?
+    if logits.is_numpy:
         if logits.order == "F":  # `argmax` of short rows takes ten times as long
             alone = (proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows
         else:
@@ -471,9 +470,8 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
             return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
     caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
-    if (
-        logits.is_numpy
-    ):  # in the memory order of other blocks, which decides how sums are rounded
+    # In the memory order of other blocks, which decides how sums are rounded.
+    if logits.is_numpy:
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)
 
@@ -546,9 +544,8 @@ def distribute_remainder(
     lost = (unit < LEAST_SHARE) & ~alone
     unit_or_one = xp.where(lost | alone, 1.0, unit)
     shares = divided(shares, unit_or_one, xp)
-    if (
-        not logits.is_numpy or lost.any()
-    ):  # a softmax over the classes other than the label
+    if not logits.is_numpy or lost.any():
+        # A softmax over the classes other than the label.
         is_other = logits.possible & ~logits.label_mask()
         least = xp.min(
             xp.where(is_other, logits.margins, xp.inf), axis=1, keepdims=True

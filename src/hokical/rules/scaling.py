@@ -540,9 +540,8 @@ class AdaptiveRule(Rule):
         """What multiplies the margins, and the label's score, (n,) each."""
         scale, shift = self.correction.scale_and_shift(logits, self.temperature)
         scale = scale / self.temperature
-        gaps = clip(
-            logits.gaps, 0.0, MAX_MARGIN, logits.xp
-        )  # finite, for the gradient's sake
+        # Finite, for the gradient's sake.
+        gaps = clip(logits.gaps, 0.0, MAX_MARGIN, logits.xp)
         return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * gaps)
 
     def confidence(self, logits: Logits) -> Array:
