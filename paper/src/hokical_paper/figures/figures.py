@@ -206,10 +206,14 @@ def draw_bin_counts(results: Results) -> Figure:
     """
     datasets = results.suite.datasets
     figure, panels = make_panels(len(datasets), columns=3, width=3.9)
-    for (dataset, known), ax in zip(datasets.items(), panels, strict=False):
-        pairs = [pair for pair in known if pair.top_k is None] or known
-        few = len(pairs) < len(known)
-        title = f"{dataset} ({len(pairs)} of {len(known)} networks)" if few else dataset
+    for (dataset, in_dataset), ax in zip(datasets.items(), panels, strict=False):
+        pairs = [pair for pair in in_dataset if pair.top_k is None] or in_dataset
+        few = len(pairs) < len(in_dataset)
+        title = (
+            f"{dataset} ({len(pairs)} of {len(in_dataset)} networks)"
+            if few
+            else dataset
+        )
         for method in results.methods:
             measured = [
                 result for pair in pairs if (result := results.get(pair, method))

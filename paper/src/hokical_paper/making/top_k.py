@@ -183,8 +183,8 @@ def add_top_k_pair(
             "`name` must be DATASET_NETWORK in letters, digits and underscores; got "
             f"{name!r}."
         )
-    found = file.read(n_classes)
-    n = found["labels"].shape[0]
+    stored = file.read(n_classes)
+    n = stored["labels"].shape[0]
     n_val = n // 2 if n_val is None else n_val
     if not 0 < n_val < n:
         raise ValueError(
@@ -196,9 +196,9 @@ def add_top_k_pair(
     arrays = {
         f"{subset}_{key}": a[rows]
         for subset, rows in rows_of.items()
-        for key, a in found.items()
+        for key, a in stored.items()
     }
-    right = found["classes"][:, 0] == found["labels"]
+    right = stored["classes"][:, 0] == stored["labels"]
     entry = {
         "name": name,
         "dataset": dataset,
@@ -206,14 +206,14 @@ def add_top_k_pair(
         "title": title or network,
         "dataset_title": dataset_title or dataset,
         "n_classes": n_classes,
-        "top_k": int(found["probs"].shape[1]),
+        "top_k": int(stored["probs"].shape[1]),
         **{
             f"{subset}_accuracy": float(right[rows].mean())
             for subset, rows in rows_of.items()
         },
         "split": {"train": None, "val": n_val, "test": n - n_val, "seed": seed},
         "training": None,
-        "how": f"The best {found['probs'].shape[1]} probabilities of each row of {file.path.name}"
+        "how": f"The best {stored['probs'].shape[1]} probabilities of each row of {file.path.name}"
         f"{'' if file.key is None else f', {file.key}'}, in random order.",
         "recal": None,
         "zoom_scales": None,

@@ -96,19 +96,19 @@ class ODIRCalibrator(Calibrator):
             penalty = objective.penalty_matrix(data.absent, strength, scale)
             start = objective.identity(data.n_classes)
             limits: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-            found = objective.minimize_penalised(data, penalty, start, **limits)
-        problem = objective.describe_problem(data, found, self.max_iter)
+            solution = objective.minimize_penalised(data, penalty, start, **limits)
+        problem = objective.describe_problem(data, solution, self.max_iter)
         if problem is not None:
             warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
-        weight = np.ascontiguousarray(scale * found.x[:, :-1])
+        weight = np.ascontiguousarray(scale * solution.x[:, :-1])
         report = {
             "lambda": strength[0],
             "mu": strength[1],
             "cv_results": penalties.tabulate(trials),
-            "n_iter": found.n_iter,
+            "n_iter": solution.n_iter,
             "converged": problem is None,
         }
-        return Fit(self.method.rule(weight, found.x[:, -1].copy()), report)
+        return Fit(self.method.rule(weight, solution.x[:, -1].copy()), report)
 
     def _feature_size(self, counted: Examples) -> float:
         """Mean absolute value of a feature, by weight."""

@@ -53,10 +53,10 @@ class MatrixExamples:
         first = 0
         total = float(weights.sum())
         for block in self.blocks:
-            own = rows[first : first + block.inputs.shape[0]]
-            first += own.size
-            if own.any():
-                blocks.append(_take(block, np.flatnonzero(own), total))
+            rows_of_block = rows[first : first + block.inputs.shape[0]]
+            first += rows_of_block.size
+            if rows_of_block.any():
+                blocks.append(_take(block, np.flatnonzero(rows_of_block), total))
         return MatrixExamples(
             blocks, self.labels[rows], weights / total, self.n_classes
         )
@@ -94,5 +94,5 @@ def _all_right(block: FeatureBlock, diagonal: Array, present: Array) -> Array:
     scores = xp.where(present[None, :], scores, xp.zeros_like(scores))
     if block.possible is not None:
         scores = xp.where(block.possible, scores, -xp.inf)
-    own = xp.take_along_axis(scores, block.labels[:, None], axis=1)[:, 0]
-    return xp.all(own > xp.max(block.replace_true(scores, -xp.inf), axis=1))
+    true_scores = xp.take_along_axis(scores, block.labels[:, None], axis=1)[:, 0]
+    return xp.all(true_scores > xp.max(block.replace_true(scores, -xp.inf), axis=1))

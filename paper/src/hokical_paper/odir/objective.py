@@ -75,14 +75,14 @@ def minimize_penalised(
 ) -> Solution[FloatArray]:
     """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
     neutral = identity(examples.n_classes)
-    found = minimize_newton(
+    solution = minimize_newton(
         examples.objective(penalty).evaluate,
         (start - neutral).ravel(),
         cg_steps(lambda point: ClassBlocks(point).solve, tol=tol),
         tol=tol,
         max_iter=max_iter,
     )
-    return replace(found, x=found.x.reshape(neutral.shape) + neutral)
+    return replace(solution, x=solution.x.reshape(neutral.shape) + neutral)
 
 
 def held_by_ridge(coef: FloatArray) -> IntArray:

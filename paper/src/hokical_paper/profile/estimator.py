@@ -106,17 +106,20 @@ class StabilityProfile(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         """Fit the temperature, then the link."""
-        found = best_temperature(examples.learnable, tol=_TOLERANCE)
+        scaling = best_temperature(examples.learnable, tol=_TOLERANCE)
         # Without a mistake the temperature is not determined.
-        temperature = found.x if (examples.counting & ~examples.correct).any() else 1.0
+        temperature = (
+            scaling.x if (examples.counting & ~examples.correct).any() else 1.0
+        )
         widths = np.minimum(
             temperature * check_widths(self.widths), LARGEST_TEMPERATURE
         )
-        here = examples.logits.from_host(widths)
+        on_device = examples.logits.from_host(widths)
         correct = examples.correct
         counts = examples.counts
         features = per_row(
-            lambda block: profile_features(block, temperature, here), examples.logits
+            lambda block: profile_features(block, temperature, on_device),
+            examples.logits,
         )
         link = fit_link(
             features,
@@ -139,15 +142,15 @@ class StabilityProfile(Calibrator):
         change = np.abs(
             rule.confidence_from(counted, np) - expit(counted[:, 0], np)
         ).mean()
-        message = _message(temperature, link, found, float(change))
-        converged = bool(link.converged and found.converged)
+        message = _message(temperature, link, scaling, float(change))
+        converged = bool(link.converged and scaling.converged)
         report = {
             "penalties": link.penalties,
             "shares": link.shares,
             "loo_log_loss": link.loo_losses,
             "penalty": float(link.penalties[np.argmax(link.shares)]),
         }
-        n_iter = link.n_iter + found.n_iter
+        n_iter = link.n_iter + scaling.n_iter
         return Fit(
             rule,
             report | {"n_iter": n_iter, "converged": converged, "message": message},
@@ -187,7 +190,7 @@ def check_penalty(penalty: Any) -> None:
 
 
 def _message(
-    temperature: float, link: LinkFit, found: Solution[float], change: float
+    temperature: float, link: LinkFit, scaling: Solution[float], change: float
 ) -> str:
     """What was chosen, and any problems."""
     parts = [f"temperature {temperature:.4g}"]
@@ -199,7 +202,7 @@ def _message(
         )
     else:
         parts.append("no correction: temperature scaling alone")
-    if not found.converged:
+    if not scaling.converged:
         parts.append(
             "no best temperature was found: use more validation examples, some of "
             "which are wrong"

@@ -129,17 +129,17 @@ def _candidates(
     )
     if penalties == (np.inf,):
         return [alone]
-    found = [] if len(penalties) == 1 else [alone]
+    candidates = [] if len(penalties) == 1 else [alone]
     for penalty in penalties:
         if penalty < np.inf:
             evaluate = partial(terms.ridge, penalty=penalty)
             best = minimize_dense(evaluate, coef, max_iter, tol=_TOLERANCE)
             coef = best.x
             losses = _losses_left_out(terms, coef, penalty)
-            found.append(
+            candidates.append(
                 LinkCandidate(penalty, coef, losses, best.converged, best.n_iter)
             )
-    return found
+    return candidates
 
 
 def _losses_left_out(

@@ -55,10 +55,10 @@ class Novelty(Checked):
         size = np.sqrt(np.maximum(np.diagonal(covariance), _RIDGE))
         correlation = covariance / np.outer(size, size) + _RIDGE * np.eye(size.size)
         precision = np.linalg.inv(correlation) / np.outer(size, size)
-        seen = cls(centre, precision, 0.0).squared_distances(
+        squared = cls(centre, precision, 0.0).squared_distances(
             features[weights > 0.0], np
         )
-        return cls(centre, precision, max(0.0, float(seen.max())))
+        return cls(centre, precision, max(0.0, float(squared.max())))
 
     def squared_distances(self, features: Array, xp: Namespace) -> Array:
         """Mahalanobis's, (n,)."""

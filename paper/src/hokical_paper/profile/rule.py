@@ -85,8 +85,8 @@ class ProfileRule(Rule):
         return profile_features(logits, self.temperature, self.widths)
 
     def confidence(self, logits: Logits) -> Array:
-        found = self.confidence_from(self.features(logits), logits.xp)
-        return logits.xp.maximum(found, _guess(logits))
+        confidence = self.confidence_from(self.features(logits), logits.xp)
+        return logits.xp.maximum(confidence, _guess(logits))
 
     def confidence_from(self, features: Array, xp: Namespace) -> Array:
         """Confidence (n,) from features (n, 1 + 2 W), before the least that a label

@@ -86,14 +86,16 @@ def log_odds_and_profile(
     class is possible; the profile (n, 2 W) is log gamma, log(1 - gamma) at the first
     scale, ...
     """
-    given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
-    widths = scales if given else logits.from_host(np.asarray(scales, np.float64))
+    is_on_device = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
+    widths = (
+        scales if is_on_device else logits.from_host(np.asarray(scales, np.float64))
+    )
     nodes = _quadrature(logits.n_classes).nodes.size
     per_row = widths.shape[0] * max(logits.n_columns, nodes)
-    found: tuple[Array, Array] = by_blocks(
+    log_odds_and_profiles: tuple[Array, Array] = by_blocks(
         lambda block: _rows_profile(block, temperature, widths), logits, per_row
     )
-    return found
+    return log_odds_and_profiles
 
 
 def _rows_profile(
@@ -183,10 +185,10 @@ def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
             )
             - 1.0
         )
-        found = contract(moments_of(t, xp), constant(rule.series, t), xp)
-        return xp.reshape(found, (-1, n_scales, rule.nodes.size))
-    each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
-    return xp.stack(each, axis=1)
+        products = contract(moments_of(t, xp), constant(rule.series, t), xp)
+        return xp.reshape(products, (-1, n_scales, rule.nodes.size))
+    by_scale = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
+    return xp.stack(by_scale, axis=1)
 
 
 def _sum_rival_chances(logits: Logits, scales: Array, gap: Array) -> Array:

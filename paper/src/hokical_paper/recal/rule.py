@@ -123,8 +123,8 @@ class ScaledLogits:
         """Mean and variance of the margins under the row's own probabilities, (n,)
         each.
         """
-        found: tuple[Array, Array] = by_blocks(_moments, self)
-        return found
+        moments: tuple[Array, Array] = by_blocks(_moments, self)
+        return moments
 
     def __getattr__(self, name: str) -> Any:
         """What `by_blocks` asks for is that of the logits."""
@@ -184,10 +184,10 @@ class ReCalRule(Rule):
     def replay(self, logits: Logits) -> ScaledLogits:
         """The logits after all recorded steps."""
         if not isinstance(logits, Views) or logits.n_transforms != self.n_transforms:
-            found = logits.n_transforms if isinstance(logits, Views) else "none"
+            n_given = logits.n_transforms if isinstance(logits, Views) else "none"
             raise ValueError(
                 f"`transformed` must hold the logits of the {self.n_transforms} "
-                f"transformations of the fit, in their order; got {found}."
+                f"transformations of the fit, in their order; got {n_given}."
             )
         current = ScaledLogits.start(logits.original)
         others = dict[int, ScaledLogits]()
@@ -203,17 +203,17 @@ class ReCalRule(Rule):
         """The same, without steps that were undone in the fit, if the numbers are on
         the host.
         """
-        some = self
+        rule = self
         if isinstance(self.temperatures, np.ndarray):
             moving = (self.temperatures != 1.0).any(axis=1)
             arrays = {
                 name: getattr(self, name)
                 for name in ("transformations", "temperatures")
             }
-            some = self.with_numbers(
+            rule = self.with_numbers(
                 {name: array[moving] for name, array in arrays.items()}
             )
-        return super(ReCalRule, some).on_device_of(logits)
+        return super(ReCalRule, rule).on_device_of(logits)
 
 
 def reaction_groups(current: ScaledLogits, other: ScaledLogits) -> Array:

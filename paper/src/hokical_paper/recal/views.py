@@ -32,8 +32,8 @@ class Views(Logits):
     _given: Any
 
     def __init__(self, logits: Any, transformed: Any) -> None:
-        own = as_logits(logits)
-        self._store(own, tuple(_check_views(transformed, own)), logits)
+        original = as_logits(logits)
+        self._store(original, tuple(_check_views(transformed, original)), logits)
 
     @classmethod
     def of(cls, logits: Logits, views: tuple[Logits, ...], given: Any = None) -> Self:
@@ -42,8 +42,12 @@ class Views(Logits):
         made._store(logits, views, given)
         return made
 
-    def _store(self, own: Logits, views: tuple[Logits, ...], given: Any) -> None:
-        kept = {"values": own.values, "top": own.top, "backend": own.backend}
+    def _store(self, original: Logits, views: tuple[Logits, ...], given: Any) -> None:
+        kept = {
+            "values": original.values,
+            "top": original.top,
+            "backend": original.backend,
+        }
         self.__dict__.update(kept, views=views, _given=given)
         self.__post_init__()
 

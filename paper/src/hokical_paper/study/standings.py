@@ -149,24 +149,33 @@ class Standings(TableOutput):
         return ["method", f"mean {METRICS[self.metric].full_title}", "mean rank"], rows
 
 
-def rank_methods(found: dict[str, Comparison], metric: str, delta: float) -> Standings:
+def rank_methods(
+    comparisons: dict[str, Comparison], metric: str, delta: float
+) -> Standings:
     """Mean scores and ranks of the methods that every comparison has."""
-    names = [result.name for result in next(iter(found.values())).results]
+    names = [result.name for result in next(iter(comparisons.values())).results]
     names = [
-        name for name in names if all(name not in one.skipped for one in found.values())
+        name
+        for name in names
+        if all(name not in comparison.skipped for comparison in comparisons.values())
     ]
     table = np.array(
-        [[one[name].score(metric) for name in names] for one in found.values()]
+        [
+            [comparison[name].score(metric) for name in names]
+            for comparison in comparisons.values()
+        ]
     )
     ranks = rankdata(table, axis=1)
     columns = zip(names, table.T, ranks.T, strict=True)
     rows = [
-        Standing(name, float(own.mean()), mean_interval(own, delta), float(rank.mean()))
-        for name, own, rank in columns
+        Standing(
+            name, float(scores.mean()), mean_interval(scores, delta), float(rank.mean())
+        )
+        for name, scores, rank in columns
     ]
     rows.sort(key=lambda row: row.rank)
-    least = critical_difference(len(names), len(found), delta)
-    return Standings(metric, tuple(rows), least, delta, found)
+    least = critical_difference(len(names), len(comparisons), delta)
+    return Standings(metric, tuple(rows), least, delta, comparisons)
 
 
 def mean_interval(values: FloatArray, delta: float) -> tuple[float, float]:

@@ -131,13 +131,12 @@ def _group(
     title: str, outcomes: Sequence[Outcome], subject: str, score: str, resamples: int
 ) -> Group:
     cells: dict[tuple[str, str], Outcome] = {}
-    for (
-        found
-    ) in outcomes:  # one with no more examples than asked for is the same in every draw
-        name = found.experiment
-        while (name, found.method) in cells:
+    # An experiment with no more examples than asked for is the same in every draw.
+    for outcome in outcomes:
+        name = outcome.experiment
+        while (name, outcome.method) in cells:
             name += " again"
-        cells[name, found.method] = found
+        cells[name, outcome.method] = outcome
     experiments = sorted({experiment for experiment, _ in cells})
     everywhere = {
         method: all((experiment, method) in cells for experiment in experiments)
@@ -200,11 +199,11 @@ def compare_by_size(
     fit's time as the median of ratios to the subject's on the same examples.
     """
     records = []
-    for size, found in outcomes.items():
-        binary = [outcome for outcome in found if outcome.task == "binary"]
-        more = [outcome for outcome in found if outcome.task != "binary"]
+    for size, of_size in outcomes.items():
+        binary = [outcome for outcome in of_size if outcome.task == "binary"]
+        more = [outcome for outcome in of_size if outcome.task != "binary"]
         for task, members in {
-            "all": found,
+            "all": of_size,
             "two classes": binary,
             "more classes": more,
         }.items():
@@ -216,7 +215,7 @@ def compare_by_size(
 def _compare(
     size: str, task: str, outcomes: Sequence[Outcome], subject: str, resamples: int
 ) -> list[dict[str, Any]]:
-    other = {
+    by_score = {
         score: {
             row.method: row.mean
             for row in _group(task, outcomes, subject, score, 1).standings
@@ -233,7 +232,7 @@ def _compare(
             "log_loss": row.mean,
             "gap": row.subject_gap,
             "gap_interval": row.gap_interval,
-            **{score: means[row.method] for score, means in other.items()},
+            **{score: means[row.method] for score, means in by_score.items()},
             "worse": row.worse_than_base,
             "failed": row.failed,
             "fit_ratio": row.fit_ratio,
@@ -251,8 +250,8 @@ def size_table(
     if score not in SCORES:
         raise ValueError(f"`score` must be one of {SCORES}; got {score!r}.")
     cells: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for size, found in outcomes.items():
-        for outcome in found:
+    for size, of_size in outcomes.items():
+        for outcome in of_size:
             row = cells.setdefault((outcome.task, outcome.method), {})
             row.setdefault(size, []).append(getattr(outcome, score))
     sizes = list(outcomes)
