@@ -280,6 +280,12 @@ def _check_calibrator(cal: object) -> None:
     """Raise unless it is None or a calibrator, of logits a fitted one."""
     if isinstance(cal, Calibrator):
         cal.check_fitted()
+    elif isinstance(getattr(cal, "fitted", None), Calibrator):
+        raise TypeError(
+            "`cal` must be a fitted calibrator of hokical; got "
+            f"{type(cal).__name__}, which holds one. Pass that and logits: "
+            "`evaluate(model.fitted, logits, y)`."
+        )
     elif cal is not None and not isinstance(cal, confidence.OutcomeCalibrator):
         raise TypeError(
             "`cal` must be a fitted calibrator of hokical, a classifier with "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hokical
 from tests.integrations.torch.examples import fitted
 
 torch = pytest.importorskip("torch")
@@ -190,6 +191,12 @@ def test_confidence_under_autocast_is_that_of_its_logits(inputs: torch.Tensor) -
         output.logits.detach().float().numpy()
     )
     np.testing.assert_allclose(output.confidence.detach(), expected, atol=1e-7)
+
+
+def test_evaluate_names_the_calibrator_that_a_model_holds(inputs: torch.Tensor) -> None:
+    model = CalibratedModel(Returning(lambda z: z), fitted("temps"))
+    with pytest.raises(TypeError, match=r"got CalibratedModel, .*`evaluate\(model\.fi"):
+        hokical.evaluate(model, inputs, np.zeros(6, dtype=int))
 
 
 def test_model_must_be_a_module() -> None:
