@@ -895,26 +895,29 @@ def estimate_shift(
     calibrator.check_fitted()
     max_rows = MOST_NUMBERS // calibrator.n_classes_
     first = 0
-    sampled: list[tuple[AnyArray, ...]] = []
+    sampled: list[tuple[AnyArray, Rows]] = []
     for chunk in open_source(source, fitted_by=calibrator):
         weights = (
             np.ones(chunk.n_rows)
             if chunk.weights is None
             else np.asarray(chunk.weights)
         )
-        sampled.append((row_draws(first, chunk.n_rows), chunk.scores, weights))
+        rows = Rows(chunk.scores, weights=weights)
+        sampled.append((row_draws(first, chunk.n_rows), rows))
         first += chunk.n_rows
-        if sum(len(columns[0]) for columns in sampled) > 2 * max_rows:
+        if sum(len(draws) for draws, _ in sampled) > 2 * max_rows:
             sampled = [_smallest(sampled, max_rows)]
     check_row_count(first, None)
-    _, logits, weights = _smallest(sampled, max_rows)
-    return calibrator.estimate_shift(logits, sample_weight=weights, delta=delta)
+    _, rows = _smallest(sampled, max_rows)
+    return calibrator.estimate_shift(
+        rows.scores, sample_weight=rows.weights, delta=delta
+    )
 
 
 def _smallest(
-    samples: list[tuple[AnyArray, ...]], max_rows: int
-) -> tuple[AnyArray, ...]:
-    """Rows of the smallest keys, which stand first, in their order."""
-    columns = [*map(np.concatenate, zip(*samples, strict=True))]
-    rows = np.sort(np.argsort(columns[0], kind="stable")[:max_rows])
-    return tuple(column[rows] for column in columns)
+    samples: list[tuple[AnyArray, Rows]], max_rows: int
+) -> tuple[AnyArray, Rows]:
+    """The smallest draws and their rows, in their order."""
+    draws = np.concatenate([draws for draws, _ in samples])
+    chosen = np.sort(np.argsort(draws, kind="stable")[:max_rows])
+    return draws[chosen], join_chunks([rows for _, rows in samples]).take(chosen)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -188,6 +189,34 @@ def test_uncalibrated_members_are_their_mean_probability() -> None:
         make("uncalibrated").fit(*VALIDATION, most_members=2)
 
 
+def test_members_that_nothing_was_learned_for_have_no_losses() -> None:
+    plain = make("uncalibrated").fit(*VALIDATION)
+    assert repr(plain).endswith("the mean of 4 members")
+    table = str(plain.members_).splitlines()
+    assert [line.split() for line in table] == [
+        ["member", "weight"],
+        *([name, "0.250"] for name in NAMES),
+    ]
+
+
+def test_one_example_is_fitted_as_one_of_a_single_member() -> None:
+    validation, labels = VALIDATION
+    with pytest.warns(FitDataWarning, match="1 examples are too few"):
+        one = auto(validation[:1], labels[:1])
+    assert np.isfinite(one.predict_proba(NEW)).all()
+
+
+def test_labels_in_another_order_than_the_rows_of_the_members() -> None:
+    index = [f"id{k}" for k in range(1000)]
+    validation, labels = VALIDATION
+    frames = validation.convert(lambda member, _: pd.DataFrame(member, index))
+    shuffled = pd.Series(labels, index).iloc[::-1]
+    calibrator = make("temps").fit(frames, shuffled.iloc[::-1])
+    for ask in (make("temps").fit, calibrator.certify, calibrator.score):
+        with pytest.raises(ValueError, match=r"in the order of `logits`.*\.loc"):
+            ask(frames, shuffled)
+
+
 def test_groups_sets_and_abstention_follow() -> None:
     validation, labels = VALIDATION
     calibrator = auto(validation, labels, groups=labels % 2)
@@ -344,6 +373,10 @@ def test_streams_of_ensembles_are_predicted_certified_and_evaluated() -> None:
     evaluated = hokical.evaluate(calibrator, chunks)
     expected_loss = log_loss(calibrator.predict_proba(NEW), NEW_LABELS)
     assert evaluated.score("log_loss") == pytest.approx(expected_loss, rel=1e-3)
+    shift = streams.estimate_shift(calibrator, chunks)
+    expected = calibrator.estimate_shift(NEW)
+    assert (shift.class_frequencies == expected.class_frequencies).all()
+    assert shift.accuracy == expected.accuracy
     with pytest.raises(TypeError, match="chunks of an Ensemble cannot be fitted on"):
         streams.fit(make("temps"), chunks)
 

@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ("--ensemble", "--method", "temps", "--most-members", "2")
     run("fit", *val, *options, "-o", folder / "cal.json")
     run("fit", val[0], "--method", "temps", "-o", folder / "one.json")
+    np.savez(folder / "three.npz", logits=np.stack(NEW.members[:3]))
     return folder
 
 
@@ -134,6 +135,7 @@ def test_passes_are_exchangeable_on_demand(folder: Path) -> None:
         ),
         (["apply", "one.json", "test_plain", "test_flipped", "-o", "o.csv"], "one row"),
         (["apply", "cal.json", "test_plain", "-o", "o.csv"], "4 members of the fit"),
+        (["apply", "cal.json", "three.npz", "-o", "o.csv"], "Error: `members` must be"),
         (
             ["apply", "cal.json", "test_blurred", "test_plain", "-o", "o.csv"],
             "test_blurred.npz: expected the members plain, flipped",

@@ -180,6 +180,27 @@ def test_files_of_members_are_joined_by_id(tmp_path: Path) -> None:
     check_rows(named, ("a", "b", "c", "d"))
 
 
+def test_files_are_matched_by_name_also_where_names_are_numbers(
+    tmp_path: Path,
+) -> None:
+    paths = [tmp_path / f"test_{v}.npz" for v in range(len(MEMBERS))]
+    for path, member in zip(paths, MEMBERS, strict=True):
+        np.savez(path, logits=member)
+    validation = Ensemble(MEMBERS, ["0", "1", "2", "3"])
+    fitted = hokical.make("temps").fit(validation, LABELS, most_members=2)
+    assert fitted.needed_members_ == ("0", "2")
+    expected = fitted.predict_proba(validation)
+    options = {"fitted_by": fitted, "labelled": "none"}
+    needed = read_ensemble([paths[2], paths[0]], **options)
+    assert (fitted.predict_proba(needed.scores) == expected).all()
+    others = read_ensemble(paths[:2], **options)
+    with pytest.raises(ValueError, match=r"got 0, 1 \(2 missing"):
+        fitted.predict(others.scores)
+    np.savez(tmp_path / "stacked.npz", logits=MEMBERS[[0, 2]])
+    unnamed = read_examples(tmp_path / "stacked.npz", **options)
+    assert (fitted.predict_proba(unnamed.scores) == expected).all()
+
+
 def test_rows_without_a_label_or_a_member_are_dropped_together(tmp_path: Path) -> None:
     paths = write_members(tmp_path)
     labels = np.array(CLASSES)[LABELS].astype(object)

@@ -482,8 +482,11 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
     """Refuse pandas' rows `name` whose index has the values of the other's in another
     order.
 
-    Rows are paired by place. Where one index merely counts rows, it is a warning.
+    Rows are paired by place. Where one index merely counts rows, it is a warning. The
+    index of an ensemble is that of its first member.
     """
+    if library_of(first) == "hokical":
+        first = getattr(first, "like", first)
     if not (_has_index(first) and _has_index(second)):
         return
     left = first.index

@@ -773,7 +773,7 @@ def _order(table: MemberTable, fit: _Averaged) -> tuple[tuple[int, ...], FloatAr
     pool = _GrowingPool(table.block(rows), fit.left_out[:, rows])
     n_first = (rows.size + 1) // 2
     first = pool.take(slice(None, n_first))
-    second = pool.take(slice(n_first, None))
+    second = pool.take(slice(n_first, None)) if rows.size > 1 else first
     after_first = second.losses_along(_greedy_order(first))
     after_second = first.losses_along(_greedy_order(second))
     return tuple(_greedy_order(pool)), 0.5 * (after_first + after_second)

@@ -256,7 +256,8 @@ def _predict(fitted: Any, rows: Rows, wanted: Wanted) -> Predictions:
     if rows.kind == "confidence":
         columns = {"confidence": fitted.predict(scores, groups=groups)}
     else:
-        with ui.check_options("--groups"):
+        has_groups = groups is not None or fitted.needed_groups is not None
+        with ui.check_options("--groups" if has_groups else None):
             columns = {
                 "labels": fitted.predict(scores, groups=groups),
                 "confidence": fitted.predict_confidence(scores, groups=groups),

@@ -64,15 +64,13 @@ def show(calibrator: Path) -> ui.Result:
 def _member_values(members: PooledMembers) -> dict[str, Any]:
     """What each member of the ensemble is worth, for JSON."""
     values = [
-        {"name": name, "weight": weight, "log_loss_alone": loss}
-        for name, weight, loss in zip(
-            members.names,
-            members.weights.tolist(),
-            members.losses.tolist(),
-            strict=True,
-        )
+        {"name": name, "weight": weight}
+        for name, weight in zip(members.names, members.weights.tolist(), strict=True)
     ]
-    if members.order is not None and members.remaining is not None:
+    if members.learned:
+        for value, loss in zip(values, members.losses.tolist(), strict=True):
+            value["log_loss_alone"] = loss
+    if members.learned and members.order is not None and members.remaining is not None:
         losses = members.remaining.tolist()
         for v, loss in zip(members.order.tolist(), losses, strict=True):
             values[v]["log_loss_with_better"] = loss

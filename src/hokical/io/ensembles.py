@@ -48,11 +48,12 @@ class EnsembleLayout:
     """Which columns or arrays of a table hold the scores of each member.
 
     `layouts` are those of the members; labels, weights and all else are found by the
-    first of them.
+    first of them. Members that are not `named` are numbered.
     """
 
     layouts: Mapping[str, Layout]
     exchangeable: bool
+    named: bool
 
     @property
     def first(self) -> Layout:
@@ -97,12 +98,21 @@ class EnsembleLayout:
             labels = beside if layout is self.first else None
             rows[name] = layout.read(layout.table, labels)
         return combine_members(
-            rows, self.table, self.wanted, exchangeable=self.exchangeable
+            rows,
+            self.table,
+            self.wanted,
+            exchangeable=self.exchangeable,
+            named=self.named,
         )
 
 
 def combine_members(
-    rows: Mapping[str, Rows], table: Table, wanted: Columns, *, exchangeable: bool
+    rows: Mapping[str, Rows],
+    table: Table,
+    wanted: Columns,
+    *,
+    exchangeable: bool,
+    named: bool = True,
 ) -> Rows:
     """Rows of an ensemble: the scores of each member, everything else of the first.
 
@@ -128,7 +138,7 @@ def combine_members(
             "Fill it in, or leave out such rows: --missing drop.",
         )
     base = _evaluated_rows(first, evaluated)
-    names = None if [*members] == _numbers(len(members)) else [*members]
+    names = [*members] if named else None
     scores = [*members.values()]
     if not evaluated.all():
         scores = [member[evaluated] for member in scores]
@@ -156,9 +166,10 @@ def _evaluated_rows(first: Rows, evaluated: BoolArray) -> Rows:
     return replace(first, labels=labels, weights=weights, groups=groups, used=used)
 
 
-def _numbers(n_members: int) -> list[str]:
-    """What members without names are called."""
-    return [*map(str, range(n_members))]
+def are_named(table: Table) -> bool:
+    """Whether the members of a table have names, by which they are matched."""
+    has_names = table.first(*_MEMBER_NAMES) is not None
+    return has_names or bool(named_members(table))
 
 
 def named_members(table: Table) -> dict[str, Table]:
@@ -238,7 +249,7 @@ def stacked_members(table: Table) -> dict[str, Table]:
 def _stacked_names(table: Table, n_members: int) -> tuple[str, ...]:
     column = table.first(*_MEMBER_NAMES)
     if column is None:
-        return tuple(_numbers(n_members))
+        return tuple(map(str, range(n_members)))
     names = tuple(map(str, table.read_column(column).tolist()))
     if len(names) != n_members or len({*names}) < n_members:
         raise table.error(

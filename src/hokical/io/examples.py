@@ -254,7 +254,8 @@ def find_layout(table: Table, wanted: Columns) -> Layout | EnsembleLayout:
         layouts[name] = Layout(member_table, of_others if layouts else of_first)
         classes = next(iter(layouts.values())).classes
         of_others = replace(of_others, classes=classes)
-    return EnsembleLayout(layouts, ensembles.is_exchangeable(fitted))
+    named = ensembles.are_named(table)
+    return EnsembleLayout(layouts, ensembles.is_exchangeable(fitted), named)
 
 
 def _find_members(table: Table, wanted: Columns) -> dict[str, Table]:

@@ -189,6 +189,8 @@ class PooledMembers(Checked):
     def describe(self) -> str:
         """The members in a few words: which of them give most of the gain."""
         n = len(self.names)
+        if not self.learned:
+            return f"the mean of {n} members"
         if self.order is None or n == 1:
             return f"{n} {'exchangeable ' * self.exchangeable}members"
         shares = self.gain_shares
@@ -203,21 +205,23 @@ class PooledMembers(Checked):
         return f"{n} members: {k} give {shares[k - 1]:.0%} of the gain: {names}"
 
     def __str__(self) -> str:
-        """A table: name, weight, held-out log loss alone and with the better ones."""
+        """A table: name, weight, held-out log loss alone and with the better ones.
+
+        There are no losses where nothing was learned.
+        """
+        order = np.arange(len(self.names)) if self.order is None else self.order
+        columns = [("weight", self.weights[order], 3)]
+        if self.learned:
+            columns.append(("log loss alone", self.losses[order], 4))
+        if self.learned and self.remaining is not None:
+            columns.append(("with those above", self.remaining, 4))
         width = max(len("member"), *map(len, self.names))
-        header = f"{'member':{width}s}  weight  log loss alone"
-        order = range(len(self.names)) if self.order is None else self.order
-        lines = [
-            f"{self.names[v]:{width}s}  {self.weights[v]:6.3f}  {self.losses[v]:14.4f}"
-            for v in order
-        ]
-        if self.remaining is not None:
-            header += "  with those above"
-            lines = [
-                f"{line}  {loss:16.4f}"
-                for line, loss in zip(lines, self.remaining, strict=True)
-            ]
-        return "\n".join([header, *lines])
+        lines = [f"{'member':{width}s}"]
+        lines += [f"{self.names[v]:{width}s}" for v in order]
+        for title, values, digits in columns:
+            cells = [title, *(f"{x:{len(title)}.{digits}f}" for x in values)]
+            lines = [f"{line}  {cell}" for line, cell in zip(lines, cells, strict=True)]
+        return "\n".join(lines)
 
 
 def _select(ensemble: Ensemble, names: Sequence[str]) -> Ensemble:

@@ -307,13 +307,17 @@ def test_state_dicts_hold_the_calibrator() -> None:
         few(NEW)
 
 
-def test_exported_programs_give_the_same() -> None:
+def test_exported_programs_give_the_same_or_are_refused() -> None:
     model = calibrate(network(), IMAGES, LABELS, transforms=VIEWS).eval()
     batch = torch.export.Dim("batch")
     program = torch.export.export(
         model, (NEW[:3],), dynamic_shapes={"args": ({0: batch},)}
     ).module()
     torch.testing.assert_close(program(NEW).confidence, model(NEW).confidence)
+    # A runtime would leave dropout out, and all passes would be equal.
+    passes = calibrate(network(), IMAGES, LABELS, "temps", dropout=3).eval()
+    with pytest.raises(RuntimeError, match="dropout cannot be exported"):
+        torch.export.export(passes, (NEW[:3],))
 
 
 def test_a_network_that_stacks_its_members_itself() -> None:
@@ -351,6 +355,7 @@ class Maps(nn.Module):
             "one row of logits .*hokical.Dense",
         ),
         (network(), {"transforms": torch.neg}, TypeError, "must be a mapping of names"),
+        (network(), {"transforms": "image"}, TypeError, "got a str.*views"),
         (network(), {"transforms": [3]}, TypeError, "'1' is a int"),
         (network(), {"transforms": [lambda x: x[:7]]}, ValueError, "keep the number"),
         (network(), {"transforms": [lambda x: None]}, TypeError, "'1' returned a None"),

@@ -199,6 +199,13 @@ class MemberNetwork(nn.Module):
 
     def _run_passes(self, call: _Call) -> list[Tensor]:
         """The logits (n, classes) of each pass with dropout."""
+        if _is_exported():
+            raise RuntimeError(
+                "passes with dropout cannot be exported: no graph keeps their seeds, "
+                "and most runtimes leave dropout out. Export the network and, by "
+                "`hokical.integrations.onnx.export`, its calibrator, which takes the "
+                "passes (members, n, classes)."
+            )
         network = self.network(0)
         logits = []
         with _dropout_on(network), _fixed_state(network) as seed:
@@ -320,7 +327,7 @@ def named_transforms(transforms: Transforms) -> dict[str, Transform]:
         identities = [n for n, f in named.items() if f is identity or n == _IDENTITY]
         first = identities[0] if identities else _IDENTITY
         named = {first: named.get(first, identity), **named}
-    elif isinstance(transforms, Sequence):
+    elif isinstance(transforms, Sequence) and not isinstance(transforms, str):
         changes = [transform for transform in transforms if transform is not identity]
         named = {str(k): transform for k, transform in enumerate([identity, *changes])}
     else:
@@ -370,6 +377,12 @@ def _check_dropout(
 
 def _dropout_layers(network: nn.Module) -> Iterator[nn.Module]:
     return (module for module in network.modules() if isinstance(module, _DROPOUT))
+
+
+def _is_exported() -> bool:
+    """Whether the call is recorded as a graph, to be run elsewhere."""
+    is_exporting = getattr(torch.compiler, "is_exporting", bool)  # new in torch 2.7
+    return bool(is_exporting()) or torch.onnx.is_in_onnx_export()
 
 
 @contextmanager
