@@ -452,6 +452,12 @@ class Calibrator(FittedCalibrator):
         allow_empty : bool
             Without it the likeliest class is in every set, which only adds coverage.
 
+        Returns
+        -------
+        sets : PredictionSets
+            `members` (n, classes) is True for the classes in each set, `sizes` (n,)
+            counts them, and `guarantee` says in words what holds.
+
         Examples
         --------
         >>> from hokical import make

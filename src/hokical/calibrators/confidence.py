@@ -637,9 +637,30 @@ def calibrate_confidence(
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were
     right (n,).
 
-    Several signals of each answer are columns (n, signals), NaN where one is not given;
-    see `ConfidenceCalibrator.fit`.
+    Parameters
+    ----------
+    confidence : array-like of shape (n,), or (n, signals)
+        What is stated with each answer, from 0 to `scale`; or several signals of each,
+        NaN where one is not given.
+    right : array-like of bool of shape (n,)
+        Whether each answer is right.
+    sample_weight : array-like of shape (n,), optional
+        How much each answer counts.
+    groups : array-like of shape (n,), or several columns, optional
+        Subjects, languages, models; see `ConfidenceCalibrator.fit`.
+    scale : float
+        The largest confidence: 1, or 100 for percentages.
+    monotone : bool
+        True: within each group predictions never fall where the confidence rises.
 
+    Returns
+    -------
+    cal : ConfidenceCalibrator
+        Fitted: `predict` takes new confidences, `certify` counts errors on other
+        answers for guarantees, `save` writes a file.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import hokical
     >>> rng = np.random.default_rng(0)
