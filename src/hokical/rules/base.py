@@ -620,8 +620,33 @@ class WrappedRule(Rule):
         return self.rule.own_fields()
 
 
+class PreparedRule(WrappedRule):
+    """A rule around another, on logits that are changed before."""
+
+    def prepare(self, logits: Logits) -> Logits:
+        """The logits that the inner rule sees."""
+        raise NotImplementedError
+
+    def labels(self, logits: Logits) -> Array:
+        return self.rule.labels(self.prepare(logits))
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.rule.confidence(self.prepare(logits))
+
+    def proba(self, logits: Logits) -> Array:
+        proba = self.rule.proba(self.prepare(logits))
+        # The rule sees float64, whatever type its predictions will have.
+        may_tie = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(proba, logits) if may_tie else proba
+
+    def interval(
+        self, logits: Logits, label: int | None = None
+    ) -> tuple[Array, Array] | None:
+        return self.rule.interval(self.prepare(logits), label)
+
+
 @dataclass(frozen=True, eq=False)
-class FlooredRule(WrappedRule):
+class FlooredRule(PreparedRule):
     """`rule` on the logits log(p + floor), where p is the softmax of the logits.
 
     A model's probability of 0 shows its resolution (no tree voted for the class), not
@@ -646,26 +671,12 @@ class FlooredRule(WrappedRule):
     def own_fields(self) -> dict[str, Any]:
         return {"floor": self.floor} | self.rule.own_fields()
 
-    def labels(self, logits: Logits) -> Array:
-        return self.rule.labels(add_floor(logits, self.floor))
-
-    def confidence(self, logits: Logits) -> Array:
-        return self.rule.confidence(add_floor(logits, self.floor))
-
-    def proba(self, logits: Logits) -> Array:
-        proba = self.rule.proba(add_floor(logits, self.floor))
-        # The rule sees float64, whatever type its predictions will have.
-        may_tie = self.preserves_labels and not logits.is_numpy
-        return keep_first_maximum(proba, logits) if may_tie else proba
-
-    def interval(
-        self, logits: Logits, label: int | None = None
-    ) -> tuple[Array, Array] | None:
-        return self.rule.interval(add_floor(logits, self.floor), label)
+    def prepare(self, logits: Logits) -> Logits:
+        return add_floor(logits, self.floor)
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedRule(WrappedRule):
+class ClippedRule(PreparedRule):
     """`rule` on log-probabilities that are at least `lowest`.
 
     The resolution of a classifier is the smallest probability that it tells from 0.
@@ -688,24 +699,7 @@ class ClippedRule(WrappedRule):
         lowest = f"log-probabilities of at least {self.lowest:.4g}"
         return f"{lowest}{', ' * bool(inner)}{inner}"
 
-    def labels(self, logits: Logits) -> Array:
-        return self.rule.labels(self._clip(logits))
-
-    def confidence(self, logits: Logits) -> Array:
-        return self.rule.confidence(self._clip(logits))
-
-    def proba(self, logits: Logits) -> Array:
-        proba = self.rule.proba(self._clip(logits))
-        # The rule sees float64, whatever type its predictions will have.
-        keeps_labels = self.preserves_labels and not logits.is_numpy
-        return keep_first_maximum(proba, logits) if keeps_labels else proba
-
-    def interval(
-        self, logits: Logits, label: int | None = None
-    ) -> tuple[Array, Array] | None:
-        return self.rule.interval(self._clip(logits), label)
-
-    def _clip(self, logits: Logits) -> Logits:
+    def prepare(self, logits: Logits) -> Logits:
         return clip_log_probabilities(logits, self.lowest)
 
 
