@@ -485,7 +485,7 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
     Rows are paired by place. Where one index merely counts rows, it is a warning. The
     index of an ensemble is that of its first member.
     """
-    if library_of(first) == "hokical":
+    if is_from(first, "hokical"):
         first = getattr(first, "like", first)
     if not (_has_index(first) and _has_index(second)):
         return
