@@ -435,9 +435,10 @@ class TableSource(ChunkSource):
                 if missing := sorted(
                     {*self._layout.scores} - {*fragment.physical_schema.names}
                 ):
-                    expected = f"the columns of {Path(data.files[0]).name}"
                     raise DataFileError(
-                        path, f"expected {expected}; `{missing[0]}` is missing."
+                        path,
+                        f"expected the columns of {Path(data.files[0]).name}; "
+                        f"`{missing[0]}` is missing.",
                     )
             with tables.report_damage(path, PARQUET):
                 for batch in itertools.chain.from_iterable(

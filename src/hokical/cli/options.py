@@ -249,12 +249,12 @@ class Source:
                 "Parquet files: 'part-*.parquet'.",
             )
         if several and not ensemble and fitted is None:
-            why = (
+            raise ui.bad_option(
+                "--ensemble",
                 f"is missing: several files ({paths[0]}, {paths[1]}, ...) are the "
                 "members of an ensemble. A pattern of Parquet files is quoted: "
-                "'part-*.parquet'."
+                "'part-*.parquet'.",
             )
-            raise ui.bad_option("--ensemble", why)
         is_one_file = len(paths) == 1 and not _is_one_member(paths[0], fitted, ensemble)
         members = () if is_one_file else tuple(paths)
         return self.at(paths[0], members=members)
@@ -329,8 +329,11 @@ class Source:
         """Raise if the rows hold confidences, and the fit logits, or the reverse."""
         alone = takes_confidences(fitted)
         if fitted is not None and (rows.kind == "confidence") != alone:
-            kind = f"another kind of scores than {'confidences' if alone else 'logits'}"
-            raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
+            raise ui.bad_option(
+                "FILE",
+                f"{self.path} holds another kind of scores than "
+                f"{'confidences' if alone else 'logits'}, as in the fit.",
+            )
 
     def _check_members(self, fitted: object, rows: Rows) -> None:
         """Raise if members that a calibrator needs are missing."""
@@ -665,8 +668,11 @@ def set_options(calibrator: Method, settings: Iterable[str]) -> Method:
         key, sign, text = (part.strip() for part in setting.partition("="))
         if not sign or key not in defaults:
             listed = ", ".join(f"{name}={value}" for name, value in defaults.items())
-            why = f"must be an option of {calibrator.name}: {listed or 'it has none'}"
-            raise ui.bad_option("--set", f"{why}; got {setting!r}.")
+            raise ui.bad_option(
+                "--set",
+                f"must be an option of {calibrator.name}: {listed or 'it has none'}; "
+                f"got {setting!r}.",
+            )
         value = _parse_value(text, type(defaults[key]))
         kind = _wrong_kind(value, type(defaults[key]))
         if kind:
@@ -727,11 +733,12 @@ def _protect(values: dict[str, Any]) -> None:
         ]
         if any(_is_same(paths[name], file) for file in files):
             role = f"the {name}" if " " in name else f"the --{name}"
-            why = (
+            raise hokical.io.DataFileError(
+                paths[name],
                 f"cannot be {role}: it is an input too, or another output, and would "
-                "be lost."
+                "be lost.",
+                "Choose another name.",
             )
-            raise hokical.io.DataFileError(paths[name], why, "Choose another name.")
     if "report" in paths:
         tables.check_output(paths["report"], suffix=(".html", ".htm"))
 

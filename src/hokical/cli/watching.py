@@ -189,8 +189,11 @@ def _load_monitor(
         watching = hokical.CalibrationMonitor.load(state, fitted)
     watched = watching.options.coverage
     if coverage not in (None, watched):
-        why = f"the monitor in {state} watches {watched or 'no sets'}."
-        raise ui.bad_option("--coverage", f"{why} Use another --state.")
+        raise ui.bad_option(
+            "--coverage",
+            f"the monitor in {state} watches {watched or 'no sets'}. Use another "
+            "--state.",
+        )
     return watching
 
 

@@ -194,8 +194,10 @@ def calibration_bound(
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
     if brier is None and method == "bousquet":
-        rule = '`method="bousquet"` needs `brier`, the top-label Brier score; got None'
-        raise ValueError(f'{rule}. Pass it, or use `method="mcdiarmid"`.')
+        raise ValueError(
+            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. '
+            'Pass it, or use `method="mcdiarmid"`.'
+        )
     mean_square = 1.0
     bound_delta = delta
     if brier is not None:  # a tenth of delta is spent on bounding the true Brier score

@@ -294,12 +294,10 @@ def read_layout(
     table = layout.table
     beside = None if labelled == "none" else layout.find_labels(labels, label_column)
     if labelled == "all" and beside is None and layout.labels is None:
-        remedy = (
-            "Name the column, --label-column NAME, or the file that has them, --labels "
-            "FILE."
-        )
         raise table.error(
-            f"expected labels in `label` or `y`; found {table.listed()}.", remedy
+            f"expected labels in `label` or `y`; found {table.listed()}.",
+            "Name the column, --label-column NAME, or the file that has them, "
+            "--labels FILE.",
         )
     return layout.read(table, beside)
 
@@ -738,15 +736,12 @@ class Layout:
             if numbers[0] > 1 or numbers != list(
                 range(numbers[0], numbers[0] + len(numbers))
             ):
-                problem = (
+                raise self.table.error(
                     "expected columns of scores numbered 0, 1, 2, ...; found "
-                    f"{numbers}."
-                )
-                remedy = (
+                    f"{numbers}.",
                     "Add the missing columns, or name the columns: --score-columns "
-                    "a,b,c."
+                    "a,b,c.",
                 )
-                raise self.table.error(problem, remedy)
             return dict(sorted(by_class.items(), key=lambda item: int(item[0])))
         classes = self.wanted.classes
         if missing := [name for name in classes if name not in by_class]:

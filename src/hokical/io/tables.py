@@ -222,9 +222,10 @@ class Table:
         self.numbers = self.names
         keys = [name.strip().lower() for name in self.names]
         if len(set(keys)) < len(keys):
-            duplicate = f"`{Counter(keys).most_common(1)[0][0]}` twice"
             raise self.error(
-                f"expected every column once; found {duplicate}.", "Rename one of them."
+                "expected every column once; found "
+                f"`{Counter(keys).most_common(1)[0][0]}` twice.",
+                "Rename one of them.",
             )
         self._places = dict(zip(keys, self.names, strict=True))
         of_part = [
@@ -242,8 +243,11 @@ class Table:
     def require(self, name: str, option: str) -> str:
         """A column or array that the user named."""
         if (column := self.first(name)) is None:
-            problem = f"expected a column or array `{name}`, named by {option}"
-            raise self.error(f"{problem}; found {self.listed()}.", "Check the name.")
+            raise self.error(
+                f"expected a column or array `{name}`, named by {option}; found "
+                f"{self.listed()}.",
+                "Check the name.",
+            )
         return column
 
     def error(self, problem: str, remedy: str) -> DataFileError:
@@ -498,15 +502,12 @@ class TextTable(Table):
         """The rows below the header."""
         for line, row in islice(self._rows(), 1, None):
             if len(row) != len(self.names):
-                problem = (
+                raise self.error(
                     f"expected {len(self.names)} cells in a row, as in the first; "
-                    f"found {len(row)} in line {line}."
-                )
-                remedy = (
+                    f"found {len(row)} in line {line}.",
                     "Complete or drop the row, and name every column. Between commas, "
-                    "numbers have a decimal point."
+                    "numbers have a decimal point.",
                 )
-                raise self.error(problem, remedy)
             yield line, row
 
     def _number(self, cell: str, line: int, name: str) -> tuple[float, float]:
