@@ -12,10 +12,10 @@ pool), the second an arithmetic one (a linear pool); u is the linear share. The 
 keeps the scale of the members' own logits: a single member is left as it is, and the
 calibrator behind the pool chooses the scale.
 
-A row of NaN says that a member was not evaluated: the others share its weight. A class
-is impossible (-inf) where every evaluated member says so. A member that masks a class
-alone, or puts it very far below the top, is outvoted: its margins count as
-`FARTHEST_MARGIN` temperatures at most.
+A row of NaN says that a member was not evaluated: the others share its weight, in a fit
+too (`_impute` of `_fitting/pooling.py`). A class is impossible (-inf) where every
+evaluated member says so. A member that masks a class alone, or puts it very far below
+the top, is outvoted: its margins count as `FARTHEST_MARGIN` temperatures at most.
 """
 
 from __future__ import annotations
