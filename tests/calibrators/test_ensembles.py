@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score, train_test_split
 
 import hokical
 from hokical import (
@@ -204,6 +205,16 @@ def test_one_example_is_fitted_as_one_of_a_single_member() -> None:
     with pytest.warns(FitDataWarning, match="1 examples are too few"):
         one = auto(validation[:1], labels[:1])
     assert np.isfinite(one.predict_proba(NEW)).all()
+
+
+def test_ensembles_are_split_by_scikit_learn() -> None:
+    validation, labels = VALIDATION
+    first, second, first_labels, second_labels = train_test_split(
+        validation, labels, random_state=0
+    )
+    score = make("temps").fit(first, first_labels).score(second, second_labels)
+    folds = cross_val_score(make("temps"), validation, labels, cv=3)
+    assert folds.mean() == pytest.approx(score, abs=0.1)
 
 
 def test_labels_in_another_order_than_the_rows_of_the_members() -> None:

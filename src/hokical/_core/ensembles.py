@@ -127,6 +127,8 @@ class Ensemble:
 
     def __getitem__(self, rows: AnyArray | slice) -> Self:
         """The same members for some of the rows, by a slice, a mask or row numbers."""
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]  # as scikit-learn takes rows of what has a shape
         return self.take(rows if isinstance(rows, slice) else np.atleast_1d(rows))
 
     def take(self, rows: AnyArray | slice) -> Self:
