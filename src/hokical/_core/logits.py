@@ -274,8 +274,8 @@ class Logits:
         """Tell consecutive rows what is known of all."""
         if self._labels is not None:
             block._labels = self._labels[rows]
-        if self.is_numpy and self.order == "C" and self._margins is not None:
-            block._margins = self._margins[rows]
+        if self.is_numpy and self._margins is not None:
+            block._margins = np.asarray(self._margins[rows], order=self.order)
         if self._all_possible:
             block._all_possible = True
 

@@ -234,6 +234,8 @@ class HokiRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         noise = self.noise.unbounded()
+        if logits.is_numpy:
+            logits.with_margins()  # for stability and shares alike
         shares = noise.distribution(logits)
         return distribute_remainder(
             logits, self.confidence(logits), shares, noise.width

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hokical._core import special
-from hokical._core.arrays import Array, FloatArray, Namespace
+from hokical._core.arrays import Array, BoolArray, FloatArray, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.runtime import has_kernels
 from hokical.stability import tables
@@ -103,15 +103,25 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
         sums_of_powers(log_pi, powers)
     else:
         log_pi = portable_sums(powers, t, xp)
-    far = margins > REACH
-    far_margins = margins[far] if xp is np else margins
-    log_overtake = special.log_ndtr_below(far_margins * -special.ROOT_HALF, xp)
-    decline = log_overtake - _LOG_OVERTAKE_AT_REACH  # how log G goes on there
     if xp is np:
-        log_pi[far] += decline
+        _go_on(log_pi, margins, margins > REACH)
     else:
-        log_pi = xp.where(far, log_pi + decline, log_pi)
+        decline = _decline(margins, xp)
+        log_pi = xp.where(margins > REACH, log_pi + decline, log_pi)
     return special.normalized_exponential(logits.put_masked(log_pi, -xp.inf), xp)
+
+
+def _go_on(log_pi: FloatArray, margins: FloatArray, far: BoolArray) -> None:
+    """Continue log G (n, classes) at margins that are `far`, in place."""
+    if log_pi.flags.f_contiguous:  # a mask is quick in the order of the memory
+        log_pi, margins, far = log_pi.T, margins.T, far.T
+    log_pi[far] += _decline(margins[far], np)
+
+
+def _decline(margins: Array, xp: Namespace) -> Array:
+    """What log G falls by beyond REACH."""
+    log_overtake = special.log_ndtr_below(margins * -special.ROOT_HALF, xp)
+    return log_overtake - _LOG_OVERTAKE_AT_REACH
 
 
 def log_products(logits: Logits, scale: Array, rule: tables.Quadrature) -> Array:
@@ -140,12 +150,6 @@ def _compiled_moments(logits: Logits, step: float) -> FloatArray:
     dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
     values = np.ascontiguousarray(logits.values, dtype)
     kernels.chebyshev_moments(values, logits.top, step, moments)
-    for b in range(4, DEGREE, 4):
-        # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a).
-        products = moments[:, b + 1 : b + 5]
-        lower = moments[:, b - 4 : b]
-        products += products
-        products -= lower[:, ::-1]
     return moments
 
 
@@ -153,7 +157,8 @@ def portable_moments(logits: Logits, step: Array) -> Array:
     """`chebyshev_moments` for arrays of any library."""
 
     def work(block: Logits) -> Array:
-        t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
+        t = special.clip(block.margins * step, None, 2.0, block.xp)
+        t = special.plus(t, -1.0, block.xp)
         if not block.is_numpy:
             return moments_of(t, block.xp)
         # Of one row NumPy would add the classes in another order than of several.
@@ -164,7 +169,8 @@ def portable_moments(logits: Logits, step: Array) -> Array:
         low = moments[: DEGREE // 2 + 1]
         high = moments[DEGREE // 2 + 1 :]
         np.add.reduce(terms, axis=1, out=low)
-        np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
+        terms[1:] *= 2.0 * terms[-1]
+        np.add.reduce(terms[1:], axis=1, out=high)
         high -= low[-2::-1]  # T_(h + r) = 2 T_h T_r - T_(h - r)
         return moments[:, : t.shape[0]].T
 
@@ -196,15 +202,20 @@ def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
     if xp is not np:
         return xp.matmul(rows, table)
     n, p = rows.shape
-    padded = rows
-    if n % LANES:
-        padded = np.concatenate([rows, np.zeros((-n % LANES, p))])
-    products = np.matmul(padded.reshape(-1, LANES, p), table)
-    return products.reshape(-1, table.shape[1])[:n]
+    whole = n - n % LANES
+    lanes = np.matmul(rows[:whole].reshape(-1, LANES, p), table)
+    products = lanes.reshape(whole, table.shape[1])
+    if whole == n:
+        return products
+    last = np.zeros((LANES, p))
+    last[: n - whole] = rows[whole:]
+    return np.concatenate([products, (last @ table)[: n - whole]])
 
 
 def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
     """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
+    if xp is np:
+        coefficients = np.asfortranarray(coefficients)  # taken column by column
     second = 2.0 * t * t - 1.0
     fourth = 2.0 * second * second - 1.0
     polynomials = []

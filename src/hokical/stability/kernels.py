@@ -56,11 +56,11 @@ def _store_four(
 def chebyshev_moments(
     block: Block, top: FloatArray, step: float, moments: FloatArray
 ) -> None:
-    """moments[n, b + a] = sum_i T_a(t_i) T_b(t_i) for a = 1 .. 4 and b = 0, 4, ... 20;
-    T_0 at 0.
+    """moments[n, r] = sum_i T_r(t_i) for r = 0 .. 24, t_i = min(step (top_n - block_ni),
+    2) - 1.
 
-    t_i = min(step (top_n - block_ni), 2) - 1. The sums of T_(b+a) follow from these
-    products, T_a T_b = (T_(a+b) + T_(b-a)) / 2: one multiply-add each.
+    Summed are T_a T_b = (T_(b+a) + T_(b-a)) / 2 for a = 1 .. 4 and b = 0, 4, ... 20: one
+    multiply-add each.
     """
     for n in range(block.shape[0]):
         row = block[n]
@@ -109,6 +109,9 @@ def chebyshev_moments(
         _store_four(m, 13, d1, d2, d3, d4)
         _store_four(m, 17, e1, e2, e3, e4)
         _store_four(m, 21, f1, f2, f3, f4)
+        for b in range(4, 21, 4):
+            for a in range(1, 5):
+                m[b + a] = 2.0 * m[b + a] - m[b - a]
 
 
 @kernel

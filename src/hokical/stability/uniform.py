@@ -198,9 +198,10 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     length = (high - low)[:, None, :]
     nodes = low[:, None, :] + length * x[None, :, None]
     mass = length * w[None, :, None]
+    room = np.empty_like(mass) if logits.is_numpy else None
     for i in range(count):
-        if logits.is_numpy:  # rival i is below 1 from its own piece on
-            mass[i:] *= nodes[i:] + across[i]
+        if room is not None:  # rival i is below 1 from its own piece on
+            mass[i:] *= np.add(nodes[i:], across[i], out=room[i:])
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
     nodes = _join_pieces(nodes, count, logits)
