@@ -23,7 +23,7 @@ INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
 # one thread for OpenMP and BLAS: threads of several workers that wait for each other take ten times.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-rest soak coverage lint bench bench-peers bench-quality bench-growth bench-gpu docs test-peers package \
+.PHONY: demo test test-all test-rest soak coverage lint bench bench-peers bench-quality bench-growth bench-targets bench-gpu docs test-peers package \
 	wheel-test lowest clean
 
 demo: $(DEMO)  ## calibrate the shipped network with every method
@@ -67,6 +67,9 @@ bench-peers: $(BENCH)  ## beside other libraries: writes benchmarks/peers.md and
 
 bench-growth: $(READY)  ## how cost grows with rows, classes, members and groups: the table of benchmarks/README.md
 	$(BIN)/python benchmarks/bench_growth.py --write
+
+bench-targets: $(BENCH)  ## the targets of speed and what is reached: the table of benchmarks/README.md
+	$(BIN)/python benchmarks/bench_targets.py --write
 
 bench-quality: $(PEERS)  ## log loss and calibration beside other libraries: tables and chart of the docs
 	$(BIN)/python benchmarks/bench_peers.py --quality

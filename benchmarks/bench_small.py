@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -74,44 +75,44 @@ def compare_methods(title: str) -> None:
 def start_up() -> None:
     """A fresh process that loads a file, or fits, and answers a batch, in imports of
     NumPy.
-
-    With bytecode, as in an installed package, even where the environment forbids to
-    write it.
     """
-    logits, labels = large_logits(500, 10)
     with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder) / "batch.npy", logits)
-        codes = {"import numpy": "import numpy"}
-        for name in ("temps", "hoki"):
-            make(name).fit(logits, labels).save(Path(folder) / f"{name}.json")
-            codes[name] = (
-                "import numpy, hokical;"
-                f"hokical.load({folder + f'/{name}.json'!r})"
-                f".predict_confidence(numpy.load({folder + '/batch.npy'!r}))"
-            )
-            codes[f"fit {name}"] = (
-                "import hokical; from hokical.demo import demo_logits;"
-                "fit, test = demo_logits();"
-                f"hokical.make({name!r}).fit(*fit).predict_confidence(test[0][:500])"
-            )
-        env = {
-            key: value
-            for key, value in os.environ.items()
-            if key != "PYTHONDONTWRITEBYTECODE"
-        }
-        run = partial(
-            subprocess.run, check=True, env=env | {"PYTHONPYCACHEPREFIX": folder}
-        )
-        works = {
-            name: partial(run, [sys.executable, "-c", code])
-            for name, code in codes.items()
-        }
-        seconds = best_in_turns(works, times=7)
+        seconds = best_in_turns(start_up_works(folder), times=7)
     base = seconds.pop("import numpy")
     print("\nload (3, 0.35 s) or fit (temps: 5) and answer in a fresh process,")
     print(f"in `import numpy` of {base:.2f} s")
     for name, value in seconds.items():
         print(f"{name:12s} {value / base:.1f}, {value:.2f} s")
+
+
+def start_up_works(folder: str) -> dict[str, Callable[[], object]]:
+    """Fresh processes with files in a folder: an import of NumPy; and what loads a
+    calibrator, or fits, and answers a batch.
+
+    With bytecode, as in an installed package, even where the environment forbids to
+    write it.
+    """
+    logits, labels = large_logits(500, 10)
+    np.save(Path(folder) / "batch.npy", logits)
+    codes = {"import numpy": "import numpy"}
+    for name in ("temps", "hoki", "auto"):
+        make(name).fit(logits, labels).save(Path(folder) / f"{name}.json")
+        codes[name] = (
+            "import numpy, hokical;"
+            f"hokical.load({folder + f'/{name}.json'!r})"
+            f".predict_confidence(numpy.load({folder + '/batch.npy'!r}))"
+        )
+        codes[f"fit {name}"] = (
+            "import hokical; from hokical.demo import demo_logits;"
+            "fit, test = demo_logits();"
+            f"hokical.make({name!r}).fit(*fit).predict_confidence(test[0][:500])"
+        )
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = folder
+    run = partial(subprocess.run, check=True, env=env)
+    return {
+        name: partial(run, [sys.executable, "-c", code]) for name, code in codes.items()
+    }
 
 
 if __name__ == "__main__":
