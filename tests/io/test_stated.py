@@ -262,6 +262,10 @@ STATED = [
     ("on a scale of one to ten, eight", 0.8),
     ("Initially 90%, now 60%", 0.6),
     ("My guess is 25%, and I'm 80% sure of it.", 0.8),
+    ("Confidence (0..1): .3", 0.3),
+    ("Confidence [0..100]: 70", 0.7),
+    ("I'm sure it is not wrong", 0.85),
+    ("odds of 90%", 0.9),
 ]
 #: Texts in which a reader finds a confidence, but not which one.
 AMBIGUOUS = [
@@ -311,6 +315,11 @@ AMBIGUOUS = [
     "First I was 90% sure; after checking I am 60% sure",
     "20% no, 80% yes",
     "8/10, maybe 9/10",
+    "3:1 odds",
+    "I'd give it 3 to 1 odds",
+    "I'm certain that it is incorrect",
+    "It is likely wrong",
+    "I am probably wrong",
 ]
 #: Texts that state no confidence.
 SILENT = [

@@ -635,6 +635,7 @@ def evaluate_model(
     if setting.coverage is not None:
         sets = _measure_model_sets(model, inputs, labels, setting.coverage)
     rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
+    inputs.check_count(rows)
     if setting.cluster is None:
         wrong = rows.labels != labels
         marks = RowMarks(number_hashes(rows.proba), labels, wrong)

@@ -178,6 +178,14 @@ class LabelledInputs:
         weights = reading.as_weights(sample_weight, labels.size)
         return cls(X, labels, weights, groups)
 
+    def check_count(self, predictions: ModelPredictions) -> None:
+        """Raise unless there is a label for each predicted row."""
+        if predictions.labels.size != self.y.size:
+            raise ValueError(
+                f"`y` must have one label per row of `X`; got {self.y.size:,} labels "
+                f"of {predictions.labels.size:,} rows. Cut both in the same way."
+            )
+
     def truth(self, classes: AnyArray) -> IntArray:
         """The true labels as columns of the probabilities."""
         return reading.class_index(self.y, classes, "y")

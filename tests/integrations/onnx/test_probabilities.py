@@ -56,9 +56,82 @@ MEANS = {
         node("Cast", ["sum"], ["wide"], to=onnx.TensorProto.DOUBLE),
         node("Cast", ["wide"], ["scores"], to=onnx.TensorProto.FLOAT),
     ],
+    "normalized, kept from 0": [
+        node("Sum", ["p0", "p1", "p2"], ["sum"]),
+        node("ReduceSum", ["sum", "last"], ["total"], keepdims=1),
+        node("Clip", ["total", "tiny"], ["above"]),
+        node("Shape", ["sum"], ["shape"]),
+        node("Expand", ["above", "shape"], ["totals"]),
+        node("Div", ["sum", "totals"], ["scores"]),
+    ],
     "log of the mean": [
         node("Mean", ["p0", "p1", "p2"], ["mean"]),
         node("Log", ["mean"], ["scores"]),
+    ],
+}
+
+#: What else networks compute from softmaxes: nearly probabilities, or anything.
+COMPUTED = {
+    "clipped": [node("Clip", ["p0", "tiny"], ["scores"])],
+    "smoothed": [
+        node("Mul", ["p0", "third"], ["part"]),
+        node("Add", ["part", "third"], ["scores"]),
+    ],
+    "interpolated": [
+        node("Sub", ["p1", "p0"], ["step"]),
+        node("Mul", ["step", "third"], ["part"]),
+        node("Add", ["p0", "part"], ["scores"]),
+    ],
+    "mean as a product": [
+        *(node("Unsqueeze", [f"p{k}", "last"], [f"u{k}"]) for k in range(3)),
+        node("Concat", ["u0", "u1", "u2"], ["stacked"], axis=1),
+        node("MatMul", ["weights", "stacked"], ["product"]),
+        node("Squeeze", ["product", "last"], ["scores"]),
+    ],
+    "product, normalized": [
+        node("Mul", ["p0", "p1"], ["product"]),
+        node("ReduceSum", ["product", "last"], ["total"], keepdims=1),
+        node("Reciprocal", ["total"], ["inverse"]),
+        node("Mul", ["product", "inverse"], ["scores"]),
+    ],
+    "log of the mean": [
+        node("Mean", ["p0", "p1", "p2"], ["mean"]),
+        node("Add", ["mean", "tiny"], ["above"]),
+        node("Log", ["above"], ["scores"]),
+    ],
+}
+#: How else a softmax is written.
+SOFTMAXES = {
+    "log-sum-exp": [
+        node("ReduceLogSumExp", ["z0"], ["total"], axes=[1]),
+        node("Sub", ["z0", "total"], ["log"]),
+        node("Exp", ["log"], ["scores"]),
+    ],
+    "reciprocal": [
+        node("Exp", ["z0"], ["exp"]),
+        node("ReduceSum", ["exp", "last"], ["total"], keepdims=1),
+        node("Reciprocal", ["total"], ["inverse"]),
+        node("Mul", ["exp", "inverse"], ["scores"]),
+    ],
+    "either branch": [
+        node(
+            "If",
+            ["condition"],
+            ["scores"],
+            **{
+                f"{name}_branch": helper.make_graph(
+                    [node("Softmax", [f"z{k}"], [name])],
+                    name,
+                    [],
+                    [
+                        helper.make_tensor_value_info(
+                            name, onnx.TensorProto.FLOAT, ["n", N_CLASSES]
+                        )
+                    ],
+                )
+                for k, name in enumerate(["then", "else"])
+            },
+        )
     ],
 }
 
@@ -74,6 +147,9 @@ def ensemble_of_networks(tail: list[onnx.NodeProto], softmax: str = "Softmax"):
     constants["last"] = np.array([1])
     constants["three"] = np.array(3.0, np.float32)
     constants["third"] = np.array(1.0 / 3.0, np.float32)
+    constants["tiny"] = np.array(1e-7, np.float32)
+    constants["weights"] = np.full((1, 3), 1.0 / 3.0, np.float32)
+    constants["condition"] = np.array(True)
     nodes = []
     for k in range(3):
         nodes.append(node("MatMul", ["x", f"m{k}"], [f"z{k}"]))
@@ -119,6 +195,52 @@ def test_a_mean_of_softmaxes_is_read_as_it_was_in_the_fit(name: str) -> None:
     expected = calibrator.predict_confidence(logits)
     np.testing.assert_allclose(outputs["confidence"], expected, atol=1e-5)
     assert check(both, calibrator).agrees
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed_from_softmaxes_is_not_taken_for_logits(name: str) -> None:
+    network = ensemble_of_networks(COMPUTED[name])
+    of_logits = fitted_on_outputs(
+        ensemble_of_networks([node("Identity", ["z0"], ["scores"])]), np.asarray
+    )
+    assert of_logits.schema_.scores == "logits"
+    with pytest.raises(ValueError, match=r"`scores` must be .* probabilities, and the"):
+        attach(network, of_logits)
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_a_softmax_in_other_words(name: str) -> None:
+    network = ensemble_of_networks(SOFTMAXES[name])
+    of_logits = fitted_on_outputs(
+        ensemble_of_networks([node("Identity", ["z0"], ["scores"])]), np.asarray
+    )
+    outputs = run(attach(network, of_logits), x=inputs(50))
+    expected = of_logits.predict_confidence(from_probabilities(outputs["scores"]))
+    np.testing.assert_allclose(outputs["confidence"], expected, atol=1e-5)
+
+
+def test_a_mean_inside_a_function() -> None:
+    network = ensemble_of_networks([node("Pool", ["p0", "p1"], ["scores"], domain="a")])
+    body = [node("Mean", ["x", "y"], ["mean"])]
+    imports = [helper.make_opsetid("", 17)]
+    pool = helper.make_function("a", "Pool", ["x", "y"], ["mean"], body, imports)
+    network.functions.append(pool)
+    network.opset_import.append(helper.make_opsetid("a", 1))
+    calibrator = fitted_on_outputs(network, from_probabilities)
+    properties = attach(network, calibrator).metadata_props
+    assert ("hokical_scores_are", "probabilities") in [
+        (item.key, item.value) for item in properties
+    ]
+
+
+def test_a_layer_behind_softmaxes_gives_logits() -> None:
+    weights = np.random.default_rng(3).normal(size=(N_CLASSES, N_CLASSES))
+    network = ensemble_of_networks([node("MatMul", ["p0", "layer"], ["scores"])])
+    network.graph.initializer.append(
+        numpy_helper.from_array(weights.astype(np.float32), "layer")
+    )
+    calibrator = fitted_on_outputs(network, np.asarray)
+    assert check(attach(network, calibrator), calibrator).agrees
 
 
 def test_probabilities_that_are_read_as_logits_do_not_pass_a_check() -> None:

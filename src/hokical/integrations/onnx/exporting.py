@@ -616,7 +616,7 @@ def attach(
     network, opset = models.read_model(model)
     tensor = models.find_scores(network, output, class_axis, predictor.n_classes)
     ensembles.check_members_of(tensor.shape, tensor.axis, tensor.name, predictor)
-    content = content_of(network.graph, tensor.name)
+    content = content_of(network, tensor.name)
     scores = choose_reading(content, predictor.schema, tensor.name, scores)
     layout = _attached_layout(
         tensor, predictor, zeros if scores == "probabilities" else None

@@ -7,16 +7,18 @@ calibrator takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from hokical._core.arrays import AnyArray
 from hokical._core.runtime import warn_user
 from hokical._core.schema import InputSchema
+from hokical.integrations.onnx.models import onnx
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 #: What the scores of a classifier are.
 ScoresAre = Literal["logits", "probabilities"]
@@ -32,13 +34,19 @@ class Content(Enum):
     MEAN_OF_PROBABILITIES = auto()
     #: Sigmoids, which sum to anything.
     SIGMOIDS = auto()
+    #: Computed from probabilities alone by other operators, such as a clipping.
+    FROM_PROBABILITIES = auto()
+    #: The logarithm of a mean, or of what else is computed from probabilities.
+    LOG_OF_MEAN = auto()
 
 
-_SHARES = (Content.PROBABILITIES, Content.MEAN_OF_PROBABILITIES, Content.SIGMOIDS)
 _PROBABILITIES = (Content.PROBABILITIES, Content.MEAN_OF_PROBABILITIES)
+_SHARES = (*_PROBABILITIES, Content.SIGMOIDS)
+_OF_PROBABILITIES = (*_SHARES, Content.FROM_PROBABILITIES)
 #: Operators whose first input, of another shape, order or type, is their output.
 _RESHAPING = frozenset(
     [
+        "ArrayFeatureExtractor",
         "Cast",
         "CastLike",
         "DequantizeLinear",
@@ -75,66 +83,172 @@ _AVERAGING = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "Reduc
 _ADDING = frozenset(["Add", "Mean", "Sum"])
 #: Operators whose output is a number of the graph's shapes.
 _OF_SHAPES = frozenset(["Constant", "ConstantOfShape", "Range", "Shape", "Size"])
+#: Layers, which make anything of probabilities unless they have weights >= 0.
+_LAYERS = frozenset(["Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"])
+#: Layers whose weights are not looked at.
+_OTHER_LAYERS = frozenset(["GRU", "LSTM", "MatMulInteger", "QLinearMatMul", "RNN"])
+#: Operators that a sum may go through before numbers are divided by it.
+_AROUND_SUMS = frozenset(["Add", "Cast", "Clip", "Expand", "Identity", "Max"])
 #: By how much float16 lets sums of probabilities differ from 1.
 _SUM_SLACK = 1e-2
 #: Post-transforms of `ai.onnx.ml` classifiers that give probabilities.
 _TO_PROBABILITIES = (b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO")
 
 
-def content_of(graph: GraphProto, name: str) -> Content | None:
-    """What a tensor of a graph holds; None where its operators do not show it."""
-    contents: dict[str, Content | None] = {
-        tensor.name: Content.CONSTANT for tensor in graph.initializer
-    }
-    producers: dict[str, NodeProto] = {}
-    for node in graph.node:
-        content = _content_of_node(node, contents, producers)
-        for output in node.output:
-            contents[output] = content
-            producers[output] = node
-    return contents.get(name)
+def content_of(model: ModelProto, name: str) -> Content | None:
+    """What a tensor of a model holds; None where its operators do not show it."""
+    if model.functions:
+        inliner = import_module("onnx.inliner")
+        model = inliner.inline_local_functions(model)
+    tracing = _Tracing()
+    tracing.follow(model.graph)
+    return tracing.contents.get(name)
 
 
-def _content_of_node(
-    node: NodeProto,
-    contents: dict[str, Content | None],
-    producers: dict[str, NodeProto],
+class _Tracing:
+    """What the tensors of a graph hold, from its first operator to its last."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, Content | None] = {}
+        self.producers: dict[str, NodeProto] = {}
+        self.weights: dict[str, TensorProto] = {}
+
+    def follow(self, graph: GraphProto) -> None:
+        """Note the tensors of a graph, or of a branch of one."""
+        for tensor in graph.initializer:
+            self.contents[tensor.name] = Content.CONSTANT
+            self.weights[tensor.name] = tensor
+        for node in graph.node:
+            content = self._content_of_node(node)
+            for output in node.output:
+                self.contents[output] = content
+                self.producers[output] = node
+            if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+                self.weights[node.output[0]] = node.attribute[0].t
+
+    def _content_of_node(self, node: NodeProto) -> Content | None:
+        """What the outputs of a node hold, from what its inputs do."""
+        branches = [
+            attribute.g for attribute in node.attribute if attribute.HasField("g")
+        ]
+        if branches:
+            return self._content_of_branches(node, branches)
+        inputs = [self.contents.get(name) for name in node.input if name]
+        operator = node.op_type
+        if operator in _OF_SHAPES or (
+            inputs and all(content is Content.CONSTANT for content in inputs)
+        ):
+            return Content.CONSTANT
+        first = inputs[0] if inputs else None
+        if self._normalizes(node):
+            return first if first in _COMBINED else Content.PROBABILITIES
+        if operator in ("Softmax", "Hardmax"):
+            return Content.PROBABILITIES
+        if operator == "LogSoftmax" or self._subtracts_log_sum(node):
+            return Content.LOG_PROBABILITIES
+        if operator == "Sigmoid":
+            return Content.SIGMOIDS
+        if operator in _RESHAPING:
+            return first
+        varying = [content for content in inputs if content is not Content.CONSTANT]
+        if operator in _JOINING:
+            return _common_content(varying)
+        known = _content_of_arithmetic(operator, first, varying)
+        if known is not None:
+            return known
+        is_unknown_layer = (
+            operator in _OTHER_LAYERS
+            or node.domain == "ai.onnx.ml"
+            or (operator in _LAYERS and not self._has_positive_weights(node))
+        )
+        is_derived = bool(varying) and all(c in _OF_PROBABILITIES for c in varying)
+        return (
+            Content.FROM_PROBABILITIES if is_derived and not is_unknown_layer else None
+        )
+
+    def _content_of_branches(
+        self, node: NodeProto, branches: Iterable[GraphProto]
+    ) -> Content | None:
+        """What both branches give; None of loops."""
+        if node.op_type != "If":
+            return None
+        contents = []
+        for branch in branches:
+            self.follow(branch)
+            contents += [self.contents.get(output.name) for output in branch.output]
+        return _common_content(contents)
+
+    def _normalizes(self, node: NodeProto) -> bool:
+        """Whether a node divides numbers by their sum, or is a classifier's own
+        softmax.
+        """
+        if node.domain == "ai.onnx.ml":
+            attributes = {attribute.name: attribute.s for attribute in node.attribute}
+            transform = attributes.get("post_transform", b"NONE")
+            is_l1 = node.op_type == "Normalizer" and attributes.get("norm") == b"L1"
+            return is_l1 or transform in _TO_PROBABILITIES
+        if node.op_type == "LpNormalization":
+            return any(a.name == "p" and a.i == 1 for a in node.attribute)
+        if node.op_type == "Div":
+            return self._is_sum(node.input[1], of=node.input[0])
+        if node.op_type != "Mul":
+            return False
+        for numbers, factor in (node.input, reversed(node.input)):
+            inverse = self.producers.get(factor)
+            if inverse is not None and inverse.op_type == "Reciprocal":
+                return self._is_sum(inverse.input[0], of=numbers)
+        return False
+
+    def _is_sum(self, name: str, *, of: str) -> bool:
+        """Whether a tensor is the sum of another one, perhaps kept away from 0."""
+        node = self.producers.get(name)
+        while node is not None and node.op_type in _AROUND_SUMS:
+            node = self.producers.get(node.input[0])
+        is_sum = node is not None and node.op_type in ("ReduceSum", "ReduceL1")
+        return is_sum and bool(node.input[0] == of)
+
+    def _subtracts_log_sum(self, node: NodeProto) -> bool:
+        """Whether a node is a log-softmax that is written out."""
+        if node.op_type != "Sub":
+            return False
+        subtracted = self.producers.get(node.input[1])
+        is_log_sum = subtracted is not None and subtracted.op_type == "ReduceLogSumExp"
+        return is_log_sum and bool(subtracted.input[0] == node.input[0])
+
+    def _has_positive_weights(self, node: NodeProto) -> bool:
+        """Whether the constants of a layer are >= 0, as those of a mean are."""
+        return all(
+            name in self.weights
+            and (onnx.numpy_helper.to_array(self.weights[name]) >= 0.0).all()
+            for name in node.input
+            if self.contents.get(name) is Content.CONSTANT
+        )
+
+
+#: What stays what it is where it is divided by its sum.
+_COMBINED = (Content.MEAN_OF_PROBABILITIES, Content.FROM_PROBABILITIES)
+
+
+def _content_of_arithmetic(
+    operator: str, first: Content | None, varying: Sequence[Content | None]
 ) -> Content | None:
-    """What the outputs of a node hold, from what its inputs do."""
-    if any(attribute.HasField("g") for attribute in node.attribute):
-        return None  # a branch or a loop
-    inputs = [contents.get(name) for name in node.input if name]
-    operator = node.op_type
-    if operator in _OF_SHAPES or (
-        inputs and all(content is Content.CONSTANT for content in inputs)
-    ):
-        return Content.CONSTANT
-    if operator in ("Softmax", "Hardmax") or _normalizes(node, producers):
-        return Content.PROBABILITIES
-    if operator in ("LogSoftmax", "Sigmoid"):
-        is_sigmoid = operator == "Sigmoid"
-        return Content.SIGMOIDS if is_sigmoid else Content.LOG_PROBABILITIES
-    varying = [content for content in inputs if content is not Content.CONSTANT]
-    first = inputs[0] if inputs else None
-    if operator in _RESHAPING:
-        return first
+    """What sums, products and logarithms hold, where that is known."""
     if operator in _AVERAGING:
         return Content.MEAN_OF_PROBABILITIES if first in _PROBABILITIES else first
-    if operator == "Log":
-        return Content.LOG_PROBABILITIES if first in _PROBABILITIES else None
+    if operator == "Log" and first in _OF_PROBABILITIES:
+        is_softmax = first is Content.PROBABILITIES
+        return Content.LOG_PROBABILITIES if is_softmax else Content.LOG_OF_MEAN
     if operator == "Exp":
         is_log = first is Content.LOG_PROBABILITIES
         return Content.PROBABILITIES if is_log else None
     if operator in _ADDING:
         is_mean = len(varying) > 1 and all(c in _PROBABILITIES for c in varying)
         return Content.MEAN_OF_PROBABILITIES if is_mean else None
-    if operator in ("Mul", "Div"):
-        return varying[0] if len(varying) == 1 else None
+    if operator in ("Mul", "Div") and len(varying) == 1:
+        return varying[0]
     if operator == "Sub":  # one minus probabilities
         is_complement = first is Content.CONSTANT and varying[0] in _SHARES
         return varying[0] if is_complement else None
-    if operator in _JOINING:
-        return _common_content(varying)
     return None
 
 
@@ -147,23 +261,6 @@ def _common_content(contents: Iterable[Content | None]) -> Content | None:
         is_mean = Content.MEAN_OF_PROBABILITIES in distinct
         return Content.MEAN_OF_PROBABILITIES if is_mean else Content.PROBABILITIES
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _normalizes(node: NodeProto, producers: dict[str, NodeProto]) -> bool:
-    """Whether a node divides numbers by their sum, or is a classifier's own softmax."""
-    if node.domain == "ai.onnx.ml":
-        attributes = {attribute.name: attribute.s for attribute in node.attribute}
-        transform = attributes.get("post_transform", b"NONE")
-        is_l1 = node.op_type == "Normalizer" and attributes.get("norm") == b"L1"
-        return is_l1 or transform in _TO_PROBABILITIES
-    if node.op_type == "LpNormalization":
-        return any(a.name == "p" and a.i == 1 for a in node.attribute)
-    if node.op_type != "Div":
-        return False
-    divisor = producers.get(node.input[1])
-    if divisor is None or divisor.op_type not in ("ReduceSum", "ReduceL1"):
-        return False
-    return bool(divisor.input[0] == node.input[0])
 
 
 def choose_reading(
@@ -183,6 +280,7 @@ def choose_reading(
         Content.SIGMOIDS: "a sigmoid",
         Content.PROBABILITIES: "a softmax",
         Content.MEAN_OF_PROBABILITIES: "a mean of probabilities",
+        Content.FROM_PROBABILITIES: "a computation on probabilities",
     }
     if stated == "logits" and content in shown:
         warn_user(
@@ -206,11 +304,15 @@ def _read_as_shown(content: Content | None, tensor: str, of_logits: bool) -> Sco
         return "probabilities"
     if content is Content.LOG_PROBABILITIES or (content is None and of_logits):
         return "logits"
+    if content is Content.LOG_OF_MEAN and not of_logits:
+        return "logits"
     if content is Content.MEAN_OF_PROBABILITIES and not of_logits:
         return "probabilities"
     shown = {
         Content.MEAN_OF_PROBABILITIES: "is a mean of probabilities",
         Content.SIGMOIDS: "comes from a sigmoid",
+        Content.FROM_PROBABILITIES: "is computed from probabilities",
+        Content.LOG_OF_MEAN: "is the logarithm of a mean of probabilities",
         Content.CONSTANT: "is a constant",
     }
     reason = "does not show what it holds" if content is None else shown[content]

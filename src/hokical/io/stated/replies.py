@@ -26,6 +26,8 @@ _WRONG = words_of(
     "uncertainty"
 )
 _NOT_TRUE = words_of("false untrue")
+#: What "I am sure" may be about, where it is no confidence in the answer.
+_MISTAKES = words_of("wrong incorrect mistaken inaccurate") | _NOT_TRUE
 _HEDGES = words_of(
     "about around approximately approx roughly circa ca nearly almost over under "
     "above below only just maybe perhaps probably say somewhere some a an the at "
@@ -49,6 +51,7 @@ _FOLLOWERS = words_of(
 )
 #: A percentage beside these is the level of an interval.
 _INTERVALS = words_of("interval intervals ci")
+_ODDS = words_of("odds")
 _GREETINGS = words_of("yes no ok okay oh hi hello well great good question thanks") | {
     *",.!\n"
 }
@@ -103,6 +106,7 @@ _OTHER_SCALE = "may be on another scale than it names"
 BEYOND = "is beyond its scale"
 NO_SCALE = "names no scale"
 _OF_INTERVAL = "may be the level of an interval"
+_IS_ODDS = "may be odds, not a probability"
 _WHOSE_ERROR = "may be about a wrong answer or a false claim"
 
 
@@ -190,7 +194,10 @@ class Reply:
             return None
         if quantity.doubt:
             return replace(reading, doubt=quantity.doubt, value=np.nan)
-        if self._is_of_interval(quantity):
+        is_whole = quantity.scale is None and not quantity.has_point
+        if is_whole and self._has_beside(quantity, _ODDS):
+            return replace(reading, doubt=_IS_ODDS, value=np.nan)
+        if self._has_beside(quantity, _INTERVALS):
             return replace(reading, doubt=_OF_INTERVAL, value=np.nan)
         if self._is_negated(quantity.start):
             return replace(reading, doubt=_NEGATED, value=np.nan)
@@ -362,6 +369,9 @@ class Reply:
         reading = Reading(value, 1.0, strength, start)
         if self._is_negated(start) or after == "not":  # probably not
             return replace(reading, value=np.nan, doubt=_NEGATED)
+        clause = self._clause_after(start + size)
+        if not labelled and _says_wrong(clause, _MISTAKES):  # sure that it is wrong
+            return replace(reading, value=np.nan, doubt=_WHOSE_ERROR)
         second = start + size + (after in ("-", "to", "/", "or"))
         if labelled and self.table.match(self.tokens, second, level=True)[0]:
             return replace(reading, value=np.nan, doubt=_SEVERAL)
@@ -431,13 +441,13 @@ class Reply:
             start -= 1
         return _says_wrong(self.tokens.texts(start, quantity.start), _WRONG)
 
-    def _is_of_interval(self, quantity: Quantity) -> bool:
-        """Whether the quantity is the level of an interval: "95% confidence interval"."""
+    def _has_beside(self, quantity: Quantity, words: frozenset[str]) -> bool:
+        """Whether one of the words is near: "95% confidence interval", "3:1 odds"."""
         around = [
             *self.tokens.texts(quantity.start - 3, quantity.start),
             *self.tokens.texts(quantity.stop, quantity.stop + 3),
         ]
-        return not _INTERVALS.isdisjoint(around)
+        return not words.isdisjoint(around)
 
     def _is_revised(self, stated: Reading, candidates: Sequence[Reading]) -> bool:
         """Whether a weaker number later on replaces it: "90% sure, but now 40%"."""

@@ -48,6 +48,7 @@ _REWRITTEN = tuple(
         (r"\|", " : "),  # a row of a table
         (r"(?<=[a-z0-9])-(?=[a-z])", " "),  # ninety-five, out-of-ten
         (r"(?<=[\[(])\s*([01]),(\d+)(?=\s*[\])])", r"\1 , \2"),  # the scale [0,1]
+        (r"(?<=\d)\.{2,3}(?=\d)", " - "),  # 0..1
         (r"\bper\s+cent\b|\bpercents?\b|\bpct\b", "%"),
         (r"(?<=\d)\s*\+(?=\s*%)|(?<=%)\s*\+", ""),  # 90%+
         (r"[^\S\n]+", " "),
