@@ -4,6 +4,7 @@ every method.
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from hokical.guarantees.scores import (
     prove_abstention,
     score_levels,
 )
+from tests.conftest import synthetic_logits
 
 #: How far apart groups are: not at all, little, much.
 SPREADS = (0.0, 0.3, 1.0)
@@ -501,3 +503,23 @@ def test_names_without_a_value_for_a_column_are_told() -> None:
         ValueError, match=r"one value for each of the columns \('a', 'b'\); got"
     ):
         GroupNames(("a", "b"), (("x",),))
+
+
+def test_measured_numbers_are_no_new_groups() -> None:
+    """An age hardly ever comes twice; a site that is new is told."""
+    logits, labels = synthetic_logits(n=400, n_classes=3, seed=0)
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20.0, 80.0, 400)
+    site = np.array(["a", "b"])[np.arange(400) % 2]
+    cal = hokical.make("temps").fit(logits[:100], labels[:100])
+    cal.certify(
+        logits[100:], labels[100:], groups={"age": age[100:], "site": site[100:]}
+    )
+    known = {"site": site[:100], "age": age[:100]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cal.predict_or_abstain(logits[:100], risk=0.5, groups=known)
+        cal.predict_set(logits[:100], coverage=0.9, groups=known)
+    new = {"age": age[:100], "site": np.where(np.arange(100) < 7, "c", site[:100])}
+    with pytest.warns(UserWarning, match="7 of 100 rows whose group was not in"):
+        cal.predict_or_abstain(logits[:100], risk=0.5, groups=new)

@@ -78,7 +78,7 @@ def test_missing_values_of_pandas_do_not_count() -> None:
             "+1000",
         ],
         ["0.5", ".5", 0.5, np.float32(0.5), "$0.50$"],
-        ["-3", -3, "-3.0", np.int64(-3)],
+        ["-3", -3, "-3.0", np.int64(-3), "\u22123", r"\(-3\)"],
         ["New  York", "new york", "\u201cNew York\u201d", "New\u00a0York"],
         [True, "True", "true.", np.bool_(True)],
         ["0", 0, "0.0", "-0"],

@@ -32,6 +32,7 @@ DESIGNS = {
         (expit(-8.0), expit(-4.0), 100),
     ],
     "not sharp": [(0.1, 0.15, 300), (0.4, 0.4, 100)],
+    "rare events, and rows at one half": [(0.5, 0.4, 12), (0.001, 0.002, 588)],
 }
 
 
@@ -48,8 +49,10 @@ def true_values(predicted: np.ndarray, true: np.ndarray) -> dict[str, float]:
     def excess(shift: float) -> float:
         return float((expit(logit(predicted) + shift) - true).sum())
 
+    surprise = -true * np.log(predicted) - (1.0 - true) * np.log1p(-predicted)
     return {
         "oe_ratio": share / predicted.mean(),
+        "log_loss": surprise.mean(),
         "scaled_brier": 1.0 - error / (share * (1.0 - share)),
         "intercept": brentq(excess, -50.0, 50.0),
         "brier": error,
@@ -65,12 +68,28 @@ def test_intervals_hold(name: str) -> None:
     rng = np.random.default_rng(0)
     trials = repetitions(1000, 60)
     held = dict.fromkeys(truth, 0)
+    of_classes = 0
     for _ in range(trials):
         outcome = rng.uniform(size=true.size) < true
         found = metrics.binary_summary(predicted, outcome)
         for metric, value in truth.items():
             held[metric] += found[metric].low <= value <= found[metric].high
+        found = metrics.summary(np.column_stack([1.0 - predicted, predicted]), outcome)
+        of_classes += (
+            found["log_loss"].low <= truth["log_loss"] <= found["log_loss"].high
+        )
+    assert hold_often(of_classes, trials), of_classes
     assert hold_often([*held.values()], trials), held
+
+
+def test_rows_at_one_half_say_nothing_about_rare_events() -> None:
+    """None of 588 rows with .001 has the event: 31 % of samples."""
+    predicted, true = repeat_design(DESIGNS["rare events, and rows at one half"])
+    truth = true_values(predicted, true)["log_loss"]
+    outcome = np.arange(true.size) < 5
+    proba = np.column_stack([1.0 - predicted, predicted])
+    assert metrics.binary_summary(predicted, outcome)["log_loss"].high > truth
+    assert metrics.summary(proba, outcome)["log_loss"].high > truth
 
 
 @pytest.mark.slow

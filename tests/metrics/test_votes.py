@@ -71,6 +71,31 @@ def test_one_hot_labels_are_labels() -> None:
     assert str(found) == str(hokical.evaluate(cals[0], logits + 0.1, labels))
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_votes_with_names_are_put_in_the_order_of_the_scores(library: str) -> None:
+    """Of a fit, an evaluation, a comparison and a metric."""
+    frame = pytest.importorskip(library).DataFrame
+    logits, votes, _ = draw_votes(200, 3, 9)
+    names = ["ant", "bee", "cow"]
+    scores = frame({f"logit_{name}": logits[:, k] for k, name in enumerate(names)})
+    by_name = {name: votes[:, k] for k, name in enumerate(names)}
+    shuffled = frame({name: by_name[name] for name in ("cow", "ant", "bee")})
+    turned = scores[["logit_bee", "logit_cow", "logit_ant"]]
+    cal = hokical.make("temps").fit(logits, votes)
+    expected = str(hokical.evaluate(cal, logits, votes))
+    for given in (scores, turned):
+        fitted = hokical.make("temps").fit(given, shuffled)
+        assert fitted.temperature_ == pytest.approx(cal.temperature_)
+        assert str(hokical.evaluate(fitted, turned, shuffled)) == expected
+    compared = hokical.compare((scores, shuffled), (turned, shuffled), ["temps"])
+    by_place = hokical.compare((logits, votes), (logits, votes), ["temps"])
+    assert str(compared) == str(by_place)
+    proba = frame(dict(zip(names, softmax(logits, axis=1).T, strict=True)))
+    assert metrics.log_loss(proba, shuffled) == pytest.approx(
+        metrics.log_loss(softmax(logits, axis=1), votes)
+    )
+
+
 @pytest.mark.sample(0)
 @pytest.mark.parametrize("sets_of_votes", ["one", "several"])
 def test_intervals_hold(sets_of_votes: str) -> None:

@@ -541,6 +541,23 @@ class GroupNames:
             )
         return index, n_unknown
 
+    def tell_new(self, groups: Any, n_rows: int, what: str) -> None:
+        """Warn of rows of unknown groups, which `what`, as `match` does.
+
+        Measured numbers tell no groups here, as hardly any comes twice.
+        """
+        columns = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
+        told = [k for k in range(len(columns)) if not self._is_measured(k)]
+        if told:
+            names = {tuple(name[k] for k in told): None for name in self.names}
+            known = GroupNames(tuple(self.columns[k] for k in told), tuple(names))
+            known.match({self.columns[k]: columns[k] for k in told}, n_rows, what)
+
+    def _is_measured(self, column: int) -> bool:
+        """Whether a column has many numbers that are not whole."""
+        values = {name[column] for name in self.names} - {None}
+        return len(values) > N_BINS and _are_fractions([*values])
+
 
 def count_groups(place: IntArray | None) -> int:
     """How many groups occur among examples (n,) at these places."""

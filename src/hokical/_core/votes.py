@@ -7,13 +7,21 @@ label per row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
-from hokical._core.reading import Rows, as_weights, refuse, shape_of, to_floats
+from hokical._core.reading import (
+    Rows,
+    as_weights,
+    order_columns,
+    refuse,
+    shape_of,
+    to_floats,
+)
 
 #: More scores than this, repeated for each class with votes, would not fit into memory.
 _MAX_SCORES = 1 << 28
@@ -49,18 +57,26 @@ class Votes(NamedTuple):
 
 
 def read_votes(
-    labels: object, n_rows: int, n_classes: int, name: str = "labels"
+    labels: object,
+    n_rows: int,
+    n_classes: int,
+    name: str = "labels",
+    *,
+    classes: Sequence[str] = (),
 ) -> Votes | None:
     """Votes or shares (n, classes) as weighted rows; None if labels are of another
     shape.
 
+    A frame with the names of the `classes`, or of their columns, is put in their order.
+
     >>> read_votes([[3, 1], [0, 2]], 2, 2)
     Votes(rows=array([0, 0, 1]), labels=array([0, 1, 1]), shares=array([0.75, 0.25, 1.  ]))
     """
-    if getattr(labels, "ndim", None) is None and not isinstance(labels, (list, tuple)):
+    if getattr(labels, "shape", None) is None and not isinstance(labels, (list, tuple)):
         return None
     if shape_of(labels) != (n_rows, n_classes):
         return None
+    labels = order_columns(labels, name, tuple(classes), strict=False)
     votes = to_floats(labels, name, "fiub")
     invalid = ~(np.isfinite(votes) & (votes >= 0.0))
     refuse(invalid, votes, f"`{name}` (n, classes) must be votes or shares, >= 0")

@@ -151,6 +151,7 @@ def _warn_of_one_outcome(right: BoolArray) -> None:
             f"all {right.size} examples are {outcome}. Check `right`, and use examples "
             "of both outcomes.",
             FitDataWarning,
+            cause=f"all examples are {outcome}",
         )
 
 

@@ -856,9 +856,9 @@ class Calibrator(FittedCalibrator):
         """Warn if a search ended before it converged."""
         reason = fit.report.get("message", fit.report.get("reason"))
         if reason and not fit.report.get("converged", True):
+            problem = f"{type(self).__name__} did not converge"
             runtime.warn_user(
-                f"{type(self).__name__} did not converge: {reason}",
-                runtime.ConvergenceWarning,
+                f"{problem}: {reason}", runtime.ConvergenceWarning, cause=problem
             )
 
     def _begin_fit(self, examples: Partition) -> None:

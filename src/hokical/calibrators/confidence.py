@@ -192,10 +192,8 @@ class OutcomeCalibrator(StoredEstimator):
         if rows is not None and any(sketch.has_twins for sketch in self.fit_rows_):
             warn_of_copies_in_fit(self.copies(rows), name=self.row_names[0])
         if not report.get("converged", True):
-            warn_user(
-                f"{type(self).__name__} did not converge: {self.reason_}",
-                ConvergenceWarning,
-            )
+            problem = f"{type(self).__name__} did not converge"
+            warn_user(f"{problem}: {self.reason_}", ConvergenceWarning, cause=problem)
 
     def is_of_fit(self, rows: Rows) -> bool:
         """Whether checked rows are those of the fit, by their `_hashes`."""

@@ -77,6 +77,8 @@ class FitReader:
             return partition, names
         # Logits first: their errors point to `hokical.streams`.
         logits = self._read_logits(rows.scores, schema)
+        if schema is not None and schema.columns:
+            rows = replace(rows, columns=schema.columns)
         warn_of_row_index(logits)
         return self._label(logits, rows, names)
 
@@ -107,7 +109,7 @@ class FitReader:
         if _are_texts(labels) and label_names:
             label_names = _names_of_labels(labels, label_names)
             names = label_names
-        examples = _from_votes(logits, labels, rows)
+        examples = _from_votes(logits, rows, label_names)
         if examples is None:
             labels = reading.as_labels(
                 labels, logits.n_rows, logits.n_classes, classes=label_names
@@ -175,9 +177,11 @@ def _names_of_labels(labels: AnyArray, columns: tuple[str, ...]) -> tuple[str, .
     return tuple(map(reading.class_of_column, columns))
 
 
-def _from_votes(logits: Logits, labels: AnyArray, rows: Rows) -> Examples | None:
+def _from_votes(
+    logits: Logits, rows: Rows, classes: tuple[str, ...]
+) -> Examples | None:
     """Examples of soft labels, a row for each class with votes; None of labels (n,)."""
-    votes = read_votes(labels, logits.n_rows, logits.n_classes)
+    votes = read_votes(rows.labels, logits.n_rows, logits.n_classes, classes=classes)
     if votes is None:
         return None
     return Examples(

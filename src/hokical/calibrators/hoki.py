@@ -401,6 +401,7 @@ def _warn_not_converged(schedule: Schedule) -> None:
         f"validation ECE is {schedule.validation_ece:.1e}, not 0. If that matters, "
         f"{remedy}.",
         ConvergenceWarning,
+        cause="Hoki did not converge",
     )
 
 

@@ -244,7 +244,7 @@ class Predictor:
         is_guaranteed = certified.options.by in ("group", "new group")
         if groups is not None and names is not None and not is_guaranteed:
             consequence = "may be covered less than the guarantee says"
-            names.match(groups, count_rows(groups), consequence)
+            names.tell_new(groups, count_rows(groups), consequence)
 
     def _members_by_group(
         self, certified: CertifiedSets, logits: object, groups: object

@@ -194,6 +194,7 @@ class SurvivalCalibrator(StoredEstimator):
                 f"their bins, and the validation ECE is {schedule.validation_ece:.1e}. "
                 "If that matters, try another `n_bins`.",
                 ConvergenceWarning,
+                cause="the schedule did not converge",
             )
         return self
 

@@ -513,7 +513,7 @@ def match_groups(
         return None
     if by == "group":
         return names.match(groups, n_rows, "are not accepted")[0]
-    names.match(groups, n_rows, "may have another error rate than the guarantee's")
+    names.tell_new(groups, n_rows, "may have another error rate than the guarantee's")
     return None
 
 

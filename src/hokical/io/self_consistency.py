@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)?(?:\.\d+)?")
 #: What is written around an answer: Markdown, quotes, brackets, formulas.
 _WRAPPED = re.compile(
     r"(\*+|_+|`+|~~|\$+|[\"'\u2018\u201c\u00ab])(.+)(?:\1|[\u2019\u201d\u00bb])"
-    r"|()\(([^()]+)\)|()\[([^\[\]]+)\]|()\\(?:boxed|text)\{([^{}]+)\}",
+    r"|()\\\((.+)\\\)|()\(([^()]+)\)|()\[([^\[\]]+)\]|()\\(?:boxed|text)\{([^{}]+)\}",
     re.DOTALL,
 )
 
@@ -143,7 +143,9 @@ def _fold(answer: Any) -> Hashable:
         return _number_key(str(answer))
     if not isinstance(answer, str):
         return answer  # type: ignore[no-any-return]
-    text = " ".join(unicodedata.normalize("NFKC", answer).split())
+    text = " ".join(
+        unicodedata.normalize("NFKC", answer).replace("\u2212", "-").split()
+    )
     bare = _without_wrapping(text)
     number = bare.replace(",", "")
     return (

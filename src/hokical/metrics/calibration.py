@@ -93,11 +93,11 @@ class RowScore:
         return np.where(rows.correct, *self.of_confidence(rows.confidence))
 
     def sums(self, data: Predictions, values: FloatArray) -> FloatArray:
-        """Sums (7,) of scores (n,) over (proba, labels), which add up over chunks.
+        """Sums (8,) of scores (n,) over (proba, labels), which add up over chunks.
 
-        Those of the scores, their squares and cubes, the scores of wrong labels, their
-        number, what all rows would score with a wrong one, and the number of infinite
-        scores.
+        Those of the scores, their squares and cubes; of the scores of wrong labels and
+        their squares; of what all rows would score with a wrong one and its squares;
+        and the number of infinite scores.
         """
         if self.worst is not None:
             worst = self.worst(data, values)
@@ -106,9 +106,11 @@ class RowScore:
         weight = data.filled_weight()
         wrong = weight * (data.proba.argmax(axis=1) != data.labels)
         powers = [(weight * values**k).sum() for k in (1, 2, 3)]
-        wrong_sum = np.where(wrong > 0.0, wrong * values, 0.0).sum()
+        of_wrong = np.where(wrong > 0.0, values, 0.0)
+        wrong_powers = [wrong @ of_wrong, wrong @ of_wrong**2]
         infinite = weight @ np.isinf(values)
-        return np.array([*powers, wrong_sum, wrong.sum(), weight @ worst, infinite])
+        worst_powers = [weight @ worst, weight @ worst**2]
+        return np.array([*powers, *wrong_powers, *worst_powers, infinite])
 
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:

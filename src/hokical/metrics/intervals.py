@@ -81,17 +81,18 @@ def unskewed(a: float, z: float) -> FloatArray:
 
 
 def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
-    """The expected score of one more row of the worse outcome.
+    """The score of one more row of the worse outcome, as far as it adds to the mean.
 
-    It is the mean over the rows with that outcome and one row, whose score is the mean
-    over all rows had they had it: more than the truth unless the worse outcome is more
-    frequent where it scores more.
+    It is the mean over the rows with that outcome and one row that is like all rows had
+    they had it, weighted by what the outcome adds to their scores: errors of rows that
+    score alike with either outcome say nothing about the score of rare errors.
     """
     is_error = wrong >= right
     counts = np.where(is_error, levels.errors, levels.correct) * levels.rows_per_weight
-    score = np.minimum(np.where(is_error, wrong, right), MOST_LOSS)
-    expected = float(levels.weight @ score) / levels.total
-    return (float(counts @ score) + expected) / (float(counts.sum()) + 1.0)
+    better, worse = np.minimum(np.sort([right, wrong], axis=0), MOST_LOSS)
+    added = (counts + levels.weight / levels.total) * (worse - better)
+    total = float(added.sum())
+    return float(added @ worse) / total if total > 0.0 else 0.0
 
 
 def deviation_ends(

@@ -195,7 +195,8 @@ def as_predictions(
         check_probability_rows(
             block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
         )
-    if (votes := read_votes(labels, *table.shape)) is not None:
+    columns = reading.column_names(proba)
+    if (votes := read_votes(labels, *table.shape, classes=columns)) is not None:
         weight = votes.weigh(sample_weight, table.shape[0])
         table = table if votes.are_hard else table[votes.rows]
         return Predictions(table, votes.labels, weight).counted()

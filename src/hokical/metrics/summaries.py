@@ -622,10 +622,10 @@ def metric_estimate(
         metric = replace(metric, upper=metric.upper_of_label or metric.upper)
     else:
         # As in `worst_score`: of the rows with a wrong label, and one more.
-        error_sum, n_errors = sums[3:5] * levels.rows_per_weight
         powers = sums[:3] / levels.total
-        worst = (error_sum + sums[5] / levels.total) / (n_errors + 1.0)
-        infinite = sums[6]
+        errors = sums[3:5] * levels.rows_per_weight + sums[5:7] / levels.total
+        worst = float(errors[1] / errors[0]) if 0.0 < errors[0] < math.inf else 0.0
+        infinite = sums[7]
     if not math.isfinite(value := float(powers[0])):
         return Estimate(value, reason=_infinite_reason(float(infinite), levels))
     return with_ends(

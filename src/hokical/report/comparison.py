@@ -523,6 +523,8 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
     rows = replace(rows, scores=scores)
     if np.ndim(labels) == 2:
         rows = replace(rows, scores=as_logits(scores))
+        order = columns or rows.columns
+        labels = reading.order_columns(labels, "labels", order, strict=False)
         votes = read_votes(labels, rows.n_rows, rows.n_classes)
         if votes is not None and not votes.are_hard:
             return replace(rows, labels=reading.to_floats(labels, "labels", "fiub"))

@@ -60,6 +60,19 @@ def test_a_cause_is_reported_at_fit_and_never_again(ensemble: bool) -> None:
         assert messages_of(model.predict_proba, X[rows]) == []
 
 
+def test_folds_that_do_not_converge_are_reported_once() -> None:
+    """The classes that are separated differ from fold to fold, and so do the texts."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 6
+    X = 4.0 * np.eye(6)[y] + 0.6 * rng.normal(size=(600, 6))
+    model = CalibratedClassifier(GaussianNB(), method="vecs", ensemble=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    texts = [str(w.message) for w in caught]
+    assert sum("VectorScaling did not converge" in text for text in texts) == 1
+
+
 def test_a_search_repeats_one_text() -> None:
     """So that Python's own filter shows it once."""
     X, y = load_digits(return_X_y=True)

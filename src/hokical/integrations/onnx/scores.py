@@ -204,16 +204,18 @@ class _Tracing:
         node = self.producers.get(name)
         while node is not None and node.op_type in _AROUND_SUMS:
             node = self.producers.get(node.input[0])
-        is_sum = node is not None and node.op_type in ("ReduceSum", "ReduceL1")
-        return is_sum and bool(node.input[0] == of)
+        if node is None or node.op_type not in ("ReduceSum", "ReduceL1"):
+            return False
+        return bool(node.input[0] == of)
 
     def _subtracts_log_sum(self, node: NodeProto) -> bool:
         """Whether a node is a log-softmax that is written out."""
         if node.op_type != "Sub":
             return False
         subtracted = self.producers.get(node.input[1])
-        is_log_sum = subtracted is not None and subtracted.op_type == "ReduceLogSumExp"
-        return is_log_sum and bool(subtracted.input[0] == node.input[0])
+        if subtracted is None or subtracted.op_type != "ReduceLogSumExp":
+            return False
+        return bool(subtracted.input[0] == node.input[0])
 
     def _has_positive_weights(self, node: NodeProto) -> bool:
         """Whether the constants of a layer are >= 0, as those of a mean are."""
