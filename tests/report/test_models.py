@@ -176,6 +176,10 @@ def test_a_comparison_is_written_as_a_report(
             "`folds` cannot be given for models",
         ),
         (
+            lambda X, y: hokical.evaluate(GaussianNB().fit(X, y), X, y[:-1]),
+            "`y` must have one label per row of `X`",
+        ),
+        (
             lambda X, y: hokical.evaluate(GaussianNB().fit(X, y), X, y[:, None]),
             r"`y` must be labels \(n,\)",
         ),

@@ -541,7 +541,7 @@ class GroupNames:
             )
         return index, n_unknown
 
-    def tell_new(self, groups: Any, n_rows: int, what: str) -> None:
+    def tell_new(self, groups: object, n_rows: int, what: str) -> None:
         """Warn of rows of unknown groups, which `what`, as `match` does.
 
         Measured numbers tell no groups here, as hardly any comes twice.

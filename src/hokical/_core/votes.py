@@ -91,14 +91,14 @@ def read_votes(
         refuse(totals != 1.0, totals, rule, remedy)
     rule = f"`{name}` (n, classes) must have a vote in each row"
     refuse(totals <= 0.0, totals, rule, "Drop the rows without votes.")
-    rows, classes = np.nonzero(votes)
+    rows, voted = np.nonzero(votes)
     if rows.size > n_rows and rows.size * n_classes > _MAX_SCORES:
         raise ValueError(
             f"`{name}` (n, classes) must have fewer classes with votes; got "
             f"{rows.size / n_rows:,.0f} of {n_classes:,} in a row on average, for which "
             "scores do not fit into memory. Set small shares to 0."
         )
-    return Votes(rows, classes, votes[rows, classes] / totals[rows])
+    return Votes(rows, voted, votes[rows, voted] / totals[rows])
 
 
 def join_votes(
