@@ -91,6 +91,7 @@ class Columns:
     fitted_by: Any = None
     #: Whether a row of scores may be empty, as that of a member that was not evaluated.
     of_member: bool = False
+    weight_column: str | None = None
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -101,8 +102,6 @@ class Columns:
     def known_classes(self) -> tuple[str, ...]:
         """The names of the classes of the fit, if there is one."""
         return () if self.fitted_by is None else self.fitted_by.class_names
-
-    weight_column: str | None = None
 
 
 def is_id(name: str) -> bool:
@@ -218,22 +217,11 @@ def columns_of(
     **options: Unpack[ReadOptions],
 ) -> Columns:
     """What `read_examples` reads, by its options."""
-    labelled = options.get("labelled", "all")
-    label_column = options.get("label_column")
-    if labelled == "none" or labels is not None:
-        label_column = None
-    return Columns(
-        kind=options.get("kind"),
-        score_columns=options.get("score_columns", ()),
-        label_column=label_column,
-        classes=options.get("classes", ()),
-        groups=options.get("groups", ()),
-        keep=options.get("keep", ()),
-        zeros=options.get("zeros", "unlikely"),
-        labelled=labelled,
-        drop_missing=options.get("missing", "error") == "drop",
-        fitted_by=fitted_by,
-    )
+    wanted: dict[str, Any] = {**options}
+    drop_missing = wanted.pop("missing", "error") == "drop"
+    if wanted.get("labelled") == "none" or labels is not None:
+        wanted.pop("label_column", None)
+    return Columns(**wanted, drop_missing=drop_missing, fitted_by=fitted_by)
 
 
 def find_layout(table: Table, wanted: Columns) -> Layout | EnsembleLayout:
@@ -244,8 +232,10 @@ def find_layout(table: Table, wanted: Columns) -> Layout | EnsembleLayout:
     if not members:
         return Layout(table, wanted)
     of_first = replace(wanted, of_member=True)
-    of_others = replace(
-        Columns(wanted.kind, zeros=wanted.zeros, labelled="none"),
+    of_others = Columns(
+        wanted.kind,
+        zeros=wanted.zeros,
+        labelled="none",
         fitted_by=fitted,
         of_member=True,
     )
@@ -262,14 +252,13 @@ def _find_members(table: Table, wanted: Columns) -> dict[str, Table]:
     """The tables of the members of a file; none if it has one row of scores."""
     if wanted.score_columns or wanted.kind == "confidence":
         return {}
-    members = ensembles.named_members(table)
+    named = ensembles.named_members(table)
+    members = named or ensembles.stacked_members(table)
     fitted = wanted.fitted_by
     if fitted is not None and fitted.schema_.members is not None:
-        return members or ensembles.stacked_members(table)
-    if members and _names_scores(ensembles.others(table)):
-        return {}
-    members = members or ensembles.stacked_members(table)
-    return members if len(members) > 1 else {}
+        return members
+    has_other_scores = named and _names_scores(ensembles.others(table))
+    return {} if has_other_scores or len(members) < 2 else members
 
 
 def _names_scores(names: Sequence[str]) -> bool:
@@ -914,12 +903,13 @@ class Layout:
         same way.
         """
         wanted = self.wanted
-        zeros = self.wanted.zeros if kind == "probabilities" else None
-        named = {
+        facts = {
+            "scores": kind,
             "score_columns": [*wanted.score_columns],
             "label_column": wanted.label_column,
+            "zeros": wanted.zeros if kind == "probabilities" else None,
         }
-        return {k: v for k, v in {"scores": kind, **named, "zeros": zeros}.items() if v}
+        return {name: value for name, value in facts.items() if value}
 
     def settle_kind(self, values: AnyArray) -> ScoreKind:
         """What scores (n,) or (n, classes) are: as asked for, by their names or
@@ -927,25 +917,20 @@ class Layout:
         """
         if self.wanted.kind is not None:
             return self.wanted.kind
-        if (
-            values.dtype.kind not in "fiu"
-            or not values.size
-            or self.kind == "confidence"
-        ):
+        is_numeric = values.dtype.kind in "fiu" and values.size
+        if self.kind == "confidence" or not is_numeric:
             return self.kind or "logits"
-        inside = bool(values.min() >= 0.0)
-        if (
-            values.ndim == 1
-            and self.kind != "probabilities"
-            and inside
-            and values.max() <= 1.0
-        ):
+        is_nonnegative = values.min() >= 0.0
+        is_unclear = values.ndim == 1 and self.kind != "probabilities"
+        if is_unclear and is_nonnegative and values.max() <= 1.0:
             raise ValueError(
                 f"`{self.scores[0] or 'logits'}` must be log-odds or probabilities of "
                 "class 1; got one column in [0, 1], which can be either. Say what "
                 "they are: --probabilities or --logits."
             )
-        sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
+        sums = np.zeros(1)
+        if values.ndim == 2 and is_nonnegative:
+            sums = values.sum(axis=1)
         if np.all(np.abs(sums - 100.0) <= 100.0 * SUM_SLACK):
             raise ValueError(
                 "scores must be logits or probabilities, not percentages; got "
@@ -959,11 +944,7 @@ class Layout:
         """Logits (n, classes), or confidences (n,); and how many classes."""
         if index := reading.first_true(~self._has_scores(values)):
             column = int(np.argmax(np.isnan(np.atleast_1d(values[index]).ravel())))
-            name = (
-                self.scores[column]
-                if len(self.scores) > 1
-                else self.scores[0] or column
-            )
+            name = self.scores[column if len(self.scores) > 1 else 0] or column
             raise ValueError(
                 f"expected a number in row {index[0]}, column `{name}`; found none "
                 "(empty, NA or NaN). Fill it in, or leave out such rows: --missing "
@@ -979,15 +960,10 @@ class Layout:
         elif values.ndim == 1:
             values = from_binary_scores(values, name=name)
         fitted = self.wanted.fitted_by
-        if fitted is None:
-            logits = as_logits(values, name=name)
-        else:
-            logits = as_logits(
-                values,
-                name=name,
-                n_classes=fitted.n_classes_,
-                owner=type(fitted).__name__,
-            )
+        n_classes = None if fitted is None else fitted.n_classes_
+        logits = as_logits(
+            values, name=name, n_classes=n_classes, owner=type(fitted).__name__
+        )
         classes = self.classes
         if classes and not len(classes) == len(set(classes)) == logits.n_classes:
             raise ValueError(

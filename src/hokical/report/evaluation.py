@@ -73,6 +73,16 @@ from hokical.report.rows import (
 )
 from hokical.streams import checked_blocks, open_source
 
+#: Arguments of `evaluate` that not every kind of data takes.
+_OPTIONS = (
+    "sample_weight",
+    "groups",
+    "coverage",
+    "mask",
+    "positive",
+    "folds",
+    "cluster",
+)
 #: Metrics with intervals by item: means over positions, in the order of the sums.
 _MEANS = ("accuracy", "mean_confidence", *summaries.ROW_SCORES)
 
@@ -228,17 +238,8 @@ class _Request:
 
     def refuse_others(self, kind: str, *allowed: str) -> None:
         """Raise if an option is given that a kind of data does not take."""
-        options = {
-            "sample_weight": self.sample_weight,
-            "groups": self.groups,
-            "coverage": self.coverage,
-            "mask": self.mask,
-            "positive": self.positive,
-            "folds": self.folds,
-            "cluster": self.cluster,
-        }
-        for name, value in options.items():
-            if value is not None and name not in allowed:
+        for name in _OPTIONS:
+            if getattr(self, name) is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
     def read(self) -> tuple[Rows, Setting]:
@@ -296,10 +297,21 @@ def _check_calibrator(cal: object) -> None:
 
 
 def _evaluate_maps(request: _Request, cal: Dense) -> Evaluation:
-    """The evaluation of `Dense` on maps."""
+    """The evaluation of `Dense`: of all positions that count, intervals and bounds by
+    item.
+    """
     request.refuse_others("Dense", "sample_weight", "mask")
     maps = (request.x, request.y, request.sample_weight, request.mask)
-    return _evaluate_dense(cal, maps, request.setting)
+    source = cal.source(maps)
+    by_position = _evaluate_source(cal.fitted_calibrator(), source, request.setting)
+    evaluation: Evaluation | None = None
+    for stage in by_position.stages:
+        # The items of an iterator cannot be looked at again.
+        items = () if isinstance(request.x, Iterator) else cal.read_positions(maps)
+        by_item = _evaluate_by_item(stage, items)
+        evaluation = replace(by_item, before=evaluation, binary=None)
+    assert evaluation is not None
+    return evaluation
 
 
 def _evaluate_inputs(request: _Request) -> Evaluation:
@@ -310,13 +322,10 @@ def _evaluate_inputs(request: _Request) -> Evaluation:
     inputs = LabelledInputs.read(
         request.x, request.y, request.sample_weight, request.groups
     )
-    clusters = None
-    if request.cluster is not None:
-        clusters = request.read_clusters(len(request.y))
     setting = replace(
         request.setting,
         groups=request.groups,
-        cluster=clusters,
+        cluster=request.read_clusters(inputs.y.size),
         coverage=request.coverage,
     )
     with progress_bar("Evaluating", None):
@@ -362,9 +371,8 @@ def _evaluate_confidences_of(
     request.refuse_others("confidences", "sample_weight", "groups", "cluster")
     if request.cal is None:
         _refuse_probabilities(rows.scores, rows.labels)
-    weight = reading.as_weights(rows.weights, len(rows.labels))
-    rows = replace(rows, weights=weight)
-    return evaluate_confidence(request.cal, rows, setting)
+    weights = reading.as_weights(rows.weights, len(rows.labels))
+    return evaluate_confidence(request.cal, replace(rows, weights=weights), setting)
 
 
 def _evaluate_logits(request: _Request) -> Evaluation:
@@ -497,7 +505,11 @@ def _evaluate_folds(
     fitted = fit(np.arange(labels.size))
     before = evaluate_logits(None, test, setting)
     after = evaluate_predictions(fitted.name, fitted, predicted, setting, before.data)
-    # Bounds are proven for one calibrator, not for several.
+    return _of_folds(after, before, folds)
+
+
+def _of_folds(after: Evaluation, before: Evaluation, folds: int) -> Evaluation:
+    """The evaluation without bounds: they are proven for one calibrator alone."""
     summary = replace(after.summary, bounds={})
     return replace(after, before=before, summary=summary, folds=folds)
 
@@ -669,26 +681,6 @@ def _measure_model_sets(
     )
 
 
-def _evaluate_dense(
-    cal: Dense, maps: tuple[Any, Any, Any, Any], setting: Setting
-) -> Evaluation:
-    """The evaluation of maps: of all positions that count, intervals and bounds by
-    item.
-
-    `maps` are logits, labels, weights and mask, each as `cal` takes them.
-    """
-    calibrator = cal.fitted_calibrator()
-    by_position = _evaluate_source(calibrator, cal.source(maps), setting)
-    evaluation: Evaluation | None = None
-    for stage in by_position.stages:
-        # The items of an iterator cannot be looked at again.
-        items = () if isinstance(maps[0], Iterator) else cal.read_positions(maps)
-        by_item = _evaluate_by_item(stage, items)
-        evaluation = replace(by_item, before=evaluation, binary=None)
-    assert evaluation is not None
-    return evaluation
-
-
 def _evaluate_by_item(evaluation: Evaluation, items: Iterable[Rows]) -> Evaluation:
     """The evaluation of all positions, with intervals and bounds by item, where
     there are items.
@@ -807,9 +799,7 @@ def evaluate_confidence_folds(
     before = evaluate_predictions("uncalibrated", None, stated, setting, data)
     predicted = replace(stated, confidence=proba)
     after = evaluate_predictions(fitted.name, fitted, predicted, setting, data)
-    # Bounds are proven for one calibrator, not for several.
-    summary = replace(after.summary, bounds={})
-    return replace(after, before=before, summary=summary, folds=folds)
+    return _of_folds(after, before, folds)
 
 
 def _evaluate_labels(
