@@ -58,6 +58,12 @@ def test_compare_puts_columns_in_order(engine: Any, fitted: bool) -> None:
         hokical.compare((engine(val[0]), val[1]), (renamed, new[1]), methods)
 
 
+def test_equal_names_of_columns_go_by_place() -> None:
+    frame = FRAME.set_axis(["a", "a", "b"], axis=1)
+    cal = hokical.make("temps").fit(frame, LABELS)
+    np.testing.assert_array_equal(cal.predict_proba(frame), cal.predict_proba(LOGITS))
+
+
 def test_compare_refuses_methods_of_other_columns() -> None:
     methods = {
         "first": hokical.make("temps").fit(FRAME, LABELS),

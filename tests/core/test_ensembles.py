@@ -73,6 +73,12 @@ def test_rows_of_frames_keep_the_names_of_their_columns(library: str) -> None:
         chosen = Ensemble([frame])[rows]
         assert chosen.columns == tuple("wxyz")
         assert (chosen.checked()[0][0] == ROWS[0][2:5]).all()
+    assert (Ensemble([frame])[-1].checked()[0][0] == ROWS[0][-1:]).all()
+
+
+def test_rows_of_a_member_that_only_becomes_an_array() -> None:
+    ensemble = Ensemble([memoryview(ROWS[0])])
+    assert (ensemble[np.array([5, 2])].checked()[0][0] == ROWS[0][[5, 2]]).all()
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,26 @@ def test_votes_with_names_are_put_in_the_order_of_the_scores(library: str) -> No
     )
 
 
+@pytest.mark.parametrize("votes_have", ["names of classes", "names of columns"])
+def test_votes_go_by_classes_or_by_columns(votes_have: str) -> None:
+    """Where the scores have other names than the classes."""
+    frame = pytest.importorskip("pandas").DataFrame
+    logits, votes, _ = draw_votes(200, 3, 9)
+    classes = ["ant", "bee", "cow"]
+    scores = frame(logits, columns=["z0", "z1", "z2"])
+    names = classes if votes_have == "names of classes" else scores.columns
+    shuffled = frame(votes, columns=names).iloc[:, [2, 0, 1]]
+    cal = hokical.make("temps").fit(logits, votes, classes=classes)
+    fitted = hokical.make("temps").fit(scores, shuffled, classes=classes)
+    assert fitted.temperature_ == pytest.approx(cal.temperature_)
+    expected = str(hokical.evaluate(cal, logits, votes))
+    assert str(hokical.evaluate(fitted, scores, shuffled)) == expected
+    pair = scores, shuffled
+    compared = hokical.compare(pair, pair, ["temps"], classes=classes)
+    pair = logits, votes
+    assert str(compared) == str(hokical.compare(pair, pair, ["temps"], classes=classes))
+
+
 @pytest.mark.sample(0)
 @pytest.mark.parametrize("sets_of_votes", ["one", "several"])
 def test_intervals_hold(sets_of_votes: str) -> None:

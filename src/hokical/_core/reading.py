@@ -372,12 +372,12 @@ def select_rows(data: Array, rows: AnyArray | slice) -> Array:
 
     A frame stays one, with the names of its columns.
     """
-    if isinstance(data, (list, tuple)):
-        return np.asarray(data)[rows]
     if hasattr(data, "iloc"):
         return data.iloc[rows]
-    if is_from(data, "pyarrow") and not isinstance(rows, slice):
-        return data.take(rows)
+    if backend_of(data) is None and not frame_columns(data):
+        return np.asarray(data)[rows]
+    if is_from(data, "pyarrow"):
+        return data.take(np.arange(data.num_rows)[rows])  # which takes no rows below 0
     return data[rows]
 
 
@@ -394,6 +394,8 @@ def match_columns(columns: Sequence[str], names: Sequence[str]) -> list[int] | N
     >>> match_columns(["logit_dog", "logit_cat"], ["cat", "dog"])
     [1, 0]
     """
+    if [*columns] == [*names]:  # some of which may be equal
+        return [*range(len(columns))]
     for change in (str, class_of_column):
         index_of = {change(column): k for k, column in enumerate(columns)}
         changed = [*map(change, names)]

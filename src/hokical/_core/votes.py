@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.arrays import Array, FloatArray, IntArray
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.reading import (
     Rows,
     as_weights,
+    frame_columns,
+    match_columns,
     order_columns,
     refuse,
     shape_of,
@@ -62,12 +64,12 @@ def read_votes(
     n_classes: int,
     name: str = "labels",
     *,
-    classes: Sequence[str] = (),
+    names: Sequence[Sequence[str]] = (),
 ) -> Votes | None:
     """Votes or shares (n, classes) as weighted rows; None if labels are of another
     shape.
 
-    A frame with the names of the `classes`, or of their columns, is put in their order.
+    A frame is put in the order of the `names`, as `order_votes` does.
 
     >>> read_votes([[3, 1], [0, 2]], 2, 2)
     Votes(rows=array([0, 0, 1]), labels=array([0, 1, 1]), shares=array([0.75, 0.25, 1.  ]))
@@ -76,8 +78,7 @@ def read_votes(
         return None
     if shape_of(labels) != (n_rows, n_classes):
         return None
-    labels = order_columns(labels, name, tuple(classes), strict=False)
-    votes = to_floats(labels, name, "fiub")
+    votes = to_floats(order_votes(labels, names, name), name, "fiub")
     invalid = ~(np.isfinite(votes) & (votes >= 0.0))
     refuse(invalid, votes, f"`{name}` (n, classes) must be votes or shares, >= 0")
     totals = votes.sum(axis=1)
@@ -99,6 +100,17 @@ def read_votes(
             "scores do not fit into memory. Set small shares to 0."
         )
     return Votes(rows, voted, votes[rows, voted] / totals[rows])
+
+
+def order_votes(
+    labels: Array, names: Sequence[Sequence[str]], name: str = "labels"
+) -> Array:
+    """A frame of votes with its columns in the order of the first `names` that are
+    theirs: those of the classes, or of the columns of scores.
+    """
+    columns = [*map(str, frame_columns(labels))]
+    matching = (tuple(known) for known in names if match_columns(columns, known))
+    return order_columns(labels, name, next(matching, ()), strict=False)
 
 
 def join_votes(

@@ -109,7 +109,7 @@ class FitReader:
         if _are_texts(labels) and label_names:
             label_names = _names_of_labels(labels, label_names)
             names = label_names
-        examples = _from_votes(logits, rows, label_names)
+        examples = _from_votes(logits, rows, names)
         if examples is None:
             labels = reading.as_labels(
                 labels, logits.n_rows, logits.n_classes, classes=label_names
@@ -181,7 +181,8 @@ def _from_votes(
     logits: Logits, rows: Rows, classes: tuple[str, ...]
 ) -> Examples | None:
     """Examples of soft labels, a row for each class with votes; None of labels (n,)."""
-    votes = read_votes(rows.labels, logits.n_rows, logits.n_classes, classes=classes)
+    names = (classes, rows.columns)
+    votes = read_votes(rows.labels, logits.n_rows, logits.n_classes, names=names)
     if votes is None:
         return None
     return Examples(

@@ -196,7 +196,7 @@ def as_predictions(
             block, "proba", remedy=remedy, first_row=rows.start, slack=0.0
         )
     columns = reading.column_names(proba)
-    if (votes := read_votes(labels, *table.shape, classes=columns)) is not None:
+    if (votes := read_votes(labels, *table.shape, names=(columns,))) is not None:
         weight = votes.weigh(sample_weight, table.shape[0])
         table = table if votes.are_hard else table[votes.rows]
         return Predictions(table, votes.labels, weight).counted()

@@ -16,7 +16,7 @@ from hokical._core.ensembles import Ensemble
 from hokical._core.logits import TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import WarningLog, track
-from hokical._core.votes import read_votes
+from hokical._core.votes import order_votes, read_votes
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names
 from hokical.calibrators.stored import check_plain_logits, clone
@@ -214,8 +214,9 @@ def _compare_calibrators(
 ) -> Comparison:
     """Calibrators of logits on the same test rows; unfitted ones are fitted first."""
     columns = _common_columns(methods, fit_data.examples)
-    validation = _read_pair("validation", fit_data.examples, columns, fit_data.groups)
-    test = _read_pair("test", test_pair, columns, setting.groups)
+    names = (setting.class_names, columns)
+    validation = _read_pair("validation", fit_data.examples, names, fit_data.groups)
+    test = _read_pair("test", test_pair, names, setting.groups)
     entrants, skipped = _choose_entrants(
         methods, fit_data.random_state, (validation, test)
     )
@@ -499,9 +500,11 @@ def _as_pair(name: str, examples: object) -> tuple[Any, Any]:
     return examples[0], examples[1]
 
 
-def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
-    """Rows of a pair (logits, labels), columns of a frame in the order of these
-    names.
+def _read_pair(
+    name: str, examples: Any, names: tuple[Sequence[str], tuple[str, ...]], groups: Any
+) -> Rows:
+    """Rows of a pair (logits, labels), columns of frames in the order of these names of
+    classes and of columns.
     """
     is_sequence = isinstance(examples, (tuple, list))
     if not is_sequence or len(examples) != 2:
@@ -515,22 +518,23 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
     logits, labels = examples
     rows = make("uncalibrated").read_pair(logits, labels, None, groups)
     scores = rows.scores
+    columns = names[1]
     if isinstance(scores, Ensemble):
         scores = scores.order_columns(columns, strict=True)
     else:
         scores = reading.order_columns(scores, "logits", columns)
-    names = tuple(map(reading.class_of_column, columns))
     rows = replace(rows, scores=scores)
     if np.ndim(labels) == 2:
         rows = replace(rows, scores=as_logits(scores))
-        order = columns or rows.columns
-        labels = reading.order_columns(labels, "labels", order, strict=False)
-        votes = read_votes(labels, rows.n_rows, rows.n_classes)
+        known = (*names, rows.columns)
+        labels = order_votes(labels, known)
+        votes = read_votes(labels, rows.n_rows, rows.n_classes, names=known)
         if votes is not None and not votes.are_hard:
             return replace(rows, labels=reading.to_floats(labels, "labels", "fiub"))
         if votes is not None:
             rows = replace(rows, labels=votes.labels)
-    return read_logits(None, rows, names)
+    class_names = tuple(map(reading.class_of_column, columns))
+    return read_logits(None, rows, class_names)
 
 
 def _choose_entrants(

@@ -387,11 +387,10 @@ def _evaluate_logits(request: _Request) -> Evaluation:
     names = setting.class_names
     if np.ndim(rows.labels) == 2:
         read = as_logits if fitted is None else fitted.schema_.read
-        columns = rows.columns if fitted is None else fitted.schema_.columns
+        columns = () if fitted is None else fitted.schema_.columns
+        known = (names, columns or rows.columns)
         rows = replace(rows, scores=read(rows.scores))
-        votes = read_votes(
-            rows.labels, rows.n_rows, rows.n_classes, classes=columns or names
-        )
+        votes = read_votes(rows.labels, rows.n_rows, rows.n_classes, names=known)
         if votes is not None and votes.are_hard:
             rows = replace(rows, labels=votes.labels)
         elif votes is not None:

@@ -73,6 +73,12 @@ MEANS = {
 #: What else networks compute from softmaxes: nearly probabilities, or anything.
 COMPUTED = {
     "clipped": [node("Clip", ["p0", "tiny"], ["scores"])],
+    "inverse": [node("Div", ["third", "p0"], ["scores"])],
+    "exponential of a logarithm": [
+        node("Clip", ["p0", "tiny"], ["above"]),
+        node("Log", ["above"], ["log"]),
+        node("Exp", ["log"], ["scores"]),
+    ],
     "smoothed": [
         node("Mul", ["p0", "third"], ["part"]),
         node("Add", ["part", "third"], ["scores"]),

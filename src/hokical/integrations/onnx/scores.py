@@ -86,7 +86,21 @@ _OF_SHAPES = frozenset(["Constant", "ConstantOfShape", "Range", "Shape", "Size"]
 #: Layers, which make anything of probabilities unless they have weights >= 0.
 _LAYERS = frozenset(["Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"])
 #: Layers whose weights are not looked at.
-_OTHER_LAYERS = frozenset(["GRU", "LSTM", "MatMulInteger", "QLinearMatMul", "RNN"])
+_OTHER_LAYERS = frozenset(
+    [
+        "ConvInteger",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "GRU",
+        "LSTM",
+        "MatMulInteger",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+        "RNN",
+    ]
+)
 #: Operators that a sum may go through before numbers are divided by it.
 _AROUND_SUMS = frozenset(["Add", "Cast", "Clip", "Expand", "Identity", "Max"])
 #: By how much float16 lets sums of probabilities differ from 1.
@@ -241,12 +255,16 @@ def _content_of_arithmetic(
         is_softmax = first is Content.PROBABILITIES
         return Content.LOG_PROBABILITIES if is_softmax else Content.LOG_OF_MEAN
     if operator == "Exp":
-        is_log = first is Content.LOG_PROBABILITIES
-        return Content.PROBABILITIES if is_log else None
+        exponentials: dict[Content | None, Content] = {
+            Content.LOG_PROBABILITIES: Content.PROBABILITIES,
+            Content.LOG_OF_MEAN: Content.FROM_PROBABILITIES,
+        }
+        return exponentials.get(first)
     if operator in _ADDING:
         is_mean = len(varying) > 1 and all(c in _PROBABILITIES for c in varying)
         return Content.MEAN_OF_PROBABILITIES if is_mean else None
-    if operator in ("Mul", "Div") and len(varying) == 1:
+    is_divisor = operator == "Div" and first is Content.CONSTANT
+    if operator in ("Mul", "Div") and len(varying) == 1 and not is_divisor:
         return varying[0]
     if operator == "Sub":  # one minus probabilities
         is_complement = first is Content.CONSTANT and varying[0] in _SHARES
