@@ -107,7 +107,7 @@ class Logits:
         #: Caches of the properties of these names.
         self._labels: Array = None
         self._margins: Array = None
-        self._entries: Any = None
+        self._entries: tuple[IntArray, IntArray] | None = None
         self._possible: Array = None
         self._all_possible: bool | None = None
         #: Where NumPy's margins may be written, see `offer_room`.
@@ -252,20 +252,21 @@ class Logits:
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
+        labels = self.member_labels
         if isinstance(rows, slice) or self.is_numpy:
             values = self.values[rows, ...]
             top = self.top[rows]
+            labels = None if labels is None else labels[rows]
         else:
             where = self.from_host(
                 np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
             )
-            values, top = (
-                self.xp.take(array, where, axis=0) for array in (self.values, self.top)
+            values, top, labels = (
+                None if array is None else self.xp.take(array, where, axis=0)
+                for array in (self.values, self.top, labels)
             )
         codes = None if self.codes is None else self.codes[rows]
-        selected = type(self)(
-            values, top, self.backend, codes, self._member_labels_of(rows)
-        )
+        selected = type(self)(values, top, self.backend, codes, labels)
         if isinstance(rows, slice):
             self._hand_on(selected, rows)
         return selected
@@ -278,14 +279,6 @@ class Logits:
             block._margins = np.asarray(self._margins[rows], order=self.order)
         if self._all_possible:
             block._all_possible = True
-
-    def _member_labels_of(self, rows: AnyArray | slice) -> Array:
-        """Those of some rows, or None."""
-        labels = self.member_labels
-        if labels is None or isinstance(rows, slice) or self.is_numpy:
-            return None if labels is None else labels[rows]
-        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        return self.xp.take(labels, self.from_host(index), axis=0)
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""
@@ -355,8 +348,7 @@ class Logits:
         """Row and column of every label, as an index of NumPy's tables."""
         if self._entries is None:
             self._entries = np.arange(self.n_rows), self.label_columns
-        entries: tuple[IntArray, IntArray] = self._entries
-        return entries
+        return self._entries
 
 
 def as_logits(
@@ -517,16 +509,12 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
     if row_index := first_true(~np.isfinite(backend.to_host(top))):
         row_values = backend.to_host(logits.values[row_index[0], ...])
         problem = f"row {row_index[0]} has no finite value: every class is -inf"
-        if bad := first_true(
-            np.isnan(row_values)
-            if np.isnan(row_values).any()
-            else np.isposinf(row_values)
-        ):
-            number = "NaN" if np.isnan(row_values[bad]) else "+inf"
-            problem = (
-                f"must not hold NaN or +inf; got {number} in row {row_index[0]}, column "
-                f"{bad[0]}"
-            )
+        for number, is_bad in (("+inf", np.isposinf), ("NaN", np.isnan)):
+            if column := first_true(is_bad(row_values)):
+                problem = (
+                    f"must not hold NaN or +inf; got {number} in row {row_index[0]}, "
+                    f"column {column[0]}"
+                )
         raise ValueError(
             f"`{name}` {problem}. Fix or drop the row; only -inf is allowed, for a "
             "masked class."

@@ -430,17 +430,10 @@ def best_temperature(
         size = examples.n_rows * examples.logits.n_columns
         start = 1.0
         step = min(examples.n_rows // _COARSE_ROWS, size // _COARSE_SIZE)
-        coarse = (
-            examples.take(spaced_rows(0, examples.n_rows, step))
-            if step >= 4
-            else examples
-        )
-        if (
-            coarse is not examples
-            and coarse.counting.any()
-            and coarse.mean_true_margin > 0.0
-        ):
-            start = _search(coarse, start, bounds, tol).x
+        if step >= 4:
+            coarse = examples.take(spaced_rows(0, examples.n_rows, step))
+            if coarse.counting.any() and coarse.mean_true_margin > 0.0:
+                start = _search(coarse, start, bounds, tol).x
     solution = _search(examples, start, bounds, tol)
     scale = examples.mean_true_margin
     if solution.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
@@ -497,17 +490,14 @@ def _search(
         observed = beta * examples.mean_true_margin
         value = log_sum + observed
         step = math.inf  # much too flat if all has underflowed
-        if observed > 0.0:  # their ratio might underflow
-            ahead = (
-                math.log(expected) - math.log(observed) if expected > 0.0 else -math.inf
-            )
-            # Else rounding has left the side alone.
-            has_slope = expected > 0.0 and variance > 0.0
-            step = (
-                ahead * (expected / variance)
-                if has_slope
-                else math.copysign(math.inf, ahead)
-            )
+        if observed > 0.0:
+            step = -math.inf
+            if expected > 0.0:
+                # Their ratio might underflow.
+                ahead = math.log(expected) - math.log(observed)
+                step = math.copysign(math.inf, ahead)  # rounding leaves the side alone
+                if variance > 0.0:
+                    step = ahead * (expected / variance)
         step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
         if abs(step) <= tol:  # its effect is known to the third order
             slope = observed - expected
@@ -607,23 +597,16 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
         tail = block.tail
         if xp is np and tail is None and block.n_columns == 2:
             return _pair_moments(block, beta if isinstance(beta, float) else beta[rows])
-        inverse_temperature: Any = (
-            beta if isinstance(beta, float) else block.from_host(beta[rows])
-        )
-        by_row = (
-            inverse_temperature
-            if isinstance(beta, float)
-            else inverse_temperature[:, None]
-        )
+        by_row, by_entry = _factors(beta, rows, block)
         # Finite, and so is its product with exp(-x) = 0.
-        minus_x = block.margins * -by_row
+        minus_x = block.margins * -by_entry
         term = xp.exp(minus_x)
         zeroth = row_sums(term, xp)
         term *= minus_x
         first = -row_sums(term, xp)
         second = row_dots(term, minus_x, xp)
         if tail is not None:
-            x = xp.clip(tail.margin * inverse_temperature, None, FAR)
+            x = xp.clip(tail.margin * by_row, None, FAR)
             term = tail.count * xp.exp(-x)
             zeroth = zeroth + term
             first = first + x * term
@@ -631,6 +614,14 @@ def moment_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
         return np.asarray(block.to_host(xp.stack([zeroth, first, second])))
 
     return np.concatenate(map_blocks(work, logits), axis=1)
+
+
+def _factors(beta: FloatArray | float, rows: slice, block: Logits) -> tuple[Any, Any]:
+    """`beta` for columns (rows,), and for tables (rows, columns), of a block."""
+    if isinstance(beta, float):
+        return beta, beta
+    by_row = block.from_host(beta[rows])
+    return by_row, by_row[:, None]
 
 
 def _pair_moments(block: Logits, beta: FloatArray | float) -> FloatArray:
@@ -678,9 +669,8 @@ def odds_sums(logits: Logits, beta: FloatArray | float) -> FloatArray:
 
     def work(rows: slice, block: Logits) -> FloatArray:
         xp = block.xp
-        by_row: Any = beta if isinstance(beta, float) else block.from_host(beta[rows])
-        factor = by_row if isinstance(beta, float) else by_row[:, None]
-        total = row_sums(exponential(block.margins * -factor, xp), xp)
+        by_row, by_entry = _factors(beta, rows, block)
+        total = row_sums(exponential(block.margins * -by_entry, xp), xp)
         tail = block.tail
         if tail is not None:
             x = xp.clip(tail.margin * by_row, None, FAR)
@@ -960,11 +950,9 @@ def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor
     is 0.
     """
-    return (
-        examples
-        if floor == 0.0
-        else replace(examples, logits=add_floor(examples.logits, floor))
-    )
+    if floor == 0.0:
+        return examples
+    return replace(examples, logits=add_floor(examples.logits, floor))
 
 
 #: Distances, in log temperature, from that of least log loss at which the squared error
