@@ -176,6 +176,8 @@ def test_files_of_members_are_joined_by_id(tmp_path: Path) -> None:
     rows = read_ensemble(write_members(tmp_path), keep=None)
     check_rows(rows)
     assert rows.kept["id"].tolist() == IDS
+    with pytest.raises(TypeError, match="'group'"):
+        read_ensemble(write_members(tmp_path), **{"group": ("id",)})
     named = read_ensemble(dict(zip("abcd", write_members(tmp_path), strict=True)))
     check_rows(named, ("a", "b", "c", "d"))
 

@@ -687,10 +687,10 @@ def _warn_of_codes(sample_weight: Any) -> None:
 
 def _check_signals(stated: FloatArray) -> None:
     """Refuse signals (n, k) of which one is missing in all answers."""
-    if stated.ndim == 2 and np.isnan(stated).all(axis=0).any():
-        column = int(np.argmax(np.isnan(stated).all(axis=0)))
+    is_missing = np.isnan(stated).all(axis=0)
+    if stated.ndim == 2 and is_missing.any():
         raise ValueError(
-            f"signal {column} of `confidence` is missing in all {len(stated):,} "
+            f"signal {is_missing.argmax()} of `confidence` is missing in all {len(stated):,} "
             "answers. Leave the column out."
         )
 

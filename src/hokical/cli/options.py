@@ -389,9 +389,7 @@ class Source:
         """Ids and labels of a file without scores; None if it has scores."""
         columns = self._columns(fitted)
         options = {
-            name: columns[name]
-            for name in ("label_column", "classes")
-            if name in columns
+            name: columns[name] for name in columns.keys() & {"label_column", "classes"}
         }
         late = examples.read_late_labels(
             self.path, id_column, right=takes_confidences(fitted), **options
@@ -460,7 +458,7 @@ def command(
         def run(*, as_json: bool, **values: Any) -> None:
             _protect(values)
             for name in REPEATABLE & {*values}:
-                values[name] = _join_names(values[name])
+                values[name] = ",".join(values[name]) if values[name] else None
             read = {name: values.pop(name) for name in names}
             if "classes" in read:
                 read["classes"] = split_names(read["classes"])
@@ -529,11 +527,6 @@ def _is_one_member(path: Path, fitted: object, ensemble: bool) -> bool:
         return False
     table = tables.open_table(path, "test")
     return not (ensembles.named_members(table) or ensembles.stacked_members(table))
-
-
-def _join_names(values: list[str] | None) -> str | None:
-    """Names of a repeated option as one text with commas."""
-    return ",".join(values) if values else None
 
 
 def takes_confidences(fitted: object) -> bool:

@@ -450,8 +450,8 @@ class CalibratedClassifier(
         if self.keep_labels:
             predict = self._calibrator_of_one("predict").predict
             return np.asarray(self.classes_[self._call(predict, X, groups=groups)])
-        proba = self.predict_proba(X, groups=groups)
-        return np.asarray(self.classes_[proba.argmax(axis=1)])
+        labels = self.predict_proba(X, groups=groups).argmax(axis=1)
+        return np.asarray(self.classes_[labels])
 
     def predict_proba(self, X: object, *, groups: object = None) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`.
@@ -718,16 +718,15 @@ class CalibratedClassifier(
     ) -> Decisions:
         """The action of least expected cost for each row, and that cost.
 
-        `costs` (classes, actions), rows in the order of `classes_`, or of two classes
-        (false_positive, false_negative). Actions are labels if there is a column for
-        each, else column numbers.
+        `costs` are those of `Calibrator.predict_action`, of true classes in the order of
+        `classes_`. Actions are labels if there is a column for each, else column
+        numbers; a mapping names them.
         """
         self._calibrator_of_one("predict_action")
-        table, _ = cost_table(costs, self.classes_.size)
-        decisions = decide(
-            self.predict_proba(X, groups=groups), table, self.classes_.size
-        )
-        if table.shape[1] != self.classes_.size:
+        n_classes = self.classes_.size
+        table, names = cost_table(costs, n_classes)
+        decisions = decide(self.predict_proba(X, groups=groups), costs, n_classes)
+        if names or table.shape[1] != n_classes:
             return decisions
         return replace(decisions, actions=self.classes_[decisions.actions])
 
@@ -750,9 +749,8 @@ class CalibratedClassifier(
         on it, calibrate a `FrozenEstimator` on data that it has not seen.
         """
         calibrator = self._calibrator_of_one("estimate_shift")
-        logits = self._logits_of_one(
-            X, groups if calibrator.schema_.saw_groups else None
-        )
+        needed_groups = groups if calibrator.schema_.saw_groups else None
+        logits = self._logits_of_one(X, needed_groups)
         if self.single_calibrator_ is not None:
             calibrator = self.single_calibrator_
         estimate = calibrator.estimate_shift(
@@ -825,10 +823,11 @@ class CalibratedClassifier(
         """Raise if the names of columns are not those of the fit; their number is for
         the estimator to check.
         """
-        options = {"skip_check_array": True, "ensure_2d": False}
-        validation.validate_data(self, X, reset=False, **options)
+        validation.validate_data(
+            self, X, reset=False, skip_check_array=True, ensure_2d=False
+        )
 
-    def _logits_of_one(self, X: object, groups: object = None) -> FloatArray | Ensemble:
+    def _logits_of_one(self, X: object, groups: object) -> FloatArray | Ensemble:
         """The log-probabilities of each row by one model of an ensemble.
 
         Copies of a row have the same model. Without an ensemble, the logits.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hokical._core import reading
-from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.runtime import warn_user
 from hokical.guarantees import bounds
 from hokical.metrics import groups, summaries
@@ -151,11 +151,8 @@ class RiskBand:
     @property
     def oe_ratio(self) -> float:
         """Observed to expected events."""
-        return (
-            self.observed / self.mean_probability
-            if self.mean_probability > 0.0
-            else math.nan
-        )
+        mean = self.mean_probability
+        return self.observed / mean if mean > 0.0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -236,18 +233,11 @@ class BinarySummary(Estimates):
         """Plain numbers, strings, lists and dicts."""
         names = ("n", "n_events", "n_certain", "event", "delta")
         curve = self.curve
-        estimates = {
-            name: asdict(estimate) for name, estimate in self.estimates.items()
-        }
-        drawn = curve and {
-            name: column.tolist() for name, column in vars(curve).items()
-        }
-        tables = {
-            "estimates": estimates,
-            "curve": drawn,
+        return {name: getattr(self, name) for name in names} | {
+            "estimates": {name: asdict(self[name]) for name in self.estimates},
+            "curve": curve and {name: x.tolist() for name, x in vars(curve).items()},
             "bands": self.bands().to_dict(),
         }
-        return {name: getattr(self, name) for name in names} | tables
 
     @property
     def title(self) -> str:
@@ -367,13 +357,12 @@ def summarize_event(
         | _shared_estimates(levels, delta)
         | _event_estimates(levels, gaps, delta)
     )
-    certain = (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
     return BinarySummary(
         n=levels.n_rows,
         n_events=float(levels.correct.sum()),
         estimates={name: estimates.get(name, _UNKNOWN) for name in EVENT_METRICS},
         curve=curve,
-        n_certain=float(levels.weight[certain].sum()),
+        n_certain=float(levels.weight[_are_certain(levels)].sum()),
         delta=delta,
         event=event,
         levels=levels,
@@ -425,9 +414,9 @@ def _spiegelhalter_z(levels: Levels) -> float:
     p = levels.confidence
     lean = 1.0 - 2.0 * p
     variance = float(levels.weight @ (lean**2 * p * (1.0 - p))) / levels.rows_per_weight
-    return (
-        float(levels.gap @ lean) / math.sqrt(variance) if variance > 0.0 else math.nan
-    )
+    if variance <= 0.0:
+        return math.nan
+    return float(levels.gap @ lean) / math.sqrt(variance)
 
 
 def _event_ends(
@@ -518,7 +507,7 @@ def calibration_slope(
     """
     bounds.check_chance("delta", delta)
     levels = read_levels(proba, labels, sample_weight, event=True)
-    certain = (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
+    certain = _are_certain(levels)
     if certain.any():
         warn_user(
             f"{levels.weight[certain].sum():,.10g} predictions are exactly 0 or 1, which "
@@ -883,6 +872,11 @@ def _widening(rows: FloatArray, delta: float) -> FloatArray:
     return np.where(is_few, np.maximum(exact / normal, 1.0), 1.0)
 
 
+def _are_certain(levels: Levels) -> BoolArray:
+    """Which levels are probabilities of 0 or 1, which have no log-odds."""
+    return (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
+
+
 def _log_odds(p: FloatArray) -> FloatArray:
     return np.asarray(
         bounds.scipy_special().logit(np.clip(p, _MIN_DISTANCE, 1.0 - _MIN_DISTANCE))
@@ -898,7 +892,7 @@ def _fit_models(
     D, U and Q are those of Harrell's `val.prob`; the smooth curve has the mean,
     quantiles and maximum of its distance from the predictions.
     """
-    uncertain = (levels.confidence > LEAST) & (levels.confidence < 1.0)
+    uncertain = ~_are_certain(levels)
     p = levels.confidence[uncertain]
     unit = levels.rows_per_weight
     cells = _Cells(
