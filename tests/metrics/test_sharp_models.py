@@ -82,6 +82,13 @@ def test_intervals_hold(name: str) -> None:
     assert hold_often([*held.values()], trials), held
 
 
+def test_rows_at_one_half_alone_have_intervals() -> None:
+    """Either outcome scores the same, and a row of another kind may come."""
+    found = metrics.summary(np.full(40, 0.5), np.arange(40) % 3 == 0)
+    for name in ("log_loss", "brier"):
+        assert found[name].low <= found[name].value < found[name].high
+
+
 def test_rows_at_one_half_say_nothing_about_rare_events() -> None:
     """None of 588 rows with .001 has the event: 31 % of samples."""
     predicted, true = repeat_design(DESIGNS["rare events, and rows at one half"])

@@ -91,8 +91,9 @@ def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
     counts = np.where(is_error, levels.errors, levels.correct) * levels.rows_per_weight
     better, worse = np.minimum(np.sort([right, wrong], axis=0), MOST_LOSS)
     added = (counts + levels.weight / levels.total) * (worse - better)
-    total = float(added.sum())
-    return float(added @ worse) / total if total > 0.0 else 0.0
+    if not added.any():  # as with every confidence at one half
+        added = levels.weight
+    return float(added @ worse) / float(added.sum())
 
 
 def deviation_ends(
