@@ -174,6 +174,12 @@ class OutcomeCalibrator(StoredEstimator):
     def uncalibrated(self, scores: Any) -> FloatArray:
         """What the scores say by themselves, as probabilities."""
 
+    def _begin_fit(self, examples: Rows) -> Rows:
+        """The checked rows of a fit; an interrupted one leaves no half-fitted state."""
+        vars(self).pop("rule_", None)
+        self.columns_ = ColumnSchema(examples.columns)
+        return self._check_rows(examples)
+
     def _store_fit(
         self, rule: Any, report: dict[str, Any], rows: Rows | None = None
     ) -> None:
@@ -207,9 +213,17 @@ class OutcomeCalibrator(StoredEstimator):
         return self._check_rows(self.read_pair(scores, labels, sample_weight, groups))
 
     def _control_risk(
-        self, rows: Rows, options: control.RiskOptions, by: ForWhom, reused: Reused
+        self,
+        options: control.RiskOptions,
+        by: ForWhom,
+        reused: Reused,
+        *examples: object,
     ) -> control.RiskControl:
-        """The threshold that checked rows prove; see `Calibrator.control_risk`."""
+        """The threshold that examples prove; see `Calibrator.control_risk`.
+
+        They are the arguments of `read_labelled`.
+        """
+        rows = self.read_held_out(reused, *examples)
         name = self.row_names[0]
         refuse_copies(self.copies(rows), reused, name=name, remedy=ONE_ROW)
         proba = self.predict_rows(
@@ -338,9 +352,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         examples = self.read_pair(confidence, right, sample_weight, groups)
         if groups is None:
             _warn_of_codes(examples.weights)
-        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self.columns_ = ColumnSchema(examples.columns)
-        rows = self._check_rows(examples)
+        rows = self._begin_fit(examples)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
         is_used = weights > 0.0
         coded = None
@@ -549,9 +561,10 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         too; with `by="new group"` the threshold is for a group that was never seen,
         drawn like these, with the confidence that it would get.
         """
-        rows = self.read_held_out(reused, confidence, right, sample_weight, groups)
         options = control.RiskOptions(loss, risk, delta, thresholds)
-        return self._control_risk(rows, options, by, reused)
+        return self._control_risk(
+            options, by, reused, confidence, right, sample_weight, groups
+        )
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self.check_fitted()
@@ -690,8 +703,8 @@ def _check_signals(stated: FloatArray) -> None:
     is_missing = np.isnan(stated).all(axis=0)
     if stated.ndim == 2 and is_missing.any():
         raise ValueError(
-            f"signal {is_missing.argmax()} of `confidence` is missing in all {len(stated):,} "
-            "answers. Leave the column out."
+            f"signal {is_missing.argmax()} of `confidence` is missing in all "
+            f"{len(stated):,} answers. Leave the column out."
         )
 
 
@@ -796,9 +809,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         from hokical._fitting.label_curves import fit_multilabel
 
         examples = self.read_pair(scores, labels, sample_weight, None)
-        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        self.columns_ = ColumnSchema(examples.columns)
-        rows = self._check_rows(examples)
+        rows = self._begin_fit(examples)
         highest = rows.scores.max() if rows.scores.min() >= 0.0 else np.inf
         if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
             kind = "probabilities: all lie in [0, 1]. Convert"
@@ -978,9 +989,10 @@ class MultilabelCalibrator(OutcomeCalibrator):
         `by="group"` each of the `groups` gets a threshold too; with `by="new group"`
         the threshold is for a group that was never seen, drawn like these.
         """
-        rows = self.read_held_out(reused, scores, labels, sample_weight, groups)
         options = control.RiskOptions(loss, risk, delta, thresholds)
-        return self._control_risk(rows, options, by, reused)
+        return self._control_risk(
+            options, by, reused, scores, labels, sample_weight, groups
+        )
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's

@@ -983,11 +983,11 @@ class CalibratedClassifier(
 
     def _is_prefit(self, members: MemberClassifiers | None) -> bool:
         """Whether the estimator, or every one of several, is fitted already."""
-        if isinstance(self.cv, str) and self.cv == "prefit":
-            return True
+        if members is not None:
+            return members.prefit
         if isinstance(self.estimator, FrozenEstimator):
             return True
-        return members is not None and members.prefit
+        return isinstance(self.cv, str) and self.cv == "prefit"
 
     def _is_ensemble(self, plan: FitPlan) -> bool:
         """Whether the models of the folds predict, rather than one of all the data."""

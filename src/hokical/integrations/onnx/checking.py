@@ -315,11 +315,11 @@ def _make_input(
     item: Any,
     shape: list[int],
     rng: np.random.Generator,
-    coding: GroupCoding | None = None,
+    coding: GroupCoding | None,
 ) -> AnyArray:
     """Normal numbers of an input's shape, or codes of groups."""
-    if coding is None and item.type not in _TYPES:
-        raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     if coding is not None:
         return _make_groups(coding, shape, rng)
+    if item.type not in _TYPES:
+        raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])
