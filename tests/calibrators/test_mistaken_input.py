@@ -265,6 +265,9 @@ def test_results_are_printed_in_a_line(data: Any) -> None:
     cal = make("temps").fit(*data)
     printed = str(cal.predict_action(data[0], 1.0 - np.eye(3)))
     assert printed.startswith("300 rows, 3 different actions; mean expected cost 0.")
+    assert str(cal.predict_action(data[0][:1], 1.0 - np.eye(3))).startswith(
+        "1 rows, one action; "
+    )
     printed = str(cal.detect(data[0], 1))
     assert " of 300 rows are flagged. Recall of class 1 at least 95%" in printed
 

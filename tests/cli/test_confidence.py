@@ -311,6 +311,19 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
     assert "must be the one that this monitor was made with" in refused.words
 
 
+def test_labelled_rows_with_ids_are_monitored(tmp_path: Path) -> None:
+    """They have scores under names that only the fit knows, so no label is late."""
+    stated, right, _ = answers(400)
+    frame = pd.DataFrame({"stated": stated, "right": right, "id": range(400)})
+    frame[:200].to_csv(tmp_path / "fit.csv", index=False)
+    frame[200:].to_csv(tmp_path / "new.csv", index=False)
+    saved = tmp_path / "cal.json"
+    columns = ["--confidence", "stated", "--label-column", "right"]
+    run("fit", tmp_path / "fit.csv", "-o", saved, *columns)
+    given = ["--id-column", "id", "--json"]
+    assert run("monitor", saved, tmp_path / "new.csv", *given).json["n"] == 200
+
+
 def test_a_repeated_option_takes_all(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     truth = rng.normal(size=500)

@@ -312,6 +312,30 @@ def test_groups() -> None:
         certified().predict_set(new, coverage=0.9, by="group", groups=names)
 
 
+def test_measured_numbers_are_certified_by_bands() -> None:
+    rng = np.random.default_rng(5)
+    logits, labels = 2.0 * rng.normal(size=(1200, 3)), rng.integers(3, size=1200)
+    age, site = rng.normal(60.0, 15.0, size=1200).round(1), np.arange(1200) % 2
+    cal = make("uncalibrated").fit(logits[:300], labels[:300])
+    cal.certify(
+        logits[:600], labels[:600], groups={"age": age[:600], "site": site[:600]}
+    )
+    given = {"age": age[600:], "site": site[600:]}
+    found = cal.predict_set(logits[600:], by="group", groups=given)
+    assert found.n_unknown == 0
+    limits = np.quantile(age[:600], np.arange(1, 10) / 10, method="higher")
+    band = np.searchsorted(limits, age, side="right")
+    by_hand = make("uncalibrated").fit(logits[:300], labels[:300])
+    by_hand.certify(logits[:600], labels[:600], groups=(band + 10 * site)[:600])
+    given = (band + 10 * site)[600:]
+    expected = by_hand.predict_set(logits[600:], by="group", groups=given)
+    np.testing.assert_array_equal(found.members, expected.members)
+    unknown = {"age": [np.nan, 200.0], "site": [0, 0]}
+    again = pickle.loads(pickle.dumps(cal))
+    with pytest.warns(UserWarning, match="1 of 2 rows whose group was not in"):
+        assert again.predict_set(logits[:2], by="group", groups=unknown).n_unknown == 1
+
+
 def test_empty_sets_are_an_option() -> None:
     cal = certified()
     logits = softmax_examples(400, seed=8, spread=4.0)[0]

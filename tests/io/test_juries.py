@@ -153,7 +153,11 @@ def test_good_judges_weigh_more_and_the_jury_beats_each() -> None:
         ({"probabilities": {"a": [0.2, 1.4]}}, r"probabilities\['a'\].*1.4"),
         ({"probabilities": {"a": np.ones((2, 3)) / 3}}, r"shape \(n, 2\)"),
         ({"probabilities": {"a": ["high", "low"]}}, "must be numbers"),
-        ({"votes": {"a": [None, 1]}, "scores": {"b": [np.nan, 3]}}, "none in row 0"),
+        (
+            {"votes": {"a": [None, 1]}, "scores": {"b": [np.nan, 3]}},
+            "none in row 0. Drop",
+        ),
+        ({"votes": {"a": [None, 1, "", None]}}, "none in row 0 and 2 more"),
         ({"votes": {"a": [0, 1]}, "scores": {"a": [1, 3]}}, "different names"),
         ({"votes": {"a": [0, 1]}, "scores": {"b": [1]}}, "must have the shape"),
         ({}, "must have a judge"),

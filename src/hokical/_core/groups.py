@@ -218,9 +218,7 @@ class GroupCoding:
         levels = self.levels[column]
         first = f"{self.columns[column]}=" if len(self.columns) > 1 else ""
         if self.cut[column]:
-            low_high = [f"{bound:.6g}" for bound in levels]
-            middle = [f"{low} to {high}" for low, high in pairwise(low_high)]
-            names = [f"below {low_high[0]}", *middle, f"{low_high[-1]} or more"]
+            names = _band_names(levels)
         else:
             names = [
                 str(_text(name) if isinstance(name, float) else name) for name in levels
@@ -372,6 +370,30 @@ def _encode(
     return np.asarray(np.where(np.isnan(values), len(levels) + 1, codes)[place])
 
 
+def _cut_measured(column: AnyArray) -> tuple[float, ...]:
+    """Where a column of many numbers that are not all whole is cut; else ()."""
+    names, place = _distinct(column)
+    values = {*names} - {None}
+    if len(values) <= MANY or not _are_fractions([*values]):
+        return ()
+    return _learn_levels(names, place, N_BINS, ids=False)[0]
+
+
+def _band_names(points: Sequence[float]) -> list[str]:
+    """What the bands between numbers, and beyond the first and last, are called."""
+    low_high = [f"{bound:.6g}" for bound in points]
+    middle = [f"{low} to {high}" for low, high in pairwise(low_high)]
+    return [f"below {low_high[0]}", *middle, f"{low_high[-1]} or more"]
+
+
+def _name_bands(column: AnyArray, points: tuple[float, ...]) -> AnyArray:
+    """A column with the names of bands in place of its numbers, if it is cut."""
+    if not points:
+        return column
+    codes = _encode(*_distinct(column), points, True)
+    return np.array([*_band_names(points), None], object)[codes]
+
+
 def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
     """The different names of a column, each tidied once, and the place (n,) of each
     row's.
@@ -488,10 +510,15 @@ def tell_unknown(inputs: AnyArray, coding: GroupCoding) -> None:
 @storable("group-names")
 @dataclass(frozen=True)
 class GroupNames:
-    """The values of the `columns` of each group."""
+    """The values of the `columns` of each group.
+
+    Measured numbers, of which hardly any comes twice, are named by the bands between
+    the `cuts` of their column; a column of others has none, and () is no cut at all.
+    """
 
     columns: tuple[str, ...]
     names: tuple[tuple[Any, ...], ...]
+    cuts: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         values = [value for name in self.names for value in name]
@@ -506,13 +533,19 @@ class GroupNames:
                 f"`names` must have one value for each of the columns {self.columns}; "
                 f"got {self.names}."
             )
+        if self.cuts and len(self.cuts) != len(self.columns):
+            raise ValueError("`cuts` must be those of each column.")
+        if any([*points] != sorted({*points}) for points in self.cuts):
+            raise ValueError("`cuts` must be rising numbers.")
 
     @classmethod
     def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:
         """The groups that occur, and the place (n,) of each row's among them."""
         columns = read_columns(groups, n_rows)
-        names, index = _number(_cells(columns.values()))
-        return cls(tuple(columns), tuple(names)), index
+        cuts = tuple(map(_cut_measured, columns.values()))
+        named = map(_name_bands, columns.values(), cuts)
+        names, index = _number(_cells(named))
+        return cls(tuple(columns), tuple(names), cuts if any(cuts) else ()), index
 
     def places(self, groups: Any, n_rows: int) -> IntArray:
         """The place (n,) of each row's group; the number of groups where it is not
@@ -521,7 +554,8 @@ class GroupNames:
         Columns are matched by name, in any order; values by `look_up`.
         """
         columns = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
-        names, index = _number(_cells(columns))
+        cuts = self.cuts or ((),) * len(columns)
+        names, index = _number(_cells(map(_name_bands, columns, cuts)))
         return np.array(look_up(names, self.names), np.int64)[index]
 
     def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
@@ -555,6 +589,8 @@ class GroupNames:
 
     def _is_measured(self, column: int) -> bool:
         """Whether a column has many numbers that are not whole."""
+        if self.cuts and self.cuts[column]:
+            return True
         values = {name[column] for name in self.names} - {None}
         return len(values) > N_BINS and _are_fractions([*values])
 

@@ -31,7 +31,7 @@ class Decisions:
 
     def __str__(self) -> str:
         kinds, counts = np.unique(self.named, return_counts=True)
-        listed = f"{kinds.size} different actions"
+        listed = f"{kinds.size} different actions" if kinds.size > 1 else "one action"
         if self.names:
             shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
             listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)

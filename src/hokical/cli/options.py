@@ -387,12 +387,8 @@ class Source:
         self, fitted: Fitted, id_column: str
     ) -> tuple[AnyArray, AnyArray] | None:
         """Ids and labels of a file without scores; None if it has scores."""
-        columns = self._columns(fitted)
-        options = {
-            name: columns[name] for name in columns.keys() & {"label_column", "classes"}
-        }
         late = examples.read_late_labels(
-            self.path, id_column, right=takes_confidences(fitted), **options
+            self.path, id_column, takes_confidences(fitted), self._columns(fitted)
         )
         return late and (late[0].astype(np.str_), late[1])
 

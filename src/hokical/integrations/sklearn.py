@@ -112,6 +112,13 @@ Split = tuple[IntArray | None, IntArray]
 
 #: Fewest examples of an ensemble: with five folds, a hundred for each calibrator.
 _MIN_ENSEMBLE = 500
+#: A model of all the data has seen more than those of the folds.
+_FALSE_SHIFT = (
+    "`estimate_shift` compares the scores of a model that was fitted on all rows with "
+    "those of the models of the folds, which can differ where nothing has changed: "
+    "'not label shift' may be a false alarm. Use `ensemble=True`, or a fitted "
+    "classifier in `FrozenEstimator` with other rows in `fit`."
+)
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
 #: The share of the different rows from which the values of a column are continuous.
@@ -745,8 +752,8 @@ class CalibratedClassifier(
         held-out predictions of the fit, which are of the single models of an ensemble:
         so each row is scored by one of them, and the accuracy is theirs; their mean is
         usually better. Without an ensemble the final model has seen more data than
-        those of the folds, and "something else changed" may be a false alarm: to rely
-        on it, calibrate a `FrozenEstimator` on data that it has not seen.
+        those of the folds, and "not label shift" may be a false alarm, as a warning
+        says: to rely on it, calibrate a `FrozenEstimator` on data that it has not seen.
         """
         calibrator = self._calibrator_of_one("estimate_shift")
         needed_groups = groups if calibrator.schema_.saw_groups else None
@@ -758,6 +765,8 @@ class CalibratedClassifier(
         )
         if self._averages:
             estimate = estimate.of_single_models()
+        elif not estimate.holds and not self._is_prefit(self._read_members()):
+            warn_user(_FALSE_SHIFT)
         return estimate.for_classifier(self, class_names(self.classes_))
 
     def reweight_classes(self, frequencies: object) -> Self:

@@ -292,29 +292,31 @@ def read_layout(
 
 
 def read_late_labels(
-    path: Location,
-    id_column: str,
-    right: bool,
-    label_column: str = "",
-    classes: Sequence[str] = (),
+    path: Location, id_column: str, right: bool, columns: Mapping[str, Any]
 ) -> tuple[AnyArray, AnyArray] | None:
-    """Ids and labels (n,) of a file that holds nothing else; None if it is another one.
+    """Ids and labels (n,) of a file without scores; None if it is another one.
 
-    Labels are class indices, or of confidences 1 if `right`; -1 where there is none.
+    `columns` are the label_column, classes and score_columns of the fit, where they are
+    known. A file has scores if it has one of the score_columns, or columns whose names
+    say that they are scores. Labels are class indices, or of confidences 1 if `right`;
+    -1 where there is none.
     """
     table = tables.open_table(Path(path), "test")
     ids = table.first(id_column)
-    labels = table.first(*filter(None, (label_column, *LABELS)))
+    labels = table.first(*filter(None, (columns.get("label_column"), *LABELS)))
     other_names = [name for name in table.names if name != ids]
+    has_scores = not {*columns.get("score_columns", ())}.isdisjoint(other_names)
     if labels is None and len(other_names) == 1:
         labels = other_names[0]
-    if ids is None or labels is None:
+    if ids is None or labels is None or has_scores:
         return None
     with suppress(DataFileError):
         Layout(table, Columns(label_column=labels))
         return None  # as it has scores
     with tables.report_file(table.path, table.place):
-        codes = encode_labels(table.read_column(labels), classes, right=right)
+        codes = encode_labels(
+            table.read_column(labels), columns.get("classes", ()), right=right
+        )
     return table.read_column(ids), codes
 
 

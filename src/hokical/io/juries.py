@@ -32,7 +32,7 @@ def jury(
 
     A calibrator that is fitted on it learns how far each judge can be trusted. None,
     NaN and empty text are missing: that judge was not asked, or gave no answer. Every
-    example needs an answer of one judge.
+    example needs an answer of at least one judge.
 
     Parameters
     ----------
@@ -137,9 +137,11 @@ def _refuse_unjudged(members: Sequence[FloatArray]) -> None:
     """Raise if no judge has an answer for some example."""
     unjudged = np.all([np.isnan(member).all(axis=1) for member in members], axis=0)
     if unjudged.any():
+        n_more = int(unjudged.sum()) - 1
+        more = f" and {n_more:,} more" if n_more else ""
         raise ValueError(
-            "each example must have an answer of one judge; got none in row "
-            f"{int(np.argmax(unjudged))}. Drop the row."
+            "each example must have an answer of at least one judge; got none in row "
+            f"{int(np.argmax(unjudged))}{more}. Drop such rows."
         )
 
 

@@ -4,6 +4,7 @@ classifier.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import hokical
 from hokical import CalibratedClassifier
@@ -240,3 +242,19 @@ def test_monitors_of_ensembles_go_by_examples_of_the_ensemble() -> None:
         confidence = model.predict_confidence(weaker * rows)
         monitor.update(confidence, model.predict(weaker * rows) == labels)
         assert monitor.status().inputs.shifted == (weaker < 1.0)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_model_of_all_the_rows_may_look_shifted(frozen: bool) -> None:
+    """Its scores are not those of the models of the folds, where nothing changed."""
+    X, y = animals(200, OLD, 6)
+    tree = DecisionTreeClassifier(max_leaf_nodes=12, random_state=0)
+    estimator = FrozenEstimator(tree.fit(X, y)) if frozen else tree
+    model = single(estimator).fit(*animals(400, OLD, 7))
+    changed = 3.0 * np.random.default_rng(8).normal(size=(2000, 4)) + 3.0
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        estimate = model.estimate_shift(changed)
+    assert not estimate.holds
+    told = ["may be a false alarm" in str(warning.message) for warning in given]
+    assert any(told) is not frozen
