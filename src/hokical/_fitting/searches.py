@@ -827,11 +827,12 @@ def _find_bounds(examples: Examples) -> tuple[float, float, float]:
 
 
 class _Floor(NamedTuple):
-    """A floor that was tried: mean log loss with what it costs, temperature, losses
-    (n,).
+    """A floor that was tried: mean log loss alone and with what the floor costs,
+    temperature, losses (n,).
     """
 
     floor: float
+    value: float
     loss: float
     temperature: float
     rows: FloatArray
@@ -855,11 +856,7 @@ def _choose_floor(
     p = logits.xp.exp(log_p)
     no_prior = _pair_temperature if _are_whole_pairs(logits) else _floored_temperature
 
-    tried = list[_Floor]()
-    start = 1.0
-    none = _Floor(0.0, math.inf, 1.0, np.zeros(0))
-    unchanged = UNCHANGED if zeros else HARDLY_CHANGED
-    for floor in (0.0, *floors):
+    def try_floor(floor: float, start: float) -> _Floor:
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
         price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
         rows = np.zeros(0)
@@ -872,16 +869,18 @@ def _choose_floor(
             price += _floor_price(floor, sample)
         else:
             solution = no_prior(sample, scores, bounds, start)
-        start = solution.x
-        trial = _Floor(floor, solution.value + price, solution.x, rows)
-        if floor == 0.0:
-            none = trial
-            continue
-        loss = trial.loss if zeros else solution.value
-        same = abs(loss - none.loss) <= unchanged
-        tried.append(none._replace(floor=floor) if same else trial)
-        if same:  # and so are all below
+        return _Floor(floor, solution.value, solution.value + price, solution.x, rows)
+
+    none = trial = try_floor(0.0, 1.0)
+    tried = list[_Floor]()
+    unchanged = UNCHANGED if zeros else HARDLY_CHANGED
+    for floor in floors:
+        trial = try_floor(floor, trial.temperature)
+        loss = trial.loss if zeros else trial.value
+        if abs(loss - none.loss) <= unchanged:  # and so are all below
+            tried.append(none._replace(floor=floor))
             break
+        tried.append(trial)
     else:
         tried.append(none)
     losses = np.array([trial.loss for trial in tried])
