@@ -1312,6 +1312,12 @@ def check_examples(
     )
     check_classification_targets(y)
     is_multilabel = type_of_target(y) == "multilabel-indicator"
+    if truth.ndim == 2 and truth.shape[1] > 1 and not is_multilabel:
+        raise ValueError(
+            "`y` should be a 1d array of labels, or (n, labels) of 0 and 1 for several "
+            f"labels; got shape {truth.shape}. Votes are for fits on scores: "
+            "`hokical.auto(from_probabilities(model.predict_proba(X)), votes)`."
+        )
     X, labels = indexable(X, truth if is_multilabel else column_or_1d(y, warn=True))
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")

@@ -109,6 +109,12 @@ def test_what_is_for_one_label_is_refused_at_fit(
         model.fit(*findings(90, 0))
 
 
+def test_votes_are_no_labels_of_several() -> None:
+    X, y = findings(20, 0)
+    with pytest.raises(ValueError, match=r"`y` should be a 1d array .* Votes are for"):
+        CalibratedClassifier(GaussianNB()).fit(X, y[:, :2] + y[:, 1:])
+
+
 def test_groups_of_several_labels_are_refused() -> None:
     X, y = findings(90, 0)
     model = CalibratedClassifier(MODELS["one against the rest"])
