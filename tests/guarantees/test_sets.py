@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import CalibratorFileError, TopK, load, make
+from hokical._core.groups import GroupNames
 from hokical.calibrators import with_sets
 from hokical.guarantees import plan
 from hokical.guarantees.control import (
@@ -334,6 +335,14 @@ def test_measured_numbers_are_certified_by_bands() -> None:
     again = pickle.loads(pickle.dumps(cal))
     with pytest.warns(UserWarning, match="1 of 2 rows whose group was not in"):
         assert again.predict_set(logits[:2], by="group", groups=unknown).n_unknown == 1
+
+
+def test_bands_of_close_numbers_have_different_names() -> None:
+    seconds = np.random.default_rng(0).uniform(0.0, 1e4, size=300)
+    names, index = GroupNames.from_rows({"time": seconds}, 300)
+    late_names, late_index = GroupNames.from_rows({"time": 1.7e9 + seconds}, 300)
+    assert len(late_names.names) == len(names.names)
+    np.testing.assert_array_equal(late_index, index)
 
 
 def test_empty_sets_are_an_option() -> None:

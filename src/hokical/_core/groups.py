@@ -381,7 +381,9 @@ def _cut_measured(column: AnyArray) -> tuple[float, ...]:
 
 def _band_names(points: Sequence[float]) -> list[str]:
     """What the bands between numbers, and beyond the first and last, are called."""
-    low_high = [f"{bound:.6g}" for bound in points]
+    n_different = len({*map(float, points)})  # as many texts, with digits enough
+    texts = ([f"{bound:.{digits}g}" for bound in points] for digits in range(6, 18))
+    low_high = next(names for names in texts if len({*names}) == n_different)
     middle = [f"{low} to {high}" for low, high in pairwise(low_high)]
     return [f"below {low_high[0]}", *middle, f"{low_high[-1]} or more"]
 
