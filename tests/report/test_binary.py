@@ -53,6 +53,14 @@ def test_the_event_is_that_of_the_probabilities(evaluation: Any, cal: Any) -> No
     assert evaluation.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
 
 
+def test_no_dash_stands_before_a_minus(evaluation: Any, tmp_path: Path) -> None:
+    assert evaluation.binary["intercept"].low < 0.0
+    evaluation.to_html(tmp_path / "loans.html")
+    page = (tmp_path / "loans.html").read_text(encoding="utf-8")
+    assert re.search(r"<small>-0\.\d+ to -?0\.\d+</small>", page)
+    assert "\N{EN DASH}-" not in page
+
+
 def test_the_headline_says_that_risks_are_too_low(evaluation: Any) -> None:
     first, now = (stage.binary["oe_ratio"] for stage in evaluation.stages)
     said, says = (

@@ -191,7 +191,8 @@ def method_cells(
         heads.append(metric.full_title)
         for row, result in zip(rows, results, strict=True):
             estimate = result.estimate(name, event)
-            value, low_high = metric.show(estimate, "\N{EN DASH}")
+            to = " to " if estimate.low < 0.0 else "\N{EN DASH}"  # a minus is no dash
+            value, low_high = metric.show(estimate, to)
             below = (low_high,) if math.isfinite(estimate.low) else ()
             row.append(Cell(value, result.name in best, below))
     return heads, rows
