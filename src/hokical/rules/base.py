@@ -625,7 +625,7 @@ class PreparedRule(WrappedRule):
 
     def prepare(self, logits: Logits) -> Logits:
         """The logits that the inner rule sees."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not change logits.")
 
     def labels(self, logits: Logits) -> Array:
         return self.rule.labels(self.prepare(logits))
