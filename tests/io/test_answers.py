@@ -340,6 +340,11 @@ def test_replies_without_log_probabilities_are_skipped_and_counted() -> None:
     assert found.n_skipped == 3
 
 
+def test_choices_must_be_texts() -> None:
+    with pytest.raises(ValueError, match=r"`choices` must be texts.*got 0.5"):
+        read_logprobs([], [0.5, 1.5])
+
+
 def test_choices_must_differ() -> None:
     for choices in ("A", "AA", ["A"], ["A", "A"]):
         with pytest.raises(ValueError, match="at least two different"):

@@ -326,6 +326,12 @@ def _index_choices(choices: Sequence[str]) -> dict[str, int]:
     """The class of every choice by its spelling, and by that without case where it is
     clear.
     """
+    others = [choice for choice in choices if not isinstance(choice, str)]
+    if others:
+        raise ValueError(
+            f"`choices` must be texts, as answers spell them; got {others[0]!r}. Pass "
+            'for example `choices=["A", "B"]`.'
+        )
     exact = {choice: k for k, choice in enumerate(choices)}
     if len(exact) < max(len(choices), 2):
         raise ValueError(
