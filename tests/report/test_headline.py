@@ -56,6 +56,17 @@ def test_the_finding_is_the_largest_part_of_the_ece(seed: int) -> None:
     assert f"({bins.confidence[worst]:.1%} on average)" in evaluation.finding
 
 
+@pytest.mark.parametrize(("rows", "useful"), [(60, False), (600, True)])
+def test_a_bound_that_tells_nothing_is_not_shown(rows: int, useful: bool) -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.4, 1.0, rows)
+    result = hokical.evaluate(None, confidence, rng.random(rows) < confidence)
+    few = "These examples are too few to bound the calibration error with 95%"
+    assert (few in result.details) is not useful
+    assert ("With 95% confidence the calibration" in result.details) is useful
+    assert (result.summary.bounds["bousquet"] < 0.5) is useful
+
+
 def test_an_infinite_log_loss_is_said(comparison: Any) -> None:
     confidence = np.array([1.0] * 50 + [0.5] * 50)
     right = np.arange(100) % 2 == 0

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _HIGH_CONFIDENCE = 0.8
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
 _MATERIAL_GAP = 0.05
+#: From here on a bound on the calibration error tells nothing.
+_EMPTY_BOUND = 0.5
 _LEARN_CLASSES = ("auto", "structured", "vecs")
 
 
@@ -87,12 +89,15 @@ def label_details(evaluation: Evaluation, *, bound: bool) -> str:
     error = _change("the calibration error (ECE)", "ece", evaluation)
     details = f"{log_loss}; {error}."
     limit = evaluation.summary.bounds.get("bousquet") if bound else None
-    if limit is not None:
-        level = f"{1.0 - evaluation.summary.options.delta:.0%}"
-        details += (
-            f" With {level} confidence the calibration error is below {limit:.4f}."
-        )
-    return details
+    if limit is None:
+        return details
+    level = f"{1.0 - evaluation.summary.options.delta:.0%}"
+    if limit >= _EMPTY_BOUND:
+        few = "These examples are too few to bound the calibration error"
+        return f"{details} {few} with {level} confidence."
+    return (
+        f"{details} With {level} confidence the calibration error is below {limit:.4f}."
+    )
 
 
 def label_finding(evaluation: Evaluation) -> str:
