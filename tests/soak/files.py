@@ -292,7 +292,8 @@ def _forge(document: Any, rng: Generator) -> None:
     holder, key = places[rng.integers(len(places))]
     value = holder[key]
     if isinstance(value, float) and rng.random() < 0.5:
-        holder[key] = value * float(rng.choice([-1.0, 0.0, 0.99, 1.5, 1e150]))
+        product = value * float(rng.choice([-1.0, 0.0, 0.99, 1.5, 1e150]))
+        holder[key] = product if np.isfinite(product) else {"$float": repr(product)}
     elif isinstance(holder, list) and rng.random() < 0.2:
         holder.pop(key) if rng.random() < 0.5 else holder.insert(key, value)
     else:
@@ -315,8 +316,7 @@ def _check_answers(found: Any, rng: Generator) -> None:
         return
     if found.n_classes_ > 1000:  # only a rule that suits any number of classes
         return
-    rows = rng.normal(size=(6, found.n_classes_)) * 10.0 ** rng.integers(-3, 6)
-    rows[1:, 0] = [rows[1].max(), -np.inf, 1e300, -1e300, 0.0]
+    rows = _rows_for(found, rng)
     needed = found.rule_.needed_groups
     of_groups = [] if needed is None else needed.columns
     given = {"groups": {name: [None] * 6 for name in of_groups}} if of_groups else {}
@@ -338,6 +338,24 @@ def _check_answers(found: Any, rng: Generator) -> None:
         with contextlib.suppress(ValueError, TypeError, NotImplementedError):
             method()
     assert repr(found)
+
+
+def _rows_for(found: Calibrator, rng: Generator) -> Any:
+    """Ordinary and extreme logits (6, classes), or an Ensemble of members of the fit."""
+    members = found.schema_.members
+    if members is None:
+        return _extreme_rows(found.n_classes_, rng)
+    tables = [_extreme_rows(found.n_classes_, rng) for _ in members.names]
+    for table in tables[1:]:  # the first is the classifier, and was always evaluated
+        table[rng.random(6) < 0.2] = np.nan
+    names = None if members.exchangeable else members.names
+    return Ensemble(tables, names, exchangeable=members.exchangeable)
+
+
+def _extreme_rows(n_classes: int, rng: Generator) -> Any:
+    rows = rng.normal(size=(6, n_classes)) * 10.0 ** rng.integers(-3, 6)
+    rows[1:, 0] = [rows[1].max(), -np.inf, 1e300, -1e300, 0.0]
+    return rows
 
 
 def _check_others(found: Any, rng: Generator) -> None:
