@@ -10,6 +10,8 @@ from hokical.io.stated.tokens import FRACTIONS, SENTENCE_ENDS, SPELLED, Tokens
 
 _SHARES = "may be a fraction or two shares"
 CHANGE = "may be a change of confidence"
+_ARROW = "\u2192"
+_INEXACT = "names no exact number"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def _quantity_at(tokens: Tokens, start: int) -> Quantity | None:
         return None
     stop = tokens.skip(start + 1, "%")
     is_percentage = stop > start + 1
+    if tokens.text(stop) == "s":  # in the low 80s
+        return Quantity(start, stop + 1, token.value, doubt=_INEXACT)
     quantity = Quantity(
         start,
         stop,
@@ -82,13 +86,14 @@ def _with_range(tokens: Tokens, quantity: Quantity) -> Quantity:
         scale = 100.0 if is_percentage else quantity.scale
         return replace(quantity, stop=after, scale=scale, is_percentage=is_percentage)
     between = joint == "and" and tokens.text(quantity.start - 1) == "between"
-    if not between and joint not in ("-", "to", "or"):
+    if not between and joint not in ("-", "to", "or", _ARROW):
         return quantity
     high = tokens[stop + 1].value
     if quantity.value == high == 50.0 and after == stop + 2:  # fifty-fifty
         return replace(quantity, stop=after, value=0.5, scale=1.0)
     is_percentage = quantity.is_percentage or after > stop + 2
-    is_change = joint == "to" and tokens.text(quantity.start - 1) == "from"
+    comes_from = tokens.text(quantity.start - 1) == "from"
+    is_change = joint == _ARROW or (joint == "to" and comes_from)
     return replace(
         quantity,
         stop=after,

@@ -26,6 +26,12 @@ _WRONG = words_of(
     "uncertainty"
 )
 _NOT_TRUE = words_of("false untrue")
+_OPPOSITES = {
+    "correct": "incorrect",
+    "right": "wrong",
+    "accurate": "inaccurate",
+    "true": "false",
+}
 #: What "I am sure" may be about, where it is no confidence in the answer.
 _MISTAKES = words_of("wrong incorrect mistaken inaccurate") | _NOT_TRUE
 _HEDGES = words_of(
@@ -33,7 +39,9 @@ _HEDGES = words_of(
     "above below only just maybe perhaps probably say somewhere some a an the at "
     "least most more less than up to < > ≈ ≤ ≥"
 )
-_NEGATIONS = words_of("not never hardly barely no nor without if unless")
+_NEGATIONS = words_of(
+    "not never hardly barely no nor neither nowhere doubt without if unless"
+)
 _REVISIONS = words_of(
     "now final finally actually revised updated overall reconsidering reflection "
     "correction"
@@ -41,10 +49,22 @@ _REVISIONS = words_of(
 #: A number directly after these is what was asked for, not how sure the answer is.
 _ANSWERS = words_of(
     "answer result solution value total guess sum estimate rate share percentage ratio "
-    "growth increase decrease discount price"
+    "growth increase decrease discount price accuracy precision recall temperature "
+    "humidity purity"
 )
 _COPULAS = words_of("is are was were equals")
 _PRONOUNS = words_of("it that this i he she")
+#: Whose "am 90% sure" is that of the speaker; "" begins a reply.
+_SPEAKERS = words_of("i we it this that one answer") | {""}
+_PAST = words_of("was were been")
+#: A number named so is not the last word.
+_EARLIER = words_of("prior initial initially before first earlier previous previously")
+#: A word after these is weaker or stronger than alone: "slightly confident".
+_DEGREES = words_of(
+    "slightly mildly marginally partly partially mostly largely somewhat fairly quite "
+    "rather pretty reasonably moderately very totally super extremely highly "
+    "relatively equally little bit"
+)
 #: What may follow a percentage that is a confidence though nothing says so.
 _FOLLOWERS = words_of(
     "and or but that it this for on i because since as so given though however"
@@ -59,6 +79,10 @@ _FILLERS = words_of("sure certainly absolutely definitely")
 #: "less likely", "how sure", "make sure" say nothing.
 _COMPARED = words_of("how less more than as too make making a if")
 _CLAUSE_ENDS = SENTENCE_ENDS | frozenset(",:()[]") | {"but", "however", "although"}
+_MEANINGS = words_of("= being means meaning representing indicating")
+_KINDS_OF = (["kind", "of"], ["sort", "of"])
+#: P(true) is of the answer, P(A) need not be.
+_OF_MINE = words_of("true correct right yes answer i my this being it") | _WRONG
 _SEPARATORS = frozenset(":=")
 #: How many tokens back a label, and a negation, belong to a number.
 _LABEL_REACH = 14
@@ -106,6 +130,8 @@ _OTHER_SCALE = "may be on another scale than it names"
 BEYOND = "is beyond its scale"
 NO_SCALE = "names no scale"
 _OF_INTERVAL = "may be the level of an interval"
+_NOT_NOW = "may be of an earlier time, or somebody else's"
+_OF_DEGREE = "has a word of degree that `words` does not have"
 _IS_ODDS = "may be odds, not a probability"
 _WHOSE_ERROR = "may be about a wrong answer or a false claim"
 
@@ -175,17 +201,21 @@ class Reply:
             candidate for candidate in usable if candidate.strength == strength
         ]
         last = max(strongest, key=lambda candidate: candidate.start)
+        is_outranked = any(
+            doubt.strength > strength
+            and (doubt.strength == Strength.FIELD or doubt.doubt == _NOT_NOW)
+            for doubt in doubts
+        )
         values = {(candidate.value, candidate.scale) for candidate in strongest}
         # "80% Paris, 10%": neither number says that it is the confidence.
         has_rival = any(
-            doubt.doubt == _PART_OF_ANSWER and doubt.strength >= strength
+            doubt.doubt in (_PART_OF_ANSWER, _NOT_NOW) and doubt.strength >= strength
             for doubt in doubts
         )
         has_rival |= self._is_revised(last, usable)
         is_clear = len(values) == 1 and not has_rival
-        if is_clear or self._is_revision(last.start):
-            return last
-        return Reading(doubt=_SEVERAL)
+        is_revised = is_clear or self._is_revision(last.start)
+        return last if is_revised and not is_outranked else Reading(doubt=_SEVERAL)
 
     def _candidate_of(self, quantity: Quantity) -> Reading | None:
         """What a quantity says about the confidence; None if it says nothing."""
@@ -203,6 +233,23 @@ class Reply:
             return replace(reading, doubt=_NEGATED, value=np.nan)
         return _checked(reading)
 
+    def _is_index(self, quantity: Quantity) -> bool:
+        """Whether another number follows this name: "Confidence[1]: 80%"."""
+        stop = quantity.stop
+        in_brackets = self.tokens.text(stop) in (")", "]")
+        is_plain = quantity.scale is None and not quantity.has_point
+        if not (is_plain or in_brackets):
+            return False
+        stop += in_brackets
+        is_named = self.tokens.text(stop) in _SEPARATORS
+        return is_named and self.tokens.is_number(stop + 1)
+
+    def _is_anchor(self, quantity: Quantity) -> bool:
+        """Whether the number is an end of a scale: "where 10 is certain"."""
+        after = self.tokens.text(quantity.stop)
+        is_where = self.tokens.text(quantity.start - 1) == "where" and after == "is"
+        return is_where or after in _MEANINGS
+
     def _strength_of(self, quantity: Quantity) -> Reading | None:
         reading = Reading(
             quantity.value,
@@ -213,9 +260,17 @@ class Reply:
         )
         if self._is_all(quantity):
             return replace(reading, strength=Strength.FIELD, bare=True)
+        if self._is_index(quantity):
+            return None
+        joint = self._joint_label(quantity.start)
+        if joint:  # Answer and confidence: 42, 85%
+            is_answer = self.tokens.text(quantity.stop) in (",", ";")
+            return None if is_answer else replace(reading, strength=Strength.FIELD)
         label = self._label_before(quantity)
         if label is not None:
             return self._labelled(reading, quantity, label)
+        if self._is_anchor(quantity):
+            return None
         named = self._named_after(quantity, reading)
         if named is not None:
             return named
@@ -227,7 +282,9 @@ class Reply:
 
     def _is_all(self, quantity: Quantity) -> bool:
         """Whether the reply consists of this quantity, beside hedges and signs."""
-        around = self.tokens[: quantity.start] + self.tokens[quantity.stop :]
+        start = quantity.start
+        start -= 2 * (self.tokens.texts(start - 2, start) in (["p", "="], ["p", ":"]))
+        around = self.tokens[:start] + self.tokens[quantity.stop :]
         return not any(
             token.kind == "number"
             or (token.kind == "word" and token.text not in _HEDGES)
@@ -246,6 +303,8 @@ class Reply:
         )
         if not is_linked and not self.tokens.is_scale(i):
             return None
+        if text == "=" and self._is_variable(i - 1):  # 95% confidence (p = 0.03)
+            return None
         for k in range(i, max(i - _LABEL_REACH, -1), -1):
             text = self.tokens.text(k)
             if text in LABELS or (text == "p" and self.tokens.text(k + 1) == "("):
@@ -259,18 +318,44 @@ class Reply:
                 return None
         return None
 
+    def _joint_label(self, stop: int) -> bool:
+        """Whether the line before `stop` has a label of both answer and confidence."""
+        for k in range(stop - 1, 1, -1):
+            if self.tokens.text(k) == "\n":
+                return False
+            if self.tokens.text(k) in LABELS:
+                joined = self.tokens.text(k - 1) in ("and", "&", "/", ",")
+                return joined and self.tokens.text(k - 2) in _ANSWERS
+        return False
+
     def _labelled(self, reading: Reading, quantity: Quantity, label: int) -> Reading:
         """A quantity after "confidence", or after "probability that I am wrong"."""
         between = self.tokens.texts(label, quantity.start)
         separated = any(text in _SEPARATORS or text == "\n" for text in between)
         is_field = separated or self.tokens.is_scale(quantity.start - 1)
         strength = Strength.FIELD if is_field else Strength.NAMED
-        event = between
+        labelled = replace(reading, strength=strength)
+        if self._is_earlier(label, between):
+            return replace(labelled, doubt=_NOT_NOW)
+        is_one_of_several = self.tokens.text(quantity.start - 1) == "["
+        if is_one_of_several and self.tokens.text(quantity.stop) == ",":
+            return replace(labelled, doubt=_SEVERAL)
+        after = self._clause_after(self.tokens.skip(quantity.stop, ")"))
+        is_of_other = between[1:2] in (["of"], ["("]) and _OF_MINE.isdisjoint(between)
+        if is_of_other and self.tokens.text(label) != "confidence":
+            labelled = replace(labelled, strength=Strength.NAMED)
         if self.tokens.text(label) in _PROBABLE:  # a chance (5%) that I am wrong
-            closed = self.tokens.skip(quantity.stop, ")")
-            before = self._event_before(label)
-            event = [*before, *between, *self._clause_after(closed)]
-        return _turned(replace(reading, strength=strength), event)
+            return _turned(labelled, [*self._event_before(label), *between, *after])
+        if _says_wrong(after, _WRONG | _NOT_TRUE):
+            is_chance = not _PROBABLE.isdisjoint(after[:2])
+            doubt = replace(labelled, doubt=_WHOSE_ERROR)
+            return _turned(labelled, after) if is_chance else doubt
+        return _turned(labelled, between)
+
+    def _is_earlier(self, label: int, between: Sequence[str]) -> bool:
+        """Whether a label is that of an earlier number: "prior", "confidence before"."""
+        around = [self.tokens.text(label - 1), *between]
+        return not _EARLIER.isdisjoint(around)
 
     def _named_after(self, quantity: Quantity, reading: Reading) -> Reading | None:
         """A quantity before "sure", "chance" and the like, in the same clause."""
@@ -282,6 +367,8 @@ class Reply:
         if clause[:1] in (["less"], ["more"]):  # 30% less sure than before
             is_change = not (_SURE | _PROBABLE | _UNSURE).isdisjoint(near)
             return replace(named, doubt=CHANGE) if is_change else None
+        if near[:1] == ["not"] and not _SURE.isdisjoint(near):  # 100% not sure
+            return replace(named, doubt=_NEGATED)
         if any(text in _UNSURE for text in near):
             return replace(named, value=(named.scale or 1.0) - named.value)
         if any(text in _PROBABLE for text in near):
@@ -290,8 +377,22 @@ class Reply:
             return replace(named, doubt=_WHOSE_ERROR) if unclear else turned
         if any(text in _SURE for text in near):
             wrong = _says_wrong(clause, _WRONG | _NOT_TRUE)
+            if not wrong and self._is_of_others(quantity):
+                return replace(named, doubt=_NOT_NOW)
             return replace(named, doubt=_WHOSE_ERROR) if wrong else named
         return None
+
+    def _is_of_others(self, quantity: Quantity) -> bool:
+        """Whether "sure" is said of a past time, or of others than the speaker."""
+        i = self._before_hedges(quantity.start)
+        copula = self.tokens.text(i)
+        if copula == "be":
+            return self.tokens.texts(i - 2, i) in (["used", "to"], ["me", "to"])
+        if copula not in _COPULAS:
+            return copula in _PAST | {"you", "they", "he", "she"}
+        subject = self.tokens.text(i - 1)
+        at_start = subject in SENTENCE_ENDS
+        return copula in _PAST or not (subject in _SPEAKERS or at_start)
 
     def _on_named_scale(self, quantity: Quantity) -> bool:
         near = self.tokens[max(quantity.start - 8, 0) : quantity.stop + 4]
@@ -306,15 +407,19 @@ class Reply:
             return None
         if quantity.scale is None:
             is_fraction = quantity.has_point and 0.0 <= quantity.value <= 1.0
-            name = self.tokens.text(self._before_hedges(quantity.start))
-            is_variable = len(name) == 1 and name.isalpha()  # p < 0.05
-            if is_variable or not is_fraction:
+            is_variable = self._is_variable(self._before_hedges(quantity.start))
+            if is_variable or not is_fraction:  # p < 0.05
                 return None
             reading = replace(reading, scale=1.0)
         strength = Strength.PERCENTAGE if quantity.is_percentage else Strength.NUMBER
         reading = replace(reading, strength=strength)
-        if self._is_about_error(quantity):
+        clause = self._clause_after(quantity.stop)
+        if self._is_about_error(quantity) or _says_wrong(clause, _WRONG):
             return replace(reading, doubt=_WHOSE_ERROR)
+        if not _INTERVALS.isdisjoint(self._sentence_before(quantity.start)):
+            return replace(reading, doubt=_OF_INTERVAL)
+        if self.tokens.text(self._before_hedges(quantity.start)) == "by":
+            return replace(reading, doubt=_PART_OF_ANSWER)  # it grew by 90%
         if after == "of":
             of_what = self.tokens.texts(quantity.stop + 1, quantity.stop + 3)
             return reading if of_what == ["the", "time"] else None
@@ -366,23 +471,47 @@ class Reply:
             strength = Strength.WORD_OF_FIELD
         elif {"i", "am", "feel"} & {*self.tokens.texts(max(start - 3, 0), start)}:
             strength = Strength.WORD_OF_SPEAKER
+        if self._is_attribute(start, size):
+            return None
         reading = Reading(value, 1.0, strength, start)
+        if before in _DEGREES or self.tokens.texts(start - 2, start) in _KINDS_OF:
+            return replace(reading, value=np.nan, doubt=_OF_DEGREE)
+        if labelled and not _UNSURE.isdisjoint(self.tokens.texts(start - 4, start)):
+            return replace(reading, value=np.nan, doubt=_NEGATED)  # Uncertainty: low
         if self._is_negated(start) or after == "not":  # probably not
             return replace(reading, value=np.nan, doubt=_NEGATED)
         clause = self._clause_after(start + size)
         if not labelled and _says_wrong(clause, _MISTAKES):  # sure that it is wrong
             return replace(reading, value=np.nan, doubt=_WHOSE_ERROR)
+        if self._follows_range(start):
+            return replace(reading, value=np.nan, doubt=_SEVERAL)
         second = start + size + (after in ("-", "to", "/", "or"))
         if labelled and self.table.match(self.tokens, second, level=True)[0]:
             return replace(reading, value=np.nan, doubt=_SEVERAL)
         return reading
 
+    def _is_attribute(self, start: int, size: int) -> bool:
+        """Whether a word is about what follows it: "certain animals"."""
+        if self.tokens.texts(start, start + size) not in (["certain"], ["possible"]):
+            return False
+        before = self.tokens.text(start - 1)
+        is_told = before in _COPULAS | {"am", "be", "feel", "being"}
+        after = self.tokens.text(start + size)
+        has_noun = self.tokens.is_word(start + size) and after not in _FOLLOWERS
+        return has_noun and not is_told
+
+    def _follows_range(self, start: int) -> bool:
+        """Whether a level joins this one from before: "medium to high confidence"."""
+        joint = self.tokens.text(start - 1)
+        level = (self.tokens.text(start - 2),)
+        return joint in ("to", "-", "/", "or") and level in self.table.levels
+
     def _follows_label(self, start: int) -> bool:
         """Whether "Confidence:" or "my confidence in this is" comes just before."""
         link = self.tokens.text(start - 1)
-        if link not in _SEPARATORS | {"is", "\n", "level"}:
+        if link not in _SEPARATORS | {"is", "\n", "level", "-"}:
             return False
-        for k in range(start - 1, max(start - 8, -1), -1):
+        for k in range(start - 1, max(start - 12, -1), -1):
             if self.tokens.text(k) in LABELS:
                 return True
             if self.tokens.text(k) in (".", "!", "?", ";", ","):
@@ -436,10 +565,19 @@ class Reply:
 
     def _is_about_error(self, quantity: Quantity) -> bool:
         """Whether the sentence speaks of an error before: "I could be wrong (20%)"."""
-        start = quantity.start
+        return _says_wrong(self._sentence_before(quantity.start), _WRONG)
+
+    def _sentence_before(self, stop: int) -> list[str]:
+        """The texts of the sentence before `stop`."""
+        start = stop
         while start > 0 and self.tokens.text(start - 1) not in SENTENCE_ENDS:
             start -= 1
-        return _says_wrong(self.tokens.texts(start, quantity.start), _WRONG)
+        return self.tokens.texts(start, stop)
+
+    def _is_variable(self, i: int) -> bool:
+        """Whether there is a single letter, as in "x = 0.5"."""
+        text = self.tokens.text(i)
+        return len(text) == 1 and text.isalpha()
 
     def _has_beside(self, quantity: Quantity, words: frozenset[str]) -> bool:
         """Whether one of the words is near: "95% confidence interval", "3:1 odds"."""
@@ -506,11 +644,14 @@ def _turned(reading: Reading, texts: Sequence[str]) -> Reading:
 
 
 def _says_wrong(texts: Sequence[str], words: frozenset[str]) -> bool:
-    """Whether one of the words occurs without a "not" before it."""
-    return any(
-        text in words and "not" not in texts[max(i - 2, 0) : i]
-        for i, text in enumerate(texts)
-    )
+    """Whether one of the words occurs without a "not" before it, or its opposite
+    with one.
+    """
+    for i, text in enumerate(texts):
+        is_negated = "not" in texts[max(i - 2, 0) : i]
+        if (_OPPOSITES.get(text) if is_negated else text) in words:
+            return True
+    return False
 
 
 def _checked(reading: Reading) -> Reading:

@@ -34,6 +34,8 @@ _REWRITTEN = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
         (r"<([a-z_ ]+)>", r" \1: "),  # <confidence>85</confidence>
+        (r"<([^<>\n]*\d[^<>\n]*)>", r"(\1)"),  # the scale <0-100>
+        (r"[-=]+>|[\u21d2\u27f6]", " \u2192 "),
         (r"</[a-z_ ]+>", "\n"),
         (r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2"),
         (r"\\boxed\b", " "),
@@ -54,7 +56,16 @@ _REWRITTEN = tuple(
         (r"[^\S\n]+", " "),
     )
 )
-_NUMBER = r"0,\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+,\d{1,2}(?!\d)|\d+|\.\d+"
+_NUMBER = (
+    r"(?:\d+(?:\.\d+)?|\.\d+)e[+-]?\d+\b|"  # 2.5e-05
+    r"0,\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+,\d{1,2}(?!\d)|\d+|\.\d+"
+)
+#: What models write before their reply: all of it is no statement, also where it does
+#: not end.
+_THINKING = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|analysis"
+_THOUGHTS = re.compile(
+    rf"\A.*</think>|<({_THINKING})>(?:(?!<\1>).)*?(?:</\1>|\Z)", re.DOTALL
+)
 _TOKEN = re.compile(
     rf"(?P<ordinal>\d+(?:st|nd|rd|th)\b)|(?P<number>(?<![\w%)\]])-(?=[\d.])"
     rf"(?:{_NUMBER})|{_NUMBER})|(?P<word>[^\W\d]\w*)|(?P<sign>\+/-|\n+|[^\w\s])"
@@ -139,7 +150,7 @@ class Tokens(list[Token]):
 def tokenize(text: str) -> Tokens:
     """The words, signs, numbers and scales of a text."""
     text = unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
-    text = text.casefold().rpartition("</think>")[2]
+    text = _THOUGHTS.sub(" ", text.casefold())
     for pattern, replacement in _REWRITTEN:
         text = pattern.sub(replacement, text)
     tokens: list[Token] = []
@@ -242,19 +253,17 @@ def _find_scale(tokens: Sequence[Token], start: int) -> tuple[int, float]:
         inside = tokens[start + 1 : stop - 1]
         largest = _scale_in_brackets(inside)
         return (stop, largest) if largest else (start, 0.0)
-    for prefix in (("scale",), ("range",)):
-        if token.text in prefix:
-            first = start + 1
-            while first < len(tokens) and tokens[first].text in (
-                "of",
-                "from",
-                ":",
-                "(",
-            ):
-                first += 1
-            stop, largest = _read_bounds(tokens, first)
-            return (stop, largest) if largest else (start, 0.0)
+    if token.text in ("scale", "range"):
+        first = start + 1
+        while first < len(tokens) and tokens[first].text in ("of", "from", ":", "("):
+            first += 1
+        stop, largest = _read_bounds(tokens, first)
+        if not largest:
+            stop, largest = _read_anchors(tokens, first)
+        return (stop, largest) if largest else (start, 0.0)
     if token.kind == "number":
+        if _is_anchor(tokens, start):
+            return start + 1, token.value
         stop, largest = _read_bounds(tokens, start)
         if largest and _is_scale_here(tokens, stop):
             return stop, largest
@@ -298,10 +307,32 @@ def _scale_in_brackets(inside: Sequence[Token]) -> float:
     stop, largest = _read_bounds(inside, first)
     if largest and (stop == len(inside) or inside[stop].kind != "number"):
         return largest
+    return _largest_anchor(inside)
+
+
+def _is_anchor(tokens: Sequence[Token], i: int) -> bool:
+    """Whether the number is the end of a scale: "where 10 is certain"."""
+    around = [token.text for token in (*tokens[i - 1 : i], *tokens[i + 1 : i + 2])]
+    means = around[1:] in (["is"], ["="], ["means"])
+    return around[:1] == ["where"] and means and tokens[i].value > 0.0
+
+
+def _read_anchors(tokens: Sequence[Token], first: int) -> tuple[int, float]:
+    """The end and the largest number of "where 0 is a guess and 100 is certain"."""
+    stop = first
+    while stop < len(tokens) and tokens[stop].text not in SENTENCE_ENDS | {",", ":"}:
+        stop += 1
+    return stop, _largest_anchor(tokens[first:stop])
+
+
+def _largest_anchor(tokens: Sequence[Token]) -> float:
+    """The largest number of "1 = low, 5 = high" or "1 (low) to 5 (high)"; 0 for
+    others.
+    """
     named = [
         token.value
-        for token, after in pairwise(inside)
-        if token.kind == "number" and after.text in ("=", "is", "means", ":")
+        for token, after in pairwise(tokens)
+        if token.kind == "number" and after.text in ("=", "is", "means", ":", "(")
     ]
     is_scale = len(named) > 1 and min(named) in (0.0, 1.0) and max(named) > min(named)
     return max(named) if is_scale else 0.0
