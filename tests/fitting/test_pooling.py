@@ -64,9 +64,7 @@ def test_steps_without_a_row_solve_its_own_equations(n: int) -> None:
     x = np.array([0.1, 0.2, 0.15, 0.05, 0.5])
     penalty = Penalty.of(4, Prior(3.0), n)
     hessian = pooling._block_moments(block, x).hessian + penalty.matrix
-    left_out = pooling._left_out(
-        pooling.RowMoments.of(block, x), block.share, hessian, x
-    )
+    left_out = pooling._left_out(pooling.RowMoments.of(block, x), block, hessian, x)
     moments = pooling.RowMoments.of(block, x)
     for row in range(n):
         slopes = moments.slopes[:, :, row].astype(np.float64)
@@ -98,6 +96,29 @@ def test_a_row_is_pooled_as_if_it_had_been_left_out() -> None:
             moves.append(distance(fitted[row], target))
     # Temperatures, and the likelihoods of the priors, which stay, are what is left.
     assert np.mean(errors) < 0.8 * np.mean(moves)
+
+
+@pytest.mark.parametrize("exchangeable", [False, True])
+def test_an_example_with_votes_is_left_out_whole(
+    exchangeable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Votes that agree, in rows of their own, change nothing."""
+    monkeypatch.setattr(pooling, "ENOUGH", 1e-6)
+    monkeypatch.setattr(pooling, "BLOCK_SIZE", 1)
+    monkeypatch.setattr(pooling, "_MIN_BLOCK", 4)
+    members, labels = noisy_members(60, seed=2)
+    n_votes = np.tile([1, 2, 3], 20)
+    rows = np.repeat(np.arange(60), n_votes)
+    whole = examples_of(members, labels)
+    votes = Examples(
+        MemberLogits.from_array(members[:, rows]),
+        labels[rows],
+        1.0 / n_votes[rows],
+        votes_of=rows,
+    )
+    fits = [fit_pool(data, exchangeable=exchangeable) for data in (whole, votes)]
+    expected = fits[0].cross_fit(whole).values[rows]
+    np.testing.assert_allclose(fits[1].cross_fit(votes).values, expected, atol=1e-4)
 
 
 def test_leaving_out_does_not_flatter() -> None:

@@ -195,6 +195,59 @@ def test_evaluations() -> None:
     assert difference.verdict == "better"
 
 
+def two_members(n: int, seed: int) -> tuple[hokical.Ensemble, np.ndarray, np.ndarray]:
+    """Two noisy evaluations of each example, votes, and the distribution they are from."""
+    logits, votes, chances = draw_votes(n, 3, seed)
+    noise = np.random.default_rng(seed).normal(size=(2, n, 3))
+    return hokical.Ensemble(logits + noise), votes, chances
+
+
+@pytest.mark.parametrize("method", ["auto", "temps", "uncalibrated"])
+def test_fits_and_evaluations_of_ensembles(method: str) -> None:
+    ensemble, votes, _ = two_members(600, 11)
+    new, new_votes, chances = two_members(2000, 12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        soft = hokical.make(method).fit(ensemble, votes)
+        evaluation = hokical.evaluate(soft, new, new_votes)
+        alone = hokical.evaluate(None, new, new_votes)
+        crossed = hokical.evaluate(method, ensemble, votes, folds=3)
+    proba = soft.predict_proba(new)
+    loss = metrics.log_loss(proba, new_votes)
+    assert evaluation.score("log_loss") == pytest.approx(loss)
+    mean = np.mean([softmax(member, axis=1) for member in new.members], axis=0)
+    before = metrics.log_loss(mean, new_votes)
+    assert alone.score("log_loss") == pytest.approx(before)
+    assert (evaluation.before or alone).score("log_loss") == pytest.approx(before)
+    assert (evaluation.n, crossed.n) == (2000, 600)
+    pairs = (ensemble, votes), (new, new_votes)
+    compared = hokical.compare(*pairs, {"soft": soft, "fitted": method})
+    for name in ("soft", "fitted"):
+        assert compared[name].score("log_loss") == pytest.approx(loss)
+    if method != "uncalibrated":
+        hard = hokical.make(method).fit(ensemble, votes.argmax(axis=1))
+        by_hard = metrics.log_loss(hard.predict_proba(new), chances)
+        assert metrics.log_loss(proba, chances) < by_hard - 0.02
+
+
+def test_one_hot_labels_of_ensembles_are_labels() -> None:
+    ensemble, votes, _ = two_members(200, 13)
+    labels = votes.argmax(axis=1)
+    cals = [hokical.auto(ensemble, given) for given in (labels, 3 * np.eye(3)[labels])]
+    assert np.array_equal(*(cal.predict_proba(ensemble) for cal in cals))
+
+
+def test_votes_prove_nothing() -> None:
+    """Two annotators who disagree on each row are as rows of equal weights."""
+    logits, votes, _ = draw_votes(300, 3, 14)
+    votes = 2 * (np.arange(3) != votes.argmin(axis=1)[:, None])
+    cal = hokical.make("temps").fit(logits, votes)
+    with pytest.raises(ValueError, match="votes"):
+        cal.predict_or_abstain(logits, risk=0.6)
+    with pytest.raises(ValueError, match="votes"):
+        cal.predict_set(logits, coverage=0.9)
+
+
 def test_folds_keep_rows_of_a_cluster_together() -> None:
     """Copies of a row in other folds would give its label away to a nearest fit."""
     rng = np.random.default_rng(0)

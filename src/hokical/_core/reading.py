@@ -586,7 +586,8 @@ def as_labels(
 #: For labels that are not (n,).
 _ONE_LABEL = (
     "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
-    "classes) are for fits, metrics and `evaluate` of logits alone; several labels of "
+    "classes) are for fits, metrics and `evaluate` of logits alone, as guarantees need "
+    "one label per row; several labels of "
     "a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
 )
 
@@ -634,7 +635,8 @@ def _as_integers(labels: AnyArray, name: str) -> IntArray:
             f"`{name}` must be integers, the index of each example's class; got "
             f"{values[row]!r} in row {row} (dtype {labels.dtype}). Encode names as "
             "column indices, or name the columns: `hokical.auto(logits, labels, "
-            "classes=[...])`. Drop rows without a label, and cut a regression "
+            "classes=[...])`. Pass votes or shares of each class as (n, classes), drop "
+            "rows without a label, and cut a regression "
             "target into classes; whole numbers become integers by `.astype(int)`."
         )
     too_large = np.array([abs(value) >= 2**63 for value in values], np.bool_)

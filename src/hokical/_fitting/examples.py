@@ -507,8 +507,9 @@ def _record_of(block: Examples, top: FloatArray) -> FitRecord:
     log_odds, cells = shift_features(block.logits)
     label_scores = None
     sample = None
-    # Of weights whose scale would change a guarantee, nothing is counted.
-    if np.ptp(block.counts[counting]) == 0.0:
+    # Of weights whose scale would change a guarantee, and of votes, whose rows are not
+    # independent, nothing is counted.
+    if block.votes_of is None and np.ptp(block.counts[counting]) == 0.0:
         wrong = ~block.correct
         level = conservative_levels([log_odds], wrong, top)
         label_scores = ScoreTable.from_examples(

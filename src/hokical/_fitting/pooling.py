@@ -26,6 +26,7 @@ coefficients end with a Newton step on all of them, block by block.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -108,13 +109,14 @@ class MemberTable(NamedTuple):
 
     `labels` (n,) and `share` (n,), which sums to 1. `proba` is None where it is the
     exponential of `logs`. Members that were not evaluated on a row have the mean of the
-    others there, of both.
+    others there, of both. `votes_of` (n,) is that of `Examples`.
     """
 
     logs: SingleArray
     labels: IntArray
     share: FloatArray
     proba: SingleArray | None = None
+    votes_of: IntArray | None = None
 
     @property
     def n_members(self) -> int:
@@ -127,13 +129,14 @@ class MemberTable(NamedTuple):
             self.labels[rows],
             self.share[rows],
             None if self.proba is None else self.proba[:, :, rows],
+            None if self.votes_of is None else self.votes_of[rows],
         )
 
     def block(self, rows: IntArray | slice) -> TableBlock:
         """Some rows with their probabilities."""
         table = self.take(rows)
         proba = np.exp(table.logs) if table.proba is None else table.proba
-        return TableBlock(table.logs, proba, table.labels, table.share)
+        return TableBlock(table.logs, proba, table.labels, table.share, table.votes_of)
 
 
 class Scores(NamedTuple):
@@ -151,6 +154,7 @@ class TableBlock(NamedTuple):
     proba: SingleArray
     labels: IntArray
     share: FloatArray
+    votes_of: IntArray | None = None
 
     def scores(self, coefficients: FloatArray | SingleArray) -> Scores:
         """The pooled scores.
@@ -178,6 +182,17 @@ class TableBlock(NamedTuple):
         """The entries of a table (..., classes, n) at the labels, (..., n)."""
         rows = np.arange(self.labels.size)
         return np.asarray(table[..., self.labels, rows])
+
+    def sum_votes(self, values: FloatArray) -> FloatArray:
+        """Values (..., n), each the sum over the rows of its example.
+
+        An example has several rows where labels were votes.
+        """
+        if self.votes_of is None:
+            return values
+        is_first = np.diff(self.votes_of, prepend=-1) != 0
+        sums = np.add.reduceat(values, np.flatnonzero(is_first), axis=-1)
+        return np.asarray(sums[..., np.cumsum(is_first) - 1])
 
     def slopes(self, coefficients: FloatArray, scores: Scores) -> SingleArray:
         """Derivatives (p, classes, n) of the scores by the coefficients, up to
@@ -258,7 +273,7 @@ class WeightedMoments(NamedTuple):
 def _moments(table: MemberTable, coefficients: FloatArray) -> WeightedMoments:
     """`RowMoments` added up, by blocks of rows."""
     sums = WeightedMoments.zero(coefficients.size)
-    for rows in _row_blocks(table.logs.shape):
+    for rows in _row_blocks(table.logs.shape, table.votes_of):
         sums = sums.plus(_block_moments(table.block(rows), coefficients))
     return sums
 
@@ -277,9 +292,16 @@ def _block_moments(block: TableBlock, coefficients: FloatArray) -> WeightedMomen
     return WeightedMoments(float(share @ rows.losses), rows.gradients @ share, hessian)
 
 
-def _row_blocks(shape: tuple[int, ...]) -> list[slice]:
-    """Blocks of the rows of a table (members, classes, n)."""
-    return cut_rows(shape[2], max(_MIN_BLOCK, BLOCK_SIZE // (shape[0] * shape[1])))
+def _row_blocks(
+    shape: tuple[int, ...], votes_of: IntArray | None = None
+) -> list[slice]:
+    """Blocks of the rows of a table (members, classes, n); none cuts an example."""
+    blocks = cut_rows(shape[2], max(_MIN_BLOCK, BLOCK_SIZE // (shape[0] * shape[1])))
+    if votes_of is None:
+        return blocks
+    first_rows = votes_of[[block.start for block in blocks]]
+    starts = np.unique(np.searchsorted(votes_of, first_rows)).tolist()
+    return [slice(*ends) for ends in itertools.pairwise([*starts, shape[2]])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,16 +387,17 @@ def _minimize(
 
 
 def _left_out(
-    moments: RowMoments, share: FloatArray, hessian: FloatArray, x: FloatArray
+    moments: RowMoments, block: TableBlock, hessian: FloatArray, x: FloatArray
 ) -> FloatArray:
-    """The coefficients (p, n) as if each row had been left out.
+    """The coefficients (p, n) as if the example of each row had been left out.
 
     `hessian` (p, p) is that of the objective on all rows, S. With H of a row, the steps
     (S - H)^-1 g are repeated S^-1 (g + H step), as H is a small part of S.
     """
     free = np.flatnonzero(x > _NOTHING * x.sum())
     inverse = np.linalg.inv(hessian[free[:, None], free])
-    gradients = share * moments.gradients
+    gradients = block.sum_votes(block.share * moments.gradients)
+    share = block.sum_votes(block.share)
     steps = np.zeros(gradients.shape)
     steps[free] = inverse @ gradients[free]
     for _ in range(_MAX_REPEATS):
@@ -405,10 +428,10 @@ def _fit_prior(
     x = point.coefficients
     left_out = np.empty((x.size, table.labels.size), np.float32)
     losses = np.empty(table.labels.size)
-    for rows in _row_blocks(table.logs.shape):
+    for rows in _row_blocks(table.logs.shape, table.votes_of):
         block = table.block(rows)
         moments = RowMoments.of(block, x)
-        left_out[:, rows] = _left_out(moments, block.share, hessian, x)
+        left_out[:, rows] = _left_out(moments, block, hessian, x)
         losses[rows] = block.losses(left_out[:, rows])
     return _PriorFit(point, left_out, float(table.share @ losses), converged)
 
@@ -611,7 +634,8 @@ def _member_examples(rows: Examples, v: int) -> Examples:
     top = members.to_host(members.top[v, ...])[index]
     weights = None if rows.weights is None else rows.weights[index]
     logits = Logits(values[index], top.astype(np.float64))
-    single = Examples(logits, rows.labels[index], weights)
+    votes_of = None if rows.votes_of is None else rows.votes_of[index]
+    single = Examples(logits, rows.labels[index], weights, votes_of=votes_of)
     masked = single.masked_truth
     return single.take(np.flatnonzero(~masked)) if masked.any() else single
 
@@ -623,7 +647,12 @@ def _stack(singles: list[Examples]) -> Examples:
     top = np.concatenate([block.top for block in logits])
     labels = np.concatenate([single.labels for single in singles])
     weights = np.concatenate([single.counts for single in singles])
-    return Examples(Logits(values, top), labels, weights)
+    votes_of = None
+    ids = [single.votes_of for single in singles if single.votes_of is not None]
+    if ids:
+        n_examples = 1 + max(int(rows.max()) for rows in ids)
+        votes_of = np.concatenate([rows + v * n_examples for v, rows in enumerate(ids)])
+    return Examples(Logits(values, top), labels, weights, votes_of=votes_of)
 
 
 def make_table(examples: Examples, pool: Pool) -> MemberTable:
@@ -641,7 +670,7 @@ def make_table(examples: Examples, pool: Pool) -> MemberTable:
             logs[:, :, rows] -= np.log(np.exp(block.logs).sum(axis=1, keepdims=True))
         else:
             proba[:, :, rows] = block.proba
-    return MemberTable(logs, examples.labels, examples.share, proba)
+    return MemberTable(logs, examples.labels, examples.share, proba, examples.votes_of)
 
 
 def make_block(examples: Examples, pool: Pool, rows: slice) -> TableBlock:
@@ -660,7 +689,10 @@ def make_block(examples: Examples, pool: Pool, rows: slice) -> TableBlock:
     elif not evaluated.all():
         _impute(logs, evaluated, pool.weights)
         _impute(proba, evaluated, pool.weights)
-    return TableBlock(logs, proba, examples.labels[rows], examples.share[rows])
+    votes_of = None if examples.votes_of is None else examples.votes_of[rows]
+    return TableBlock(
+        logs, proba, examples.labels[rows], examples.share[rows], votes_of
+    )
 
 
 def _put_scores(out: SingleArray, logits: Logits, pool: Pool, i: int) -> None:
@@ -735,7 +767,8 @@ def _last_step(
 def _example_blocks(examples: Examples) -> list[slice]:
     """Blocks of rows of the table that examples make."""
     members = _members_of(examples)
-    return _row_blocks((members.n_members, members.n_columns, members.n_rows))
+    shape = members.n_members, members.n_columns, members.n_rows
+    return _row_blocks(shape, examples.votes_of)
 
 
 def _losses_alone(sample: Examples, pool: Pool) -> FloatArray:
@@ -769,11 +802,13 @@ def _order(table: MemberTable, fit: _Averaged) -> tuple[tuple[int, ...], FloatAr
     n_rows = table.labels.size
     step = n_rows // max(MIN_ROWS, MAX_FOR_ORDER // per_row)
     rows = spaced_rows(0, n_rows, step) if step > 1 else np.arange(n_rows)
-    rows = np.concatenate([rows[::2], rows[1::2]])
+    example = rows if table.votes_of is None else table.votes_of[rows]
+    number = np.unique(example, return_inverse=True)[1].ravel()
+    rows = np.concatenate([rows[number % 2 == 0], rows[number % 2 == 1]])
     pool = _GrowingPool(table.block(rows), fit.left_out[:, rows])
-    n_first = (rows.size + 1) // 2
+    n_first = int((number % 2 == 0).sum())
     first = pool.take(slice(None, n_first))
-    second = pool.take(slice(n_first, None)) if rows.size > 1 else first
+    second = pool.take(slice(n_first, None)) if n_first < rows.size else first
     after_first = second.losses_along(_greedy_order(first))
     after_second = first.losses_along(_greedy_order(second))
     return tuple(_greedy_order(pool)), 0.5 * (after_first + after_second)
@@ -920,7 +955,7 @@ def _cross_fit(fit: PoolFit, examples: Examples) -> Logits:
         block = make_block(examples, fit.pool, rows)
         gradients = _row_gradients(block, fit.coefficients)[free]
         left_out = np.repeat(fit.coefficients[:, None], block.labels.size, axis=1)
-        left_out[free] += inverse @ (gradients * block.share)
+        left_out[free] += inverse @ block.sum_votes(gradients * block.share)
         left_out = np.maximum(left_out, _LEAST_LEFT * fit.coefficients[:, None])
         pooled[rows] = _own_scale(fit.pool, block, left_out).T
     pooled[~members.to_host(members.possible)] = -np.inf

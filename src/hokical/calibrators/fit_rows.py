@@ -132,11 +132,6 @@ class FitReader:
         `keep_labels`, labels are those of the first member.
         """
         ensemble: Ensemble = rows.scores
-        if np.ndim(rows.labels) == 2:
-            raise ValueError(
-                "`labels` must be one per row (n,) for a `hokical.Ensemble`; got shape "
-                f"{np.shape(rows.labels)}. Pass the most frequent label of each row."
-            )
         _check_axes(ensemble, rows.labels)
         logits = as_members(ensemble)
         warn_of_probability_members(logits, ensemble)
@@ -158,6 +153,8 @@ class FitReader:
                 runtime.ConvergenceWarning,
             )
         pooled = fit.cross_fit(examples)
+        if examples.votes_of is not None:
+            pooled = pooled.take(np.unique(examples.votes_of, return_index=True)[1])
         members = PooledMembers.of(ensemble, fit)
         if keep_labels:
             pooled = with_first_labels(pooled, logits)
@@ -212,7 +209,10 @@ def _sketch_in_use(examples: Examples, pooled: Logits) -> RowSketch:
     Rows that are pooled as if held out tell their labels: equal votes with equal labels
     would look like copies.
     """
-    sketch = RowSketch.from_hashes(row_hashes(pooled)[examples.counting])
+    counting = np.flatnonzero(examples.counting)
+    if examples.votes_of is not None:
+        counting = np.unique(examples.votes_of[counting])
+    sketch = RowSketch.from_hashes(row_hashes(pooled)[counting])
     warn_of_copies(replace(examples, logits=pooled), sketch)
     return sketch
 

@@ -70,7 +70,7 @@ _SUM_SLACK_OF_FEW = 1e-5
 _MAX_PERCENTAGE = 100.0
 #: The reason why the examples of a fit can prove nothing.
 _NO_TEST = (
-    "are no test of it (unequal weights, an ensemble whose members were weighted on them, "
+    "are no test of it (votes, unequal weights, an ensemble whose members were weighted on them, "
     "pixels or tokens of the same items, or folds "
     "of a cross-validation)"
 )

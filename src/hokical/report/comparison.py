@@ -13,10 +13,10 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.ensembles import Ensemble
-from hokical._core.logits import TopK, as_logits
+from hokical._core.logits import TopK
 from hokical._core.reading import Rows
 from hokical._core.runtime import WarningLog, track
-from hokical._core.votes import order_votes, read_votes
+from hokical._core.votes import read_votes
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names
 from hokical.calibrators.stored import check_plain_logits, clone
@@ -54,6 +54,7 @@ from hokical.report.rows import (
     logits_of,
     measure_sets,
     read_logits,
+    split_votes,
     warn_of_dependent_rows,
     weigh_votes,
 )
@@ -524,15 +525,9 @@ def _read_pair(
     else:
         scores = reading.order_columns(scores, "logits", columns)
     rows = replace(rows, scores=scores)
-    if np.ndim(labels) == 2:
-        rows = replace(rows, scores=as_logits(scores))
-        known = (*names, rows.columns)
-        labels = order_votes(labels, known)
-        votes = read_votes(labels, rows.n_rows, rows.n_classes, names=known)
-        if votes is not None and not votes.are_hard:
-            return replace(rows, labels=reading.to_floats(labels, "labels", "fiub"))
-        if votes is not None:
-            rows = replace(rows, labels=votes.labels)
+    rows, votes = split_votes(rows, names)
+    if votes is not None:
+        return rows
     class_names = tuple(map(reading.class_of_column, columns))
     return read_logits(None, rows, class_names)
 

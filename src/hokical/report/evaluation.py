@@ -26,7 +26,7 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar
-from hokical._core.votes import join_votes, read_votes
+from hokical._core.votes import join_votes
 from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
@@ -66,6 +66,7 @@ from hokical.report.rows import (
     VOTES,
     measure_sets,
     read_logits,
+    split_votes,
     uncalibrated_of,
     uncalibrated_softmax,
     warn_of_dependent_rows,
@@ -385,17 +386,14 @@ def _evaluate_logits(request: _Request) -> Evaluation:
     request.refuse_others("logits", "groups", "coverage", *allowed)
     fitted = request.fitted
     names = setting.class_names
-    if np.ndim(rows.labels) == 2:
-        read = as_logits if fitted is None else fitted.schema_.read
-        columns = () if fitted is None else fitted.schema_.columns
-        known = (names, columns or rows.columns)
-        rows = replace(rows, scores=read(rows.scores))
-        votes = read_votes(rows.labels, rows.n_rows, rows.n_classes, names=known)
-        if votes is not None and votes.are_hard:
-            rows = replace(rows, labels=votes.labels)
-        elif votes is not None:
-            request.refuse_others(VOTES, *allowed)
-            rows, setting = weigh_votes(rows, votes, setting)
+    if fitted is None:
+        rows, votes = split_votes(rows, (names,))
+    else:
+        known = (names, fitted.schema_.columns)
+        rows, votes = split_votes(rows, known, fitted.schema_.read)
+    if votes is not None:
+        request.refuse_others(VOTES, *allowed)
+        rows, setting = weigh_votes(rows, votes, setting)
     test = read_logits(fitted, rows, names)
     setting = setting.with_names(test.n_classes, request.positive)
     if setting.cluster is None:

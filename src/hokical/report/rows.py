@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from hokical._core.groups import check_rows_of
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import WarningLog
-from hokical._core.votes import Votes
+from hokical._core.votes import Votes, order_votes, read_votes
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make
 from hokical.guarantees.repeats import (
@@ -50,6 +50,33 @@ def read_logits(cal: Calibrator | None, rows: Rows, names: Sequence[str]) -> Row
         predicted = data.to_host(data.labels)
         reading.warn_of_contradiction(predicted, labels, checked.weights)
     return checked if ensemble is None else replace(checked, scores=ensemble)
+
+
+def split_votes(
+    rows: Rows,
+    names: Sequence[Sequence[str]],
+    read: Callable[[Any], Logits] = as_logits,
+) -> tuple[Rows, Votes | None]:
+    """Rows with checked scores, and their votes; None where each row has one label.
+
+    A frame of votes goes by the first `names` that are its columns, then by the columns
+    of the scores. Ensembles stay what they are.
+    """
+    if np.ndim(rows.labels) != 2:
+        return rows, None
+    if isinstance(rows.scores, Ensemble):
+        columns = rows.scores.columns
+    else:
+        columns = rows.columns
+        rows = replace(rows, scores=read(rows.scores))
+    names = (*names, columns)
+    votes = read_votes(rows.labels, rows.n_rows, rows.n_classes, names=names)
+    if votes is None:
+        return rows, None
+    if votes.are_hard:
+        return replace(rows, labels=votes.labels), None
+    labels = order_votes(rows.labels, names)
+    return replace(rows, labels=reading.to_floats(labels, "labels", "fiub")), votes
 
 
 def weigh_votes(rows: Rows, votes: Votes, setting: Setting) -> tuple[Rows, Setting]:

@@ -247,6 +247,18 @@ def test_probabilities_and_single_outputs_are_recognized(
     np.testing.assert_allclose(model(NEW).confidence.detach(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("tail", [None, nn.Softmax(dim=1)])
+def test_votes_are_learned_from(tail: nn.Module | None) -> None:
+    nets = [network(seed, tail).eval() for seed in (1, 2)]
+    votes = torch.randint(1, 4, (500, 3), generator=torch.manual_seed(0))
+    votes += 5 * nn.functional.one_hot(LABELS, 3)
+    model = calibrate(nets, IMAGES, votes, "temps").eval()
+    plain = [network(seed).eval() for seed in (1, 2)]
+    ensemble = Ensemble(one_by_one(plain, [torch.clone], IMAGES))
+    expected = make("temps").fit(ensemble, votes.numpy()).predict_confidence(ensemble)
+    np.testing.assert_allclose(model(IMAGES).confidence.detach(), expected, atol=1e-4)
+
+
 def test_guarantees_are_those_of_the_calibrator() -> None:
     net = network().eval()
     model = calibrate(net, IMAGES[:250], LABELS[:250], transforms=VIEWS).eval()

@@ -401,6 +401,23 @@ def test_sigmoids_of_several_labels() -> None:
     )
 
 
+@pytest.mark.parametrize("outputs", ["auto", "probabilities"])
+def test_votes_of_a_network_with_a_softmax(
+    outputs: Any, network: Any, data: Any
+) -> None:
+    """They are no several labels, whose sigmoids would be read."""
+    inputs, labels = data
+    votes = 5 * torch.nn.functional.one_hot(labels, 3)
+    votes += torch.arange(3)
+    softmax = torch.nn.Sequential(network, torch.nn.Softmax(dim=1))
+    model = calibrate(softmax, inputs, votes, "temps", outputs=outputs).eval()
+    expected = calibrate(network, inputs, votes, "temps").eval()
+    found = model(inputs).confidence
+    torch.testing.assert_close(found, expected(inputs).confidence, atol=1e-5, rtol=0.0)
+    logits, _ = collect_logits(softmax, (inputs, votes))
+    torch.testing.assert_close(logits.exp(), softmax.eval()(inputs), check_device=False)
+
+
 def test_what_is_returned_may_be_said() -> None:
     inputs, labels, _ = binary_data()
     network = Returns(lambda odds: odds.sigmoid())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -131,6 +132,8 @@ def calibrate(
         )
     network = cast(nn.Module, model)  # as `collect_outputs` checks
     estimator = _estimator_of_network(method, options)
+    several = isinstance(estimator, MultilabelCalibrator)
+    reading = replace(reading, multilabel=several)
     collected = collect_outputs(network, loader, reading, device, progress)
     estimator.fit(collected.logits, collected.labels)
     if collected.n_axes > 2 and isinstance(estimator, Calibrator):

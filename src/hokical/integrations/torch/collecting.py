@@ -47,6 +47,11 @@ class OutputReading:
     outputs: MaybeOutputs = "auto"
     #: Whether batches have one input; by default as the network's forward says.
     takes_one: bool | None = None
+    #: Whether labels (n, classes) are several at once, and no votes; by default, unless
+    #: the outputs are the probabilities of exclusive classes.
+    multilabel: bool | None = None
+    #: The members of an ensemble whose outputs are side by side.
+    n_members: int = 1
 
 
 class CollectedOutputs(NamedTuple):
@@ -86,8 +91,8 @@ def collect_logits(
     sent to `device`, by default where the network is. `get_logits` and `class_axis` are
     as in `CalibratedModel`: images and tokens are flattened, each position a row,
     without those labelled `ignore_label`, say -100 or 255. Labels of the shape of the
-    logits, for several labels at once, are returned as (n, labels), with NaN, not known,
-    in the place of `ignore_label`. `progress` shows a progress bar; None means: if
+    logits, votes or several labels at once, are returned as (n, labels), with NaN, not
+    known, in the place of `ignore_label`. `progress` shows a progress bar; None means: if
     stderr is a terminal.
 
     A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs`
@@ -139,7 +144,7 @@ def collect_outputs(
             n_axes = max(n_axes, scores.ndim)
             blocks.append(_labelled_rows(scores, labels, reading))
             advance()
-    return _join_blocks(blocks, reading.outputs, n_axes)
+    return _join_blocks(blocks, reading, n_axes)
 
 
 def with_labels(data: object, labels: object) -> object:
@@ -189,7 +194,7 @@ def _to_device(batch: object, device: torch.device) -> object:
 
 
 def _join_blocks(
-    blocks: list[tuple[Tensor, Tensor]], outputs: MaybeOutputs, n_axes: int
+    blocks: list[tuple[Tensor, Tensor]], reading: OutputReading, n_axes: int
 ) -> CollectedOutputs:
     """The rows of all batches as logits."""
     if not any(labels.numel() for _, labels in blocks):
@@ -198,7 +203,10 @@ def _join_blocks(
         )
     scores = torch.cat([block for block, _ in blocks])
     labels = torch.cat([labels for _, labels in blocks])
-    multilabel = labels.ndim == 2
+    multilabel = labels.ndim == 2 and reading.multilabel is not False
+    if multilabel and reading.multilabel is None:
+        multilabel = recognize_outputs(scores, multilabel=False) == "logits"
+    outputs = reading.outputs
     if outputs == "auto":
         outputs = recognize_outputs(scores, multilabel=multilabel)
     logits = outputs_as_logits(scores, outputs, multilabel=multilabel)
@@ -262,12 +270,14 @@ def _labelled_rows(
     """
     truth = torch.as_tensor(labels, device=scores.device)
     class_axis = reading.class_axis
-    if scores.ndim == 1 and truth.shape in (scores.shape, (*scores.shape, 1)):
+    shapes_of_one = [scores.shape, (*scores.shape, 1), (*scores.shape, 2)]
+    if scores.ndim == 1 and truth.shape in shapes_of_one:
         scores = scores[:, None]
         class_axis = -1
     rows = classes_last(scores, class_axis)
     is_binary = rows.shape[-1] == 1
-    if truth.shape == scores.shape and scores.ndim == 2 and not is_binary:
+    n_classes = max(rows.shape[-1] // reading.n_members, 2)
+    if scores.ndim == 2 and truth.shape == (len(rows), n_classes):
         return rows, _mask_ignored(truth, reading.ignore_label)
     if is_binary and truth.shape == scores.shape:
         truth = truth.squeeze(class_axis)

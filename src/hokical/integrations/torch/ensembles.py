@@ -202,6 +202,8 @@ def collect_members(
         class_axis=-1,
         outputs="logits",
         takes_one=takes_one_argument(model.network(0)),
+        multilabel=False,
+        n_members=len(model.names),
     )
     collected = collect_outputs(model, loader, side_by_side, device, progress)
     rows = collected.logits

@@ -227,7 +227,12 @@ class CalibratedModel(nn.Module):
         progress: bool | None,
     ) -> tuple[Tensor | Ensemble, Tensor]:
         """Logits for the calibrator, and labels, of the examples of a loader."""
-        reading = OutputReading(self.get_logits, self.class_axis, None, self.outputs)
+        reading = OutputReading(
+            self.get_logits,
+            self.class_axis,
+            outputs=self.outputs,
+            multilabel=isinstance(self.calibrator, MultilabelModule),
+        )
         collected = collect_outputs(self.model, loader, reading, device, progress)
         if collected.labels.ndim == 1:
             _refuse_positions(collected.n_axes)
