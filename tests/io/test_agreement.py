@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,16 @@ def test_missing_values_of_pandas_do_not_count() -> None:
         ["New  York", "new york", "\u201cNew York\u201d", "New\u00a0York"],
         [True, "True", "true.", np.bool_(True)],
         ["0", 0, "0.0", "-0"],
+        ["0.5", Fraction(1, 2), Decimal("0.50")],
+        [r"\boxed{\frac{1}{2}}", r"$\frac{1}{2}$", r"\[\frac{1}{2}\]"],
+        [
+            r"\boxed{\text{Paris}}",
+            "\u201eParis\u201c",
+            "\u300cParis\u300d",
+            "Paris\u3002",
+        ],
+        ["Paris", "\u200bParis", "\ufeffParis"],
+        ["x\u00b2", "x^2"],
     ],
 )
 def test_spellings_of_an_answer_are_equal(equal: list[Any]) -> None:
@@ -102,6 +114,10 @@ def test_spellings_of_an_answer_are_equal(equal: list[Any]) -> None:
         ["A and B", "A", "B"],
         ["...", "?", "!"],
         [2**53, 2**53 + 1],
+        ["9" * 30 + "1", "9" * 30 + "2"],
+        ["10\u00b2", "102", "10"],
+        ["+", "-", "*"],
+        ["inf", float("inf")],
     ],
 )
 def test_different_answers_stay_different(different: list[Any]) -> None:
@@ -121,6 +137,38 @@ def test_answers_are_compared_as_you_say() -> None:
     found = agreement([texts], normalize=last_number)
     assert found.answers == ["it is 4"]
     np.testing.assert_array_equal(found.n_samples, [3])
+
+
+def test_frames_have_a_question_in_each_row() -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"first": ["**a**", "x"], "second": ["A", None]}
+    rows = pyarrow.array([["**a**", "A"], ["x", None]])
+    tables = [pandas.DataFrame(columns), polars.DataFrame(columns)]
+    for samples in [*tables, pyarrow.table(columns), rows]:
+        found = agreement(samples)
+        assert found.answers == ["**a**", "x"]
+        np.testing.assert_array_equal(found.share, [1.0, 1.0])
+        np.testing.assert_array_equal(found.n_samples, [2, 1])
+
+
+def test_times_that_are_missing_do_not_count() -> None:
+    day = np.datetime64("2024-01-01")
+    found = agreement([[day, np.datetime64("NaT"), Decimal("NaN")]])
+    assert found.answers == [day]
+    np.testing.assert_array_equal(found.n_samples, [1])
+
+
+def test_an_endless_row_of_signs_is_an_answer() -> None:
+    signs = "*" * 20_000
+    found = agreement([[signs, f"{signs}.", f"{signs}a"]])
+    np.testing.assert_allclose(found.share, [2 / 3])
+
+
+def test_normalize_is_a_function() -> None:
+    with pytest.raises(TypeError, match="`normalize` must be a function; got 5"):
+        agreement([["a"]], normalize=5)  # type: ignore[arg-type]
 
 
 def test_no_questions() -> None:

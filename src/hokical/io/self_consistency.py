@@ -7,21 +7,31 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
-from numbers import Real
+from fractions import Fraction
+from numbers import Rational, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.reading import frame_columns
 
 #: A number, with or without commas for thousands. "007" is a code.
-_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)?(?:\.\d+)?")
+_NUMBER = re.compile(r"(?=.*\d)[+-]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)?(?:\.\d+)?")
 #: What is written around an answer: Markdown, quotes, brackets, formulas.
 _WRAPPED = re.compile(
-    r"(\*+|_+|`+|~~|\$+|[\"'\u2018\u201c\u00ab])(.+)(?:\1|[\u2019\u201d\u00bb])"
-    r"|()\\\((.+)\\\)|()\(([^()]+)\)|()\[([^\[\]]+)\]|()\\(?:boxed|text)\{([^{}]+)\}",
+    r"(\*++|_++|`++|~~|\$++|[\"'\u2018\u201c\u201e\u00ab\u300c])(.+)"
+    r"(?:\1|[\u2019\u201c\u201d\u00bb\u300d])"
+    r"|()\\\((.+)\\\)|()\\\[(.+)\\\]|()\(([^()]+)\)|()\[([^\[\]]+)\]"
+    r"|()\\(?:boxed|text|textbf|mathrm|mathbf)"
+    r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})+)\}",
     re.DOTALL,
 )
+#: Powers, which would become digits of the number: 10\u00b2 is not 102.
+_POWERS = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f]+")
+#: Signs without width, and the full stop of Chinese and Japanese.
+_BLANK = "\u200b\u200e\u200f\ufeff"
+_FINAL = " .,;:!?\u3002"
 
 
 class Agreement(NamedTuple):
@@ -81,14 +91,26 @@ def agreement(
     array([0.6 , 0.67,  nan])
     """
     key_of = _fold if normalize is None else normalize
+    if not callable(key_of):
+        raise TypeError(
+            f"`normalize` must be a function; got {normalize!r}. For example str.lower."
+        )
     questions = [
-        _most_frequent(row, answers, key_of) for row, answers in enumerate(samples)
+        _most_frequent(row, answers, key_of)
+        for row, answers in enumerate(_rows_of(samples))
     ]
     n_agreeing = np.array([count for _, count, _ in questions], np.float64)
     n_samples = np.array([size for _, _, size in questions], np.int64)
     share = np.full(n_samples.size, np.nan)
     np.divide(n_agreeing, n_samples, out=share, where=n_samples > 0)
     return Agreement([answer for answer, _, _ in questions], share, n_samples)
+
+
+def _rows_of(samples: Iterable[Iterable[Any]]) -> Iterable[Iterable[Any]]:
+    """The answers of each question: rows of frames, plain values of Arrow."""
+    if frame_columns(samples):
+        return list(np.asarray(samples))
+    return list(samples.to_pylist()) if hasattr(samples, "to_pylist") else samples
 
 
 def _most_frequent(
@@ -129,7 +151,8 @@ def _is_missing(answer: object) -> bool:
     """Whether an answer is None, NaN, pandas' NA or text without a sign."""
     if isinstance(answer, str):
         return not answer.strip()
-    is_nan = isinstance(answer, Real) and bool(np.isnan(float(answer)))
+    kinds = (Real, Decimal, np.datetime64, np.timedelta64)
+    is_nan = isinstance(answer, kinds) and bool(answer != answer)
     return answer is None or is_nan or type(answer).__name__ in ("NAType", "NaTType")
 
 
@@ -139,13 +162,15 @@ def _fold(answer: Any) -> Hashable:
     """
     if isinstance(answer, (bool, np.bool_)):
         return str(answer).casefold()
-    if isinstance(answer, Real):
+    if isinstance(answer, Rational):  # whole numbers, too
+        return Fraction(answer)
+    if isinstance(answer, Real | Decimal):
         return _number_key(str(answer))
     if not isinstance(answer, str):
         return answer  # type: ignore[no-any-return]
-    text = " ".join(
-        unicodedata.normalize("NFKC", answer).replace("\u2212", "-").split()
-    )
+    text = _POWERS.sub(r"^\g<0>", answer.strip(_BLANK))
+    text = unicodedata.normalize("NFKC", text).replace("\u2212", "-")
+    text = " ".join(text.split())
     bare = _without_wrapping(text)
     number = bare.replace(",", "")
     return (
@@ -155,7 +180,8 @@ def _fold(answer: Any) -> Hashable:
 
 def _number_key(number: str) -> Hashable:
     """A key by value: "1e3", "1000" and "1000.0" are equal."""
-    return Decimal(number).normalize()
+    value = Decimal(number)
+    return Fraction(value) if value.is_finite() else value
 
 
 def _without_wrapping(text: str) -> str:
@@ -163,7 +189,7 @@ def _without_wrapping(text: str) -> str:
     punctuation.
     """
     while True:
-        bare = text.rstrip(" .,;:!?")
+        bare = text.rstrip(_FINAL)
         wrapped = _WRAPPED.fullmatch(bare)
         if wrapped is not None:
             groups = [group for group in wrapped.groups() if group is not None]
