@@ -273,6 +273,24 @@ def test_costs_of_two_errors_by_name() -> None:
         cal.predict_action(rows, {"fp": 1, "missed": 10})
 
 
+def test_false_positives_are_of_the_class_that_is_named() -> None:
+    rows = np.array([[2.0, 0.0], [0.0, 1.0]])
+    cal = make("uncalibrated").fit(rows, [0, 1], classes=["ill", "well"])
+    turned = make("uncalibrated").fit(rows[:, ::-1], [1, 0])
+    expected = turned.predict_action(rows[:, ::-1], {"fp": 1, "fn": 3})
+    for positive in ("ill", 0):
+        found = cal.predict_action(rows, {"fp": 1, "fn": 3}, positive=positive)
+        np.testing.assert_array_equal(found.actions, 1 - expected.actions)
+        np.testing.assert_array_equal(found.costs, expected.costs)
+    usual = cal.predict_action(rows, (1, 3))
+    asked = cal.predict_action(rows, (1, 3), positive="well")
+    np.testing.assert_array_equal(asked.costs, usual.costs)
+    with pytest.raises(ValueError, match="`positive` must be one of"):
+        cal.predict_action(rows, (1, 3), positive="fine")
+    with pytest.raises(ValueError, match="`positive` must be None for costs of shape"):
+        cal.predict_action(rows, 1 - np.eye(2), positive="ill")
+
+
 def test_costs_that_are_no_numbers_are_told() -> None:
     logits, labels = np.array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), np.array([0, 1])
     cal = make("uncalibrated").fit(logits, labels)

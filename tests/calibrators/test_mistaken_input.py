@@ -114,6 +114,16 @@ def test_probabilities_after_a_fit_on_logits_are_named(
             calibrator.predict_confidence(100.0 * softmax(data[0], axis=1))
 
 
+@pytest.mark.parametrize("n_digits", [1, 2])
+def test_few_rows_of_rounded_percentages_are_named(n_digits: int) -> None:
+    logits, labels = synthetic_logits(400, 10, seed=0)
+    cal = make("temps").fit(logits, labels)
+    percent = (100.0 * softmax(logits[:3], axis=1)).round(n_digits)
+    assert not np.allclose(percent.sum(axis=1), 100.0, atol=1e-6)
+    with pytest.warns(UserWarning, match="look like percentages"):
+        cal.predict_proba(percent)
+
+
 def test_logits_raise_no_alarm(data: Any) -> None:
     (logits, labels), (new, truth) = demo_logits()
     rng = np.random.default_rng(2)

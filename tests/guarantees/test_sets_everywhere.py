@@ -151,6 +151,8 @@ def test_classifiers_name_their_sets() -> None:
     assert set(asked) <= {0, 1, 2, 3}
     named = model.predict_action(data.data[2::3], [[0, 1], [1, 0], [1, 0]])
     assert set(named.actions) == {0, 1}
+    with pytest.raises(ValueError, match=r"`positive` must be None for costs"):
+        model.predict_action(data.data, costs, positive="setosa")
     by_name = {"ask": 0.01, "setosa": costs[0], "virginica": costs[2]}
     named = model.predict_action(data.data[2::3], by_name)
     assert {"ask", "setosa"} <= set(named.named) <= set(by_name)

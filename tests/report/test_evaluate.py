@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hokical
+from hokical.calibrators import SurvivalCalibrator
 from hokical.report.output import paired_differences
 from tests.calibrators.test_confidence import answers
 from tests.calibrators.test_multilabel import tags
@@ -133,6 +134,22 @@ def test_sets_are_those_of_the_calibrator() -> None:
 
 
 @pytest.mark.slow
+def test_differences_print_plain_numbers(cal: hokical.Calibrator) -> None:
+    found = hokical.evaluate(cal, *TEST)
+    (difference,) = paired_differences(found.stages, found)
+    assert "np." not in repr(difference)
+
+
+def test_a_calibrator_of_kept_labels_is_evaluated_by_its_confidences() -> None:
+    survived = np.random.default_rng(0).random((9, 400)) < 0.7
+    right = survived.mean(axis=0) > 0.6
+    cal = SurvivalCalibrator().fit(survived[:, ::2], right[::2])
+    with pytest.raises(TypeError, match=r"evaluate\(None, cal.predict\(survived\)"):
+        hokical.evaluate(cal, survived, right)
+    found = hokical.evaluate(None, cal.predict(survived[:, 1::2]), right[1::2])
+    assert found.data.n_rows == 200
+
+
 def test_differences_of_labels_are_by_example() -> None:
     """Doubling every label must not make an interval narrower, as no example is
     added.

@@ -485,15 +485,21 @@ class Calibrator(FittedCalibrator):
         return self.fitted.predict_set(logits, options, groups)
 
     def predict_action(
-        self, logits: object, costs: object, *, groups: object = None
+        self,
+        logits: object,
+        costs: object,
+        *,
+        positive: str | int | None = None,
+        groups: object = None,
     ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to
         cost.
 
         `costs` (classes, actions) has the cost of each action for each true class. With
         a column per class, actions are labels. For two classes, `(false_positive,
-        false_negative)` or `{"fp": 1, "fn": 10}` is enough. A mapping of names of
-        actions to costs (classes,), or to one number, names them.
+        false_negative)` or `{"fp": 1, "fn": 10}` is enough; `positive` is their class,
+        by name or number, by default the second. A mapping of names of actions to costs
+        (classes,), or to one number, names them.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
@@ -501,7 +507,11 @@ class Calibrator(FittedCalibrator):
         >>> decisions.actions, decisions.costs.round(2)
         (array([1]), array([0.88]))
         """
-        return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
+        proba = self.predict_proba(logits, groups=groups)
+        event = None
+        if positive is not None:
+            event = reading.event_index(positive, self.class_names, self.n_classes_)
+        return decide(proba, costs, self.n_classes_, event)
 
     def detect(
         self,

@@ -39,23 +39,28 @@ class Decisions:
         return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
 
 
-def decide(proba: Array, costs: object, n_classes: int) -> Decisions:
+def decide(
+    proba: Array, costs: object, n_classes: int, event: int | None = None
+) -> Decisions:
     """The actions of least expected cost under probabilities (n, classes).
 
-    Of actions with equal costs, the first is chosen.
+    Of actions with equal costs, the first is chosen. `event` is as in `cost_table`.
     """
-    table, names = cost_table(costs, n_classes)
+    table, names = cost_table(costs, n_classes, event)
     backend = backend_of(proba) or NUMPY
     xp = backend.namespace(proba)
     expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
     return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
 
 
-def cost_table(costs: object, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
+def cost_table(
+    costs: object, n_classes: int, event: int | None = None
+) -> tuple[FloatArray, tuple[str, ...]]:
     """Costs (classes, actions) and the names of the actions, () if they have none.
 
     `costs` are such a table, those of the two errors of two classes, or a mapping of
-    actions to costs (classes,), or to one number for all classes.
+    actions to costs (classes,), or to one number for all classes. Of the two errors,
+    `event` is the class whose false alarms and misses they are, by default the second.
     """
     names: tuple[str, ...] = ()
     if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:
@@ -78,6 +83,13 @@ def cost_table(costs: object, n_classes: int) -> tuple[FloatArray, tuple[str, ..
     reading.refuse(~np.isfinite(table), table, "`costs` must be finite")
     if table.shape == (2,) and n_classes == 2:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
+        table = table[::-1, ::-1] if event == 0 else table
+    elif event is not None:
+        raise ValueError(
+            f"`positive` must be None for costs of shape {table.shape}, by true class; "
+            "it says of which class `{'fp': 1, 'fn': 10}` are false positives. Leave "
+            "it out."
+        )
     if table.ndim != 2 or table.shape[0] != n_classes:
         raise ValueError(
             f"`costs` must be finite numbers of shape ({n_classes}, actions), a row "

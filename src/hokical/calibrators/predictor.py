@@ -28,7 +28,7 @@ from hokical._core.checks import NoEvidenceError
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupNames, count_rows
-from hokical._core.logits import Logits, TopK, check_rows
+from hokical._core.logits import Logits, TopK, as_logits, check_rows
 from hokical._core.runtime import WarningLog
 from hokical._core.schema import InputSchema
 from hokical._core.storage import fingerprint
@@ -573,7 +573,7 @@ def warn_of_probabilities(
     if could_be and is_new and schema.are_probabilities(data):
         kind = "probabilities"
         total = 1
-    elif highest_of_fit < highest and _are_percentages(data):
+    elif highest_of_fit < highest and _are_percentages(data, schema):
         kind = "percentages"
         total = 100
     else:
@@ -585,10 +585,12 @@ def warn_of_probabilities(
     )
 
 
-def _are_percentages(data: Logits) -> bool:
-    """Whether all rows sum to 100."""
+def _are_percentages(data: Logits, schema: InputSchema) -> bool:
+    """Whether all rows sum to 100, as exactly as the digits of few rows allow."""
     slack = SUM_SLACK if data.n_rows >= _MIN_ROWS_TO_SUM else _SUM_SLACK_OF_FEW
-    return probability_scale(data, data.top, slack) == _MAX_PERCENTAGE
+    if probability_scale(data, data.top, slack) == _MAX_PERCENTAGE:
+        return True
+    return schema.are_probabilities(as_logits(data.values / _MAX_PERCENTAGE))
 
 
 def _not_kept(name: str) -> str:

@@ -542,6 +542,11 @@ class CalibratedClassifier(
         `counts`.
         """
         X, labels = check_examples(self, X, y, sample_weight, groups)
+        if counts and self._is_multilabel:
+            raise TypeError(
+                "`counts` must be False where rows have several labels; got True. "
+                'Repeat the rows, with `reused="ignore"`.'
+            )
         scores = self.predict_scores(X)
         fingerprints.refuse_rows_of_fit(self.is_of_fit(X), "X", reused)
         if not self._is_multilabel:
@@ -721,18 +726,28 @@ class CalibratedClassifier(
         return self.calibrator_
 
     def predict_action(
-        self, X: object, costs: object, *, groups: object = None
+        self,
+        X: object,
+        costs: object,
+        *,
+        positive: object = None,
+        groups: object = None,
     ) -> Decisions:
         """The action of least expected cost for each row, and that cost.
 
         `costs` are those of `Calibrator.predict_action`, of true classes in the order of
-        `classes_`. Actions are labels if there is a column for each, else column
-        numbers; a mapping names them.
+        `classes_`; of `{"fp": 1, "fn": 10}` the class is `positive`, one of `classes_`,
+        by default the second. Actions are labels if there is a column for each, else
+        column numbers; a mapping names them.
         """
         self._calibrator_of_one("predict_action")
         n_classes = self.classes_.size
-        table, names = cost_table(costs, n_classes)
-        decisions = decide(self.predict_proba(X, groups=groups), costs, n_classes)
+        event = None
+        if positive is not None:
+            event = int(class_index(np.array([positive]), self.classes_, "positive")[0])
+        table, names = cost_table(costs, n_classes, event)
+        proba = self.predict_proba(X, groups=groups)
+        decisions = decide(proba, costs, n_classes, event)
         if names or table.shape[1] != n_classes:
             return decisions
         return replace(decisions, actions=self.classes_[decisions.actions])

@@ -31,6 +31,7 @@ from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.stored import clone
+from hokical.calibrators.survival import SurvivalCalibrator
 from hokical.dense import Dense
 from hokical.guarantees.fingerprints import number_hashes, warn_of_rows_of_fit
 from hokical.guarantees.repeats import (
@@ -287,6 +288,13 @@ def _check_calibrator(cal: object) -> None:
             "`cal` must be a fitted calibrator of hokical; got "
             f"{type(cal).__name__}, which holds one. Pass that and logits: "
             "`evaluate(model.fitted, logits, y)`."
+        )
+    elif isinstance(cal, SurvivalCalibrator):
+        raise TypeError(
+            "`cal` must be a fitted calibrator of scores; got SurvivalCalibrator, whose "
+            "input is which transformations keep the label. Evaluate its confidences: "
+            "`evaluate(None, cal.predict(survived), correct)`, with booleans for "
+            "`correct`."
         )
     elif cal is not None and not isinstance(cal, confidence.OutcomeCalibrator):
         raise TypeError(

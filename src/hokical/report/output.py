@@ -336,7 +336,7 @@ def _paired_gap(
         high = max(high, alone.high - base_alone.low)
     if low <= 0.0 <= high:
         p_value = max(p_value, math.nextafter(delta, 1.0))
-    return _Gap(mean, low, high, p_value)
+    return _Gap(mean, float(low), float(high), float(p_value))
 
 
 def _infinite_gap(mean: float, base_mean: float) -> _Gap:

@@ -128,7 +128,9 @@ def test_several_labels_are_certified_by_cluster() -> None:
     model.certify(X_new, y_new, cluster=np.arange(400) // 2)
     assert model.calibrator_.held_out_.clustered
     assert model.calibrator_.held_out_.worst.size == 200
-    with pytest.raises(TypeError, match="counts"):
+    with pytest.raises(
+        TypeError, match="`counts` must be False where rows have several"
+    ):
         model.certify(X_new, y_new, counts=True)
 
 
