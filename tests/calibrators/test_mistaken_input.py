@@ -345,3 +345,26 @@ def test_more_examples_keep_what_the_table_was() -> None:
     assert cal.predict(table.drop(columns="label")).shape == (300,)
     assert hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(logits, labels).metadata_ == {}
     assert cal.fit(logits, labels).metadata_ == {}
+
+
+@pytest.mark.parametrize(
+    ("right", "row"),
+    [
+        (pd.array([True, False, pd.NA], "boolean"), "got <NA> in row 2"),
+        ([True, False, None], "got None in row 2"),
+        ([1.0, 0.0, np.nan], "got nan in row 2"),
+        (["True", "False", "True"], "got 'True' in row 0"),
+        ([0, 1, 2], "got 2 in row 2"),
+        (pd.DataFrame({"right": [True, False, True]}), r"\(3, 1\)\. Pass one column"),
+    ],
+)
+def test_whether_an_answer_was_right_is_true_or_false(right: Any, row: str) -> None:
+    confidence = [0.3, 0.6, 0.9]
+    for measure in (
+        hokical.calibrate_confidence,
+        hokical.metrics.ece,
+        lambda c, right: hokical.evaluate(None, c, right),
+        lambda c, right: hokical.metrics.group_table(c, right, ["a", "b", "a"]),
+    ):
+        with pytest.raises(ValueError, match=f"`(right|correct)` must be .*{row}"):
+            measure(confidence, right)

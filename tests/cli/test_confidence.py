@@ -387,3 +387,41 @@ def test_a_signal_may_be_missing(tmp_path: Path) -> None:
     assert "expected a number in line 5, column `stated`" in refused.err
     told = run("fit", table, "-o", saved, *columns, "--missing", "drop", "--json")
     assert told.json["examples"] == 199
+
+
+@pytest.mark.parametrize(
+    "words", [("no", "yes"), ("wrong", "right"), ("Incorrect", "CORRECT")]
+)
+def test_labels_say_in_words_whether_answers_were_right(
+    words: tuple[str, str], tmp_path: Path
+) -> None:
+    stated, right, _ = answers(200)
+    names = np.where(right, words[1], words[0])
+    frame = pd.DataFrame({"confidence": stated, "right": names})
+    frame.to_csv(tmp_path / "answers.csv", index=False)
+    told = run("fit", tmp_path / "answers.csv", "-o", tmp_path / "cal.json", "--json")
+    assert told.json["reason"] == hokical.calibrate_confidence(stated, right).reason_
+
+
+def test_answers_are_accepted_by_group(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--label-column", "right"]
+    grouped = ("--groups", "subject")
+    saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
+    run("fit", table, "-o", saved, *columns, *SCALE)
+    stated, right, subject = answers(3000, seed=5)
+    new = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
+    new.to_csv(tmp_path / "more.csv", index=False)
+    told = run("certify", saved, tmp_path / "more.csv", *grouped, "--json")
+    assert told.json["groups"] == np.unique(subject).size
+    by_group = ("--risk", "0.4", "--by", "group")
+    run("apply", saved, table, "-o", out, *by_group, *grouped)
+    of_table = pd.read_csv(table)
+    expected = hokical.load(saved).predict_or_abstain(
+        of_table.stated, groups=of_table.subject, risk=0.4, by="group"
+    )
+    accepted = pd.read_csv(out).accepted
+    np.testing.assert_array_equal(accepted, expected.accepted)
+    assert 0 < accepted.mean() < 1
+    found = hokical_command("apply", saved, table, "-o", out, *by_group)
+    assert found.code == 2
+    assert "--groups COLUMN" in found.words

@@ -572,3 +572,11 @@ def test_words_have_confidences(value: object) -> None:
 def test_answers_are_texts(answers: object) -> None:
     with pytest.raises(TypeError, match="`answers` must be a text, or texts"):
         read_stated(answers)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_frame_is_no_list_of_texts(library: str) -> None:
+    make = pytest.importorskip(library)
+    frame = make.table if library == "pyarrow" else make.DataFrame
+    with pytest.raises(TypeError, match=r"`answers` must be .* Pass .* or one column"):
+        read_stated(frame({"90%": ["10%", "20%"]}))

@@ -249,6 +249,19 @@ def test_columns_of_labels_may_be_in_another_order() -> None:
     assert "tag3" in {row.full_name for row in evaluation.groups.rows}
 
 
+def test_the_best_logits_of_each_row_are_evaluated_as_compare_does() -> None:
+    logits, labels = synthetic_logits(400, 6, seed=2)
+    best = hokical.TopK.from_logits(logits, 3)
+    fit, test = best.take(slice(200)), best.take(slice(200, 400))
+    cal = hokical.TemperatureScaling().fit(fit, labels[:200])
+    evaluation = hokical.evaluate(cal, test, labels[200:])
+    compared = hokical.compare((fit, labels[:200]), (test, labels[200:]), [cal])
+    for metric in ("ece", "log_loss", "accuracy"):
+        assert evaluation.score(metric) == compared["temps"].score(metric)
+    alone = hokical.evaluate(None, test, labels[200:])
+    assert alone.score("accuracy") == evaluation.score("accuracy")
+
+
 def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
     with pytest.raises(ValueError, match="is not fitted yet"):
         hokical.evaluate(hokical.Hoki(), *TEST)

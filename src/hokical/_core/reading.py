@@ -556,9 +556,10 @@ def as_labels(
     array = to_numpy(labels, name)
     if array.ndim == 1 and classes:
         array = _match_names(array, n_classes, classes, name)
-    check_length(array, n_rows, name, "" if array.ndim == 1 else _ONE_LABEL)
     if right:
-        return _as_outcomes(array, name)
+        remedy = "Compare the labels: `predicted == labels`; drop rows without one."
+        return as_outcomes(array, n_rows, name, remedy).astype(np.int64)
+    check_length(array, n_rows, name, "" if array.ndim == 1 else _ONE_LABEL)
     if array.dtype.kind not in "iub":
         array = _as_integers(array, name)
     if array.dtype.kind == "b" and n_classes > 2:
@@ -605,17 +606,20 @@ def _match_names(
     return labels
 
 
-def _as_outcomes(array: AnyArray, name: str) -> IntArray:
-    """Whether each label was right (n,), of booleans or numbers, as 1 or 0."""
+def as_outcomes(outcomes: object, n_rows: int, name: str, remedy: str) -> BoolArray:
+    """Whether something is so (n,), of booleans or numbers; others are refused."""
+    array = to_numpy(outcomes, name)
+    as_column = "Pass one column, (n,)." if array.ndim > 1 else remedy
+    check_length(array, n_rows, name, as_column)
     message = f"`{name}` must be True or False (1 or 0)"
-    values = array.tolist()
-    is_outcome = [isinstance(value, (int, float, np.bool_)) for value in values]
-    bad = ~np.array(is_outcome, np.bool_)
-    remedy = "Compare the labels: `predicted == labels`; drop rows without one."
-    refuse(bad, array, message, remedy)
-    outcomes = array.astype(np.float64)
-    refuse((outcomes != 0.0) & (outcomes != 1.0), array, message, remedy)
-    return outcomes.astype(np.int64)
+    numbers = array
+    if array.dtype.kind not in "biuf":
+        values = array.tolist()
+        is_number = [isinstance(value, (int, float, np.bool_)) for value in values]
+        refuse(~np.array(is_number, np.bool_), array, message, remedy)
+        numbers = array.astype(np.float64)
+    refuse((numbers != 0) & (numbers != 1), array, message, remedy)
+    return numbers.astype(np.bool_, copy=False)
 
 
 def _as_integers(labels: AnyArray, name: str) -> IntArray:

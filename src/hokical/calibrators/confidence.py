@@ -383,21 +383,17 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     def _check_rows(self, examples: Rows) -> Rows:
         stated = self._stated(examples.scores)
-        right = to_numpy(examples.labels, "right")
         n = len(stated)
         if not n:
             raise ValueError(
                 "`confidence` must hold at least one answer to learn from; got none."
             )
-        remedy = "Compare the answers with the truth: `right = answer == truth`."
-        reading.check_length(right, n, "right", remedy)
-        refuse(
-            ~np.isin(right, (0, 1)),
-            right,
-            "`right` must be True or False (1 or 0)",
-            remedy,
+        remedy = (
+            "Compare the answers with the truth, `right = answer == truth`, and drop "
+            "answers whose truth is not known."
         )
-        return check_rows_of(examples, stated, right.astype(np.bool_, copy=False), n)
+        right = reading.as_outcomes(examples.labels, n, "right", remedy)
+        return check_rows_of(examples, stated, right, n)
 
     def _hashes(self, rows: Rows) -> list[FloatArray]:
         """Numbers of each answer, and others of all of them together, in their order.

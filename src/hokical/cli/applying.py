@@ -28,6 +28,10 @@ _MIN_DISTANCE = 1e-12
 _MAX_LISTED = 6
 
 
+#: What --by can ask of --risk.
+_BY_WITH_RISK = (opt.Coverages.group, opt.Coverages["new group"])
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What is written beside label and confidence.
@@ -144,10 +148,11 @@ def _check_combination(
     interval: bool,
 ) -> None:
     """Refuse options without the option that they are for."""
-    for_new_group = by == "new group" and risk is not None
-    if coverage is None and by is not opt.Coverages.all and not for_new_group:
+    for_risk = risk is not None and by in _BY_WITH_RISK
+    if coverage is None and by is not opt.Coverages.all and not for_risk:
         raise ui.bad_option(
-            "--by", "only goes with --coverage, and 'new group' with --risk too."
+            "--by",
+            "only goes with --coverage, and 'group' and 'new group' with --risk too.",
         )
     if delta is not None and risk is None and coverage is None and not interval:
         raise ui.bad_option(
@@ -161,8 +166,8 @@ def _risk_options(
     """Options of selective prediction, if that is wanted."""
     if risk is None:
         return None
-    unseen = {"by": str(by)} if by == "new group" else {}
-    return {"risk": risk, **own_delta, **unseen}
+    apart = {"by": str(by)} if by in _BY_WITH_RISK else {}
+    return {"risk": risk, **own_delta, **apart}
 
 
 def _set_options(
@@ -283,6 +288,9 @@ def _add_guaranteed(
     predictions: Predictions, fitted: Any, rows: Rows, wanted: Wanted
 ) -> None:
     """Which labels are accepted, and prediction sets, with their guarantees."""
+    asked = [options.get("by") for options in (wanted.risk, wanted.sets) if options]
+    if "group" in asked and rows.groups is None:
+        raise ValueError("--by group needs the column of the groups: --groups COLUMN.")
     if wanted.risk is not None:
         selective = fitted.predict_or_abstain(
             rows.scores, **wanted.risk, groups=rows.groups
@@ -290,10 +298,6 @@ def _add_guaranteed(
         predictions.columns["accepted"] = selective.accepted
         predictions.guarantees["guarantee"] = selective.guarantee
     if wanted.sets is not None:
-        if wanted.sets["by"] == "group" and rows.groups is None:
-            raise ValueError(
-                "--by group needs the column of the groups: --groups COLUMN."
-            )
         sets = fitted.predict_set(rows.scores, **wanted.sets, groups=rows.groups)
         predictions.columns |= {"members": sets.members, "set_size": sets.sizes}
         predictions.guarantees["sets"] = sets.guarantee

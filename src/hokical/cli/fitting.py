@@ -242,7 +242,9 @@ def certify(
 def _count_certified(certified: Any) -> tuple[int, int | None]:
     """Numbers of stored examples and of their groups."""
     if not isinstance(certified, hokical.Calibrator):
-        return certified.held_out_.total, None
+        held_out = certified.held_out_
+        groups = held_out.groups
+        return held_out.total, None if groups is None else len(groups.names)
     evidence = certified.predictor_.evidence.conformity
     if evidence is None:
         return 0, None

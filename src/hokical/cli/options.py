@@ -167,8 +167,8 @@ OPTIONS: dict[str, Any] = {
     ),
     "coverage": option("Conformal prediction sets with this coverage, e.g. 0.9."),
     "by": option(
-        "Coverage for all examples, each class, label or group, or a 'new group' "
-        "(--risk too).",
+        "Coverage for all examples, each class, label or group, or a 'new group'; "
+        "--risk for all, each group, or a 'new group'.",
         metavar="WORD",
     ),
     "delta": option("Probability that what is guaranteed fails to hold."),

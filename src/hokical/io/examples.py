@@ -73,6 +73,8 @@ ALL = ("all",)
 #: Columns of numbers that are looked at to suggest which may hold scores.
 _MAX_CANDIDATES = 5
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
+#: Of whether an answer was right, too.
+_RIGHT = _TRUTH | {"wrong": 0, "right": 1, "incorrect": 0, "correct": 1}
 
 
 @dataclass(frozen=True)
@@ -1005,7 +1007,10 @@ def encode_labels(
         if numbers.dtype.kind == "f":
             return reading.whole_numbers(numbers)
         values = {*map(str.lower, texts)} - {*MISSING, "-1"}
-        codes = _TRUTH if right or values <= {"true", "false"} else codes
+        if right:
+            codes = _RIGHT
+        elif values <= {"true", "false"}:
+            codes = _TRUTH
     codes = dict.fromkeys((*MISSING, "-1"), -1) | codes
     encoded = [codes.get(text, codes.get(text.lower())) for text in texts]
     unknown = [row for row, code in enumerate(encoded) if code is None]
@@ -1021,7 +1026,8 @@ def _label_rule(classes: Sequence[str], *, right: bool) -> tuple[str, str]:
     """What labels must be, and what to do about others."""
     if right:
         return (
-            "labels of confidences must be 0 or 1, true or false",
+            "labels of confidences must be 0 or 1, true or false, yes or no, right or "
+            "wrong, correct or incorrect",
             "Correct or drop it, or name another column: --label-column NAME.",
         )
     if classes:

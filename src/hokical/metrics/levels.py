@@ -163,17 +163,11 @@ def as_examples(
         ("probability", "outcome") if event else ("confidence", "correct")
     )
     values = as_confidence(proba, name)
-    outcomes = _as_numbers(labels, label_name, "booleans, or 0 and 1")
-    reading.check_length(outcomes, values.size, label_name)
     expected = "whether the event happened" if event else "`predicted == labels`"
-    reading.refuse(
-        (outcomes != 0) & (outcomes != 1),
-        outcomes,
-        f"`{label_name}` must be True or False (or 1 or 0)",
-        f"Pass {expected}, not the labels.",
-    )
+    remedy = f"Pass {expected}, not the labels; drop rows without one."
+    outcomes = reading.as_outcomes(labels, values.size, label_name, remedy)
     weight = reading.as_weights(sample_weight, values.size)
-    return Outcomes(values, outcomes.astype(np.bool_), weight).counted()
+    return Outcomes(values, outcomes, weight).counted()
 
 
 def as_predictions(

@@ -23,7 +23,7 @@ from hokical._core.arrays import FloatArray, IntArray, to_host
 from hokical._core.checks import bin_index, sum_by
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns, take_rows
-from hokical._core.logits import as_logits
+from hokical._core.logits import TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar
 from hokical._core.votes import join_votes
@@ -387,7 +387,8 @@ def _evaluate_confidences_of(
 def _evaluate_logits(request: _Request) -> Evaluation:
     """The evaluation of a calibrator of logits, or of a method in folds."""
     rows, setting = request.read()
-    is_vector = not isinstance(rows.scores, Ensemble) and np.ndim(rows.scores) == 1
+    is_table = isinstance(rows.scores, (Ensemble, TopK))
+    is_vector = not is_table and np.ndim(rows.scores) == 1
     if request.cal is None and request.method is None and is_vector:
         return _evaluate_confidences_of(request, rows, setting)
     allowed = ("sample_weight", "cluster", "positive", "folds")
@@ -422,7 +423,9 @@ def _refuse_probabilities(x: object, y: object) -> None:
     """
     confidence = reading.to_numpy(x, "x")
     right = reading.to_numpy(y, "y")
-    if right.dtype.kind == "b" or confidence.dtype.kind not in "fiu":
+    if right.dtype.kind not in "fiu" or confidence.dtype.kind not in "fiu":
+        return  # booleans, or what is refused as no outcomes
+    if not np.isin(right, (0, 1)).all():
         return
     is_low = confidence < 0.5
     if is_low.any():

@@ -19,6 +19,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray
 from hokical._core.checks import check_positive
+from hokical._core.reading import frame_columns
 from hokical._core.runtime import warn_user
 from hokical.io.stated.replies import (
     BEYOND,
@@ -207,14 +208,15 @@ def _as_replies(answers: object) -> list[object]:
     if isinstance(answers, str):
         return [answers]
     got = type(answers).__name__
-    is_list = not isinstance(answers, bytes | Mapping)
+    is_list = not isinstance(answers, bytes | Mapping) and not frame_columns(answers)
     if isinstance(answers, np.ndarray):
         got = f"an array of shape {answers.shape}"
         is_list = answers.ndim == 1
     if is_list and isinstance(answers, Iterable):
         return list(answers)
     raise TypeError(
-        f"`answers` must be a text, or texts (n,); got {got}. Pass a list of texts."
+        f"`answers` must be a text, or texts (n,); got {got}. Pass a list of texts, "
+        "or one column."
     )
 
 
