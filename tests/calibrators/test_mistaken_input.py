@@ -366,5 +366,6 @@ def test_whether_an_answer_was_right_is_true_or_false(right: Any, row: str) -> N
         lambda c, right: hokical.evaluate(None, c, right),
         lambda c, right: hokical.metrics.group_table(c, right, ["a", "b", "a"]),
     ):
-        with pytest.raises(ValueError, match=f"`(right|correct)` must be .*{row}"):
+        error = TypeError if "'True'" in row else ValueError
+        with pytest.raises(error, match=f"`(right|correct)` must be .*{row}"):
             measure(confidence, right)

@@ -332,7 +332,7 @@ def test_what_is_no_outcome_is_refused_in_words() -> None:
     ):
         binary_summary([0.1, 0.5], [0, 2])
     with pytest.raises(
-        ValueError, match=r"`outcome` must be .* got 'paid' in row 0\. Pass whether"
+        TypeError, match=r"`outcome` must be .* got 'paid' in row 0\. Pass whether"
     ):
         binary_summary([0.1, 0.5], ["paid", "default"])
 

@@ -256,3 +256,9 @@ def test_mistakes_are_named() -> None:
         hokical.compare((np.zeros((9, 2)), np.arange(9) % 2), folds=3)
     with pytest.raises(ValueError, match="one `ConfidenceCalibrator` for named"):
         hokical.compare(pair, None, [ConfidenceCalibrator(), "uncalibrated"], folds=5)
+    missing = signals | {"agreed": np.where(right, signals["agreed"], np.nan)}
+    for test, folds in ((None, 5), (pair, None)):
+        with pytest.raises(ValueError, match=r"'agreed': `confidence` must .* got nan"):
+            hokical.compare((missing, right), test, folds=folds)
+    with pytest.raises(TypeError, match=r"got dict\. .* columns: pass `pandas.DataF"):
+        hokical.calibrate_confidence(signals, right)

@@ -52,6 +52,7 @@ _STREAMS = (
 _MAPPING = (
     "Several evaluations of each example, by name, are a `hokical.Ensemble(...)`."
 )
+_SIGNALS = "Several signals are columns: pass `pandas.DataFrame(confidence)`."
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +207,8 @@ def _refuse_no_array(data: object, name: str) -> None:
     is_text = isinstance(data, (str, bytes, os.PathLike))
     is_dataset = is_from(data, "pyarrow") and hasattr(data, "schema")
     if is_text or is_dataset or not is_array_like:
-        remedy = _MAPPING if isinstance(data, Mapping) else _STREAMS
+        by_name = _SIGNALS if name == "confidence" else _MAPPING
+        remedy = by_name if isinstance(data, Mapping) else _STREAMS
         raise TypeError(f"`{name}` must be an array; got {kind}. {remedy}")
 
 
@@ -615,6 +617,9 @@ def as_outcomes(outcomes: object, n_rows: int, name: str, remedy: str) -> BoolAr
     numbers = array
     if array.dtype.kind not in "biuf":
         values = array.tolist()
+        if texts := [row for row, value in enumerate(values) if isinstance(value, str)]:
+            got = f"got {values[texts[0]]!r} in row {texts[0]}"
+            raise TypeError(f"{message}; {got}. {remedy}")
         is_number = [isinstance(value, (int, float, np.bool_)) for value in values]
         refuse(~np.array(is_number, np.bool_), array, message, remedy)
         numbers = array.astype(np.float64)

@@ -5,7 +5,8 @@ set.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -397,12 +398,14 @@ def _fit_entrants(
         seconds = None
         if calibrator is not None and not calibrator.is_fitted:
             start = time.perf_counter()
-            calibrator.fit(
-                entrant.validation, validation.right, groups=validation.groups
-            )
+            with _naming(entrant):
+                calibrator.fit(
+                    entrant.validation, validation.right, groups=validation.groups
+                )
             seconds = time.perf_counter() - start
         rows = Rows(entrant.test, test.right)
-        result = evaluate_confidence(calibrator, rows, setting)
+        with _naming(entrant):
+            result = evaluate_confidence(calibrator, rows, setting)
         results.append(replace(result, name=entrant.name, fit_seconds=seconds))
     return results
 
@@ -416,16 +419,35 @@ def _cross_fit_entrants(
     """The evaluation of calibrators that are cross-fitted in the same folds."""
     results = []
     for entrant in entrants:
-        if entrant.calibrator is None:
-            rows = Rows(entrant.test, answers.right)
-            result = evaluate_confidence(None, rows, setting)
-        else:
-            rows = entrant.calibrator.read_pair(
-                entrant.test, answers.right, None, answers.groups
-            )
-            result = evaluate_confidence_folds(entrant.calibrator, rows, setting, folds)
+        with _naming(entrant):
+            result = _cross_fit_entrant(entrant, answers, setting, folds)
         results.append(replace(result, name=entrant.name))
     return results
+
+
+def _cross_fit_entrant(
+    entrant: ConfidenceEntrant,
+    answers: LabelledConfidences,
+    setting: Setting,
+    folds: int,
+) -> Evaluation:
+    """The evaluation of one of them; of confidences as stated without folds."""
+    if entrant.calibrator is None:
+        rows = Rows(entrant.test, answers.right)
+        return evaluate_confidence(None, rows, setting)
+    rows = entrant.calibrator.read_pair(
+        entrant.test, answers.right, None, answers.groups
+    )
+    return evaluate_confidence_folds(entrant.calibrator, rows, setting, folds)
+
+
+@contextmanager
+def _naming(entrant: ConfidenceEntrant) -> Iterator[None]:
+    """A context whose errors say which confidences they are about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{entrant.name!r}: {error}") from error
 
 
 def _are_models(methods: Methods) -> bool:

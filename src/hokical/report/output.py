@@ -273,8 +273,8 @@ def paired_differences(
             against=base.name,
             metric=metric,
             value=gap.value,
-            low=gap.low,
-            high=gap.high,
+            low=float(gap.low),
+            high=float(gap.high),
             p_value=p_value,
             verdict=_verdict(gap.value, p_value, delta),
         )
