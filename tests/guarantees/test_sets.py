@@ -484,6 +484,25 @@ def test_actions_cost_least() -> None:
         cal.predict_action(logits, np.eye(5))
 
 
+def test_costs_go_by_the_names_of_classes() -> None:
+    """In any order, as labels of a scikit-learn classifier have one of their own."""
+    logits, labels = softmax_examples(200, seed=8)
+    named = hokical.make("temps").fit(logits, labels, classes=list("abcdef"))
+    unnamed = hokical.make("temps").fit(logits, labels)
+    costs = {"act": [0, 1, 2, 3, 4, 9], "wait": [2.0] * 6}
+    expected = named.predict_action(logits, costs)
+    by_name = {"act": dict(zip("fedcba", [9, 4, 3, 2, 1, 0], strict=True)), "wait": 2.0}
+    by_number = {"act": dict(enumerate(costs["act"])), "wait": 2.0}
+    for cal, table in ((named, by_name), (unnamed, by_number)):
+        found = cal.predict_action(logits, table)
+        assert found.named.tolist() == expected.named.tolist()
+    del by_name["act"]["a"]
+    with pytest.raises(
+        ValueError, match=r"`costs` must have a value.*none for \['a'\]"
+    ):
+        named.predict_action(logits, by_name)
+
+
 def test_bad_arguments_are_named() -> None:
     cal, logits = certified(), softmax_examples(5)[0]
     for options, words in [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -323,3 +324,42 @@ def test_progress_counts_models(
     assert "Comparing SlowModel" in capsys.readouterr().err
     hokical.compare(None, (X_new, y_new), models, progress=False)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("labels", [("fraud", "ok"), (1, 2), (-1, 1)])
+def test_the_event_is_a_label_of_the_model(labels: tuple[Any, Any]) -> None:
+    """Of an evaluation, a comparison and costs; 1 of the classes 1 and 2 is the first."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    is_event = X[:, 0] + rng.normal(size=600) > 1.0
+    y = np.where(is_event, labels[0], labels[1])
+    model = CalibratedClassifier(LogisticRegression()).fit(X[:400], y[:400])
+    new = X[400:], y[400:]
+    proba = model.predict_proba(new[0])[:, 0]
+    event = labels[0]
+    evaluation = hokical.evaluate(model, *new, positive=event)
+    compared = hokical.compare(None, new, {"model": model}, positive=event)
+    for found in (evaluation, compared["model"]):
+        assert found.binary["mean_probability"].value == pytest.approx(proba.mean())
+        assert f"the event ({event}) happened" in found.headline
+    chosen = model.predict_action(new[0], {"fp": 1, "fn": 4}, positive=event).actions
+    np.testing.assert_array_equal(chosen == event, proba > 0.2)
+    swapped = model.predict_action(new[0], {"fp": 4, "fn": 1}, positive=labels[1])
+    np.testing.assert_array_equal(swapped.actions, chosen)
+    with pytest.raises(ValueError, match="`positive` must be None for costs of shape"):
+        model.predict_action(new[0], np.eye(2), positive=event)
+
+
+def test_costs_of_texts_say_which_label_is_the_event() -> None:
+    X = np.linspace(-3.0, 3.0, 200)[:, None]
+    y = np.where(np.arange(200) % 7 < 3, X[:, 0] > 0.0, X[:, 0] > 0.5)
+    model = CalibratedClassifier(LogisticRegression())
+    model.fit(X, np.where(y, "fraud", "ok"))
+    with pytest.warns(UserWarning, match=r"'ok', the second label of the alphabet"):
+        decisions = model.predict_action(X, (1, 5))
+    assert "fraud" in str(decisions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_action(X, (1, 5), positive="ok")
+        model.predict_action(X, {"call": {"ok": 1, "fraud": 0}, "wait": 0.5})
+        model.fit(X, y.astype(int)).predict_action(X, (1, 5))

@@ -727,6 +727,22 @@ def event_index(positive: object, names: Sequence[str], n_classes: int) -> int |
     raise ValueError(f"`positive` must be one of {[*choices, 0, 1]}; got {positive!r}.")
 
 
+def event_of_classes(
+    positive: object, classes: AnyArray, names: Sequence[str] = ()
+) -> int | None:
+    """As `event_index`, of a classifier, whose labels come before numbers of columns.
+
+    The labels may have other `names`.
+
+    >>> event_of_classes(1, np.array([1, 2])), event_of_classes("2", np.array([1, 2]))
+    (0, 1)
+    """
+    labels = classes.tolist()
+    if positive in labels and len(labels) == 2:
+        return labels.index(positive)
+    return event_index(positive, names or [*map(str, labels)], len(labels))
+
+
 def as_clusters(cluster: object, n_rows: int) -> IntArray:
     """The number (n,) of the cluster of each row, of names or numbers (n,)."""
     array = to_numpy(cluster, "cluster")

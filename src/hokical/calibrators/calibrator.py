@@ -499,7 +499,7 @@ class Calibrator(FittedCalibrator):
         a column per class, actions are labels. For two classes, `(false_positive,
         false_negative)` or `{"fp": 1, "fn": 10}` is enough; `positive` is their class,
         by name or number, by default the second. A mapping of names of actions to costs
-        (classes,), or to one number, names them.
+        (classes,), to mappings of classes to costs, or to one number, names them.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
@@ -511,7 +511,7 @@ class Calibrator(FittedCalibrator):
         event = None
         if positive is not None:
             event = reading.event_index(positive, self.class_names, self.n_classes_)
-        return decide(proba, costs, self.n_classes_, event)
+        return decide(proba, costs, self.n_classes_, event, self.class_names)
 
     def detect(
         self,

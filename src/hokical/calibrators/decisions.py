@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of, to_host
+from hokical.guarantees.shift import in_order
+
+#: Actions whose shares are listed one by one.
+_MAX_LISTED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +36,8 @@ class Decisions:
     def __str__(self) -> str:
         kinds, counts = np.unique(self.named, return_counts=True)
         listed = f"{kinds.size} different actions" if kinds.size > 1 else "one action"
-        if self.names:
+        are_texts = all(isinstance(kind, str) for kind in kinds.tolist())
+        if are_texts and kinds.size <= _MAX_LISTED:
             shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
             listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)
         cost = float(self.costs.mean())
@@ -40,13 +45,17 @@ class Decisions:
 
 
 def decide(
-    proba: Array, costs: object, n_classes: int, event: int | None = None
+    proba: Array,
+    costs: object,
+    n_classes: int,
+    event: int | None = None,
+    classes: Sequence[object] = (),
 ) -> Decisions:
     """The actions of least expected cost under probabilities (n, classes).
 
     Of actions with equal costs, the first is chosen. `event` is as in `cost_table`.
     """
-    table, names = cost_table(costs, n_classes, event)
+    table, names = cost_table(costs, n_classes, event, classes)
     backend = backend_of(proba) or NUMPY
     xp = backend.namespace(proba)
     expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
@@ -54,20 +63,26 @@ def decide(
 
 
 def cost_table(
-    costs: object, n_classes: int, event: int | None = None
+    costs: object,
+    n_classes: int,
+    event: int | None = None,
+    classes: Sequence[object] = (),
 ) -> tuple[FloatArray, tuple[str, ...]]:
     """Costs (classes, actions) and the names of the actions, () if they have none.
 
     `costs` are such a table, those of the two errors of two classes, or a mapping of
-    actions to costs (classes,), or to one number for all classes. Of the two errors,
-    `event` is the class whose false alarms and misses they are, by default the second.
+    actions to costs (classes,), to mappings of `classes` to costs, or to one number for
+    all classes; classes without names go by their numbers. Of the two errors, `event` is
+    the class whose false alarms and misses they are, by default the second.
     """
     names: tuple[str, ...] = ()
-    if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:
+    of_errors = are_of_errors(costs, n_classes)
+    if isinstance(costs, Mapping) and of_errors:
         costs = (costs["fp"], costs["fn"])
     elif isinstance(costs, Mapping):
         names = tuple(map(str, costs))
-        columns = [reading.to_floats(cost, "costs") for cost in costs.values()]
+        classes = classes or range(n_classes)
+        columns = [_read_costs(cost, classes) for cost in costs.values()]
         shapes = {column.shape for column in columns}
         if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
             raise ValueError(
@@ -81,7 +96,7 @@ def cost_table(
         )
     table = reading.to_floats(costs, "costs")
     reading.refuse(~np.isfinite(table), table, "`costs` must be finite")
-    if table.shape == (2,) and n_classes == 2:
+    if of_errors:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
         table = table[::-1, ::-1] if event == 0 else table
     elif event is not None:
@@ -97,3 +112,19 @@ def cost_table(
             "(false_positive, false_negative) is enough, or {'fp': 1, 'fn': 10}."
         )
     return table, names
+
+
+def are_of_errors(costs: object, n_classes: int) -> bool:
+    """Whether costs are those of false positives and false negatives."""
+    if n_classes != 2:
+        return False
+    if isinstance(costs, Mapping):
+        return {*costs} == {"fp", "fn"}
+    return np.shape(reading.to_floats(costs, "costs")) == (2,)
+
+
+def _read_costs(costs: object, classes: Sequence[object]) -> FloatArray:
+    """The costs of an action, (classes,), or one number ()."""
+    if isinstance(costs, Mapping):
+        costs = in_order(costs, classes, "costs")
+    return reading.to_floats(costs, "costs")

@@ -507,19 +507,21 @@ def class_weights(
     return weights
 
 
-def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
+def in_order(
+    values: Mapping[Any, Any], names: Sequence[Any], argument: str = "frequencies"
+) -> list[Any]:
     """The values of a mapping in the order of the classes, each of which must have
     one.
     """
-    if set(frequencies) != set(names):
-        lacking = [name for name in names if name not in frequencies][:5]
-        unknown = [name for name in frequencies if name not in names][:5]
+    if set(values) != set(names):
+        lacking = [name for name in names if name not in values][:5]
+        unknown = [name for name in values if name not in names][:5]
         raise ValueError(
-            "`frequencies` must have a value for each class and for nothing else; "
-            f"none for {lacking}, not classes: {unknown}. A class that does not occur "
-            "has the frequency 0."
+            f"`{argument}` must have a value for each class and for nothing else; "
+            f"none for {lacking}, not classes: {unknown}. Give the others as well; a "
+            "class that does not occur or costs nothing has 0."
         )
-    return [frequencies[name] for name in names]
+    return [values[name] for name in names]
 
 
 def sample_rows(

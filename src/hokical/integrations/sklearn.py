@@ -66,7 +66,12 @@ from hokical.calibrators.averaged import CalibratedMember, CalibratedMembers
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
-from hokical.calibrators.decisions import Decisions, cost_table, decide
+from hokical.calibrators.decisions import (
+    Decisions,
+    are_of_errors,
+    cost_table,
+    decide,
+)
 from hokical.guarantees import fingerprints
 from hokical.guarantees.repeats import copied_inputs, warn_of_copied_inputs
 from hokical.guarantees.scores import SelectivePrediction
@@ -736,18 +741,22 @@ class CalibratedClassifier(
         """The action of least expected cost for each row, and that cost.
 
         `costs` are those of `Calibrator.predict_action`, of true classes in the order of
-        `classes_`; of `{"fp": 1, "fn": 10}` the class is `positive`, one of `classes_`,
-        by default the second. Actions are labels if there is a column for each, else
+        `classes_` or by label; of `{"fp": 1, "fn": 10}` the class is `positive`, one of
+        `classes_`, by default the second: of texts, whose order is that of the alphabet,
+        a warning says which. Actions are labels if there is a column for each, else
         column numbers; a mapping names them.
         """
         self._calibrator_of_one("predict_action")
         n_classes = self.classes_.size
+        classes = self.classes_.tolist()
         event = None
         if positive is not None:
             event = int(class_index(np.array([positive]), self.classes_, "positive")[0])
-        table, names = cost_table(costs, n_classes, event)
+        table, names = cost_table(costs, n_classes, event, classes)
+        if positive is None and are_of_errors(costs, n_classes):
+            _warn_of_event(classes)
         proba = self.predict_proba(X, groups=groups)
-        decisions = decide(proba, costs, n_classes, event)
+        decisions = decide(proba, costs, n_classes, event, classes)
         if names or table.shape[1] != n_classes:
             return decisions
         return replace(decisions, actions=self.classes_[decisions.actions])
@@ -1224,6 +1233,18 @@ def _refuse_set_options(options: Mapping[str, object]) -> None:
                 f"`{name}` must be {defaults[name]!r} where rows have several labels; "
                 f"got {value!r}. It is for sets of classes: leave it out."
             )
+
+
+def _warn_of_event(classes: Sequence[object]) -> None:
+    """Warn that the alphabet decides which of two labels is the event."""
+    first, second = classes
+    if isinstance(second, str):
+        warn_user(
+            f"`costs` take {second!r}, the second label of the alphabet, for the event: "
+            f"a false positive is a row of {first!r} that is called {second!r}. Say "
+            f"which it is: `positive={second!r}` or `positive={first!r}`.",
+            cause="the event of costs",
+        )
 
 
 def _is_positive(weights: FloatArray | None, n_rows: int) -> BoolArray:

@@ -74,6 +74,7 @@ def compare(
     subject: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
     classes: Sequence[str] = (),
+    positive: str | int | None = None,
     coverage: float | None = None,
     groups: tuple[Any, Any] = (None, None),
     cluster: Any = None,
@@ -113,6 +114,8 @@ def compare(
         Names of the validation and the test data in the report.
     classes : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
+    positive : str or int, optional
+        Of two classes: the name or number of the event, as in `evaluate`.
     coverage : float, optional
         Also measures prediction sets of this coverage: thresholds come from a random
         half of the test set, or of its clusters, coverage from the other half. Of
@@ -172,14 +175,22 @@ def compare(
         data_names[1],
         groups[1],
         classes,
+        named_event=positive,
         cluster=cluster,
         coverage=coverage,
         progress=progress,
     )
     if are_confidences(validation, methods):
-        if coverage is not None or len(classes):
-            name = "classes" if coverage is None else "coverage"
-            raise TypeError(f"`{name}` cannot be given for confidences; leave it out.")
+        options = {
+            "coverage": coverage,
+            "positive": positive,
+            "classes": tuple(classes) or None,
+        }
+        for name, value in options.items():
+            if value is not None:
+                raise TypeError(
+                    f"`{name}` cannot be given for confidences; leave it out."
+                )
         _refuse_seed(random_state, "confidences, whose fits draw nothing")
         pairs = read_answer_pairs(validation, test, groups, data_names, folds)
         with WarningLog().once():

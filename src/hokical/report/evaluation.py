@@ -336,9 +336,10 @@ def _evaluate_inputs(request: _Request) -> Evaluation:
         groups=request.groups,
         cluster=request.read_clusters(inputs.y.size),
         coverage=request.coverage,
+        named_event=request.positive,
     )
     with progress_bar("Evaluating", None):
-        return evaluate_model(request.cal, inputs, setting, request.positive)
+        return evaluate_model(request.cal, inputs, setting)
 
 
 def _evaluate_stream(request: _Request) -> Evaluation:
@@ -627,17 +628,17 @@ def _evaluate_sums(
 
 
 def evaluate_model(
-    model: Model,
-    inputs: LabelledInputs,
-    setting: Setting,
-    positive: str | int | None = None,
+    model: Model, inputs: LabelledInputs, setting: Setting
 ) -> Evaluation:
     """The evaluation of a classifier's probabilities, and of those before."""
     classes = classes_of(model, "cal")
     names = audits.check_names(setting.class_names, classes.size)
     if not names:
         names = tuple(map(str, classes.tolist()))
-    setting = replace(setting, class_names=names).with_names(classes.size, positive)
+    event = setting.named_event
+    if event is not None:
+        event = reading.event_of_classes(event, classes, names)
+    setting = replace(setting, class_names=names).with_names(classes.size, event)
     labels = inputs.truth(classes)
     data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
 

@@ -70,6 +70,7 @@ class Setting:
     data_name : the name of the data
     groups, class_names : those of the rows
     positive : the event of two classes
+    named_event : its name or number as it was given, before the classes are known
     cluster : (n,), numbers of the clusters of rows; None if rows are independent
     votes_of : (n,), of weighted rows that votes were made to, the number of their example
     coverage : that of prediction sets, if they are measured
@@ -81,6 +82,7 @@ class Setting:
     groups: Any = None
     class_names: Sequence[str] = ()
     positive: int = 1
+    named_event: object = None
     cluster: IntArray | None = None
     votes_of: IntArray | None = None
     coverage: float | None = None
@@ -111,6 +113,8 @@ class Setting:
         """
         names = audits.check_names(self.class_names, n_classes)
         setting = replace(self, class_names=names)
+        if positive is None:
+            positive = self.named_event
         event = reading.event_index(positive, names, n_classes)
         return setting if event is None else replace(setting, positive=event)
 
