@@ -70,6 +70,27 @@ MEANS = {
     ],
 }
 
+_TENSORS = {
+    name: helper.make_tensor_value_info(name, kind, shape)
+    for name, kind, shape in [
+        ("turn", onnx.TensorProto.INT64, []),
+        ("go", onnx.TensorProto.BOOL, []),
+        ("going", onnx.TensorProto.BOOL, []),
+        ("total", onnx.TensorProto.FLOAT, ["n", N_CLASSES]),
+        ("sum", onnx.TensorProto.FLOAT, ["n", N_CLASSES]),
+    ]
+}
+#: Adds softmaxes up.
+LOOP = helper.make_graph(
+    [
+        node("Identity", ["go"], ["going"]),
+        node("Softmax", ["z0"], ["part"]),
+        node("Add", ["total", "part"], ["sum"]),
+    ],
+    "turn",
+    [_TENSORS["turn"], _TENSORS["go"], _TENSORS["total"]],
+    [_TENSORS["going"], _TENSORS["sum"]],
+)
 #: What else networks compute from softmaxes: nearly probabilities, or anything.
 COMPUTED = {
     "clipped": [node("Clip", ["p0", "tiny"], ["scores"])],
@@ -100,6 +121,16 @@ COMPUTED = {
         node("Reciprocal", ["total"], ["inverse"]),
         node("Mul", ["product", "inverse"], ["scores"]),
     ],
+    "entries of two": [
+        node("Greater", ["p0", "third"], ["is_large"]),
+        node("Where", ["is_large", "p0", "p1"], ["scores"]),
+    ],
+    "largest of two": [node("Max", ["p0", "p1"], ["scores"])],
+    "a sum in a loop": [
+        node("Shape", ["p0"], ["shape"]),
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+        node("Loop", ["turns", "", "zeros"], ["scores"], body=LOOP),
+    ],
     "log of the mean": [
         node("Mean", ["p0", "p1", "p2"], ["mean"]),
         node("Add", ["mean", "tiny"], ["above"]),
@@ -118,6 +149,10 @@ SOFTMAXES = {
         node("ReduceSum", ["exp", "last"], ["total"], keepdims=1),
         node("Reciprocal", ["total"], ["inverse"]),
         node("Mul", ["exp", "inverse"], ["scores"]),
+    ],
+    "kept from NaN": [
+        node("IsNaN", ["p0"], ["is_nan"]),
+        node("Where", ["is_nan", "tiny", "p0"], ["scores"]),
     ],
     "either branch": [
         node(
@@ -156,6 +191,7 @@ def ensemble_of_networks(tail: list[onnx.NodeProto], softmax: str = "Softmax"):
     constants["tiny"] = np.array(1e-7, np.float32)
     constants["weights"] = np.full((1, 3), 1.0 / 3.0, np.float32)
     constants["condition"] = np.array(True)
+    constants["turns"] = np.array(2)
     nodes = []
     for k in range(3):
         nodes.append(node("MatMul", ["x", f"m{k}"], [f"z{k}"]))
@@ -290,6 +326,29 @@ def test_what_a_graph_does_not_show_must_be_stated() -> None:
         attach(mean, of_logits)
     with pytest.warns(UserWarning, match="not their logarithms"):
         attach(mean, of_logits, scores="probabilities")
+
+
+def test_a_logarithm_to_another_base_must_be_stated() -> None:
+    base = [node("Log", ["p0"], ["log"]), node("Mul", ["log", "three"], ["scores"])]
+    network = ensemble_of_networks(base)
+    softmax = ensemble_of_networks([node("Identity", ["p0"], ["scores"])])
+    calibrator = fitted_on_outputs(softmax, from_probabilities)
+    with pytest.raises(ValueError, match=r'`scores` must be "logits" or "prob'):
+        attach(network, calibrator)
+
+
+@pytest.mark.filterwarnings("ignore:`logits` look like probabilities")
+def test_a_fit_on_probabilities_as_logits_is_noticed() -> None:
+    network = ensemble_of_networks([node("Identity", ["p0"], ["scores"])])
+    calibrator = fitted_on_outputs(network, np.asarray)
+    with pytest.raises(ValueError, match=r"fitted on probabilities that were taken"):
+        attach(network, calibrator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = attach(network, calibrator, scores="logits")
+    outputs = run(both, x=inputs(50))
+    expected = calibrator.predict_confidence(outputs["scores"])
+    np.testing.assert_allclose(outputs["confidence"], expected, atol=1e-5)
 
 
 def test_means_of_logits_are_logits() -> None:

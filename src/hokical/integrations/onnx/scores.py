@@ -77,6 +77,8 @@ _JOINING = frozenset(
         "Where",
     ]
 )
+#: Those of them whose rows can have entries of several tensors.
+_MIXING = frozenset(["Max", "Min", "Where"])
 #: Operators that add up numbers of one tensor.
 _AVERAGING = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
 #: Operators that add up several tensors.
@@ -164,9 +166,12 @@ class _Tracing:
             return Content.SIGMOIDS
         if operator in _RESHAPING:
             return first
+        inputs = inputs[1:] if operator == "Where" else inputs
         varying = [content for content in inputs if content is not Content.CONSTANT]
         if operator in _JOINING:
-            return _common_content(varying)
+            content = _common_content(varying)
+            mixes = operator in _MIXING and len(varying) > 1 and content in _SHARES
+            return Content.FROM_PROBABILITIES if mixes else content
         known = _content_of_arithmetic(operator, first, varying)
         if known is not None:
             return known
@@ -183,14 +188,18 @@ class _Tracing:
     def _content_of_branches(
         self, node: NodeProto, branches: Iterable[GraphProto]
     ) -> Content | None:
-        """What both branches give; None of loops."""
-        if node.op_type != "If":
-            return None
+        """What both branches give, or the first turn of a loop."""
+        first_input, first_output = {"Loop": (2, 1)}.get(node.op_type, (0, 0))
         contents = []
         for branch in branches:
+            given = [self.contents.get(name) for name in node.input[first_input:]]
+            names = [item.name for item in branch.input[first_input:]]
+            self.contents.update(zip(names, given, strict=False))
             self.follow(branch)
-            contents += [self.contents.get(output.name) for output in branch.output]
-        return _common_content(contents)
+            outputs = branch.output[first_output:]
+            contents += [self.contents.get(output.name) for output in outputs]
+        common = _common_content(contents)
+        return None if common is Content.CONSTANT else common
 
     def _normalizes(self, node: NodeProto) -> bool:
         """Whether a node divides numbers by their sum, or is a classifier's own
@@ -265,7 +274,8 @@ def _content_of_arithmetic(
         return Content.MEAN_OF_PROBABILITIES if is_mean else None
     is_divisor = operator == "Div" and first is Content.CONSTANT
     if operator in ("Mul", "Div") and len(varying) == 1 and not is_divisor:
-        return varying[0]
+        # A logarithm to another base is that of no probability.
+        return varying[0] if varying[0] in _OF_PROBABILITIES else None
     if operator == "Sub":  # one minus probabilities
         is_complement = first is Content.CONSTANT and varying[0] in _SHARES
         return varying[0] if is_complement else None
@@ -280,6 +290,8 @@ def _common_content(contents: Iterable[Content | None]) -> Content | None:
     if distinct and distinct.issubset(_PROBABILITIES):
         is_mean = Content.MEAN_OF_PROBABILITIES in distinct
         return Content.MEAN_OF_PROBABILITIES if is_mean else Content.PROBABILITIES
+    if distinct and distinct.issubset(_OF_PROBABILITIES):
+        return Content.FROM_PROBABILITIES
     return distinct.pop() if len(distinct) == 1 else None
 
 
@@ -294,6 +306,15 @@ def choose_reading(
     Raises where neither says it; warns where they contradict each other.
     """
     of_logits = schema.scores == "logits"
+    if schema.like_probabilities > 0.5:  # taken for logits in the fit
+        if stated is None:
+            raise ValueError(
+                f'`scores` must be "logits" or "probabilities" here: {tensor!r} may hold '
+                "either, and the calibrator was fitted on probabilities that were taken "
+                "for logits. Fit it on `hokical.from_probabilities`, or state how the "
+                "tensor is read."
+            )
+        return stated
     if stated is None:
         return _read_as_shown(content, tensor, of_logits)
     shown = {
