@@ -337,6 +337,23 @@ def test_measured_numbers_are_certified_by_bands() -> None:
         assert again.predict_set(logits[:2], by="group", groups=unknown).n_unknown == 1
 
 
+def test_text_among_measured_numbers_is_no_missing_number() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 3))
+    labels = rng.integers(0, 3, 400)
+    age = rng.normal(50.0, 10.0, 400)
+    age[:40] = np.nan  # so that missing numbers are a group of `certify`
+    cal = make("temps").fit(rng.normal(size=(200, 3)), rng.integers(0, 3, 200))
+    cal.certify(logits, labels, groups={"age": age})
+    given = {"age": ["oops", 51.5, "48.5", None]}
+    warned = "1 of 4 rows whose group was not in `certify`, such as 'oops'"
+    for by in ("group", "all"):
+        with pytest.warns(UserWarning, match=warned):
+            sets = cal.predict_set(logits[:4], by=by, groups=given)
+    assert cal.predict_set(logits[1:4], groups={"age": given["age"][1:]}).n_unknown == 0
+    assert sets.members.shape == (4, 3)
+
+
 def test_bands_of_close_numbers_have_different_names() -> None:
     seconds = np.random.default_rng(0).uniform(0.0, 1e4, size=300)
     names, index = GroupNames.from_rows({"time": seconds}, 300)

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core import arrays
-from hokical._core.arrays import AnyArray, Array, IntArray
+from hokical._core.arrays import AnyArray, Array, BoolArray, IntArray
 from hokical._core.reading import (
     Rows,
     as_weights,
@@ -177,16 +177,13 @@ class GroupCoding:
         columns = range(len(self.columns))
         return np.stack([self.column_codes(inputs, k, np) for k in columns], axis=1)
 
-    def count_unknown(self, inputs: AnyArray) -> list[int]:
-        """How many rows of each column are of no known group, or have no number."""
-        counts = []
-        for column, size in enumerate(self.sizes):
-            values = inputs[:, column]
-            unknown = values == size - 1
+    def are_unknown(self, inputs: AnyArray) -> BoolArray:
+        """Which rows (n, columns) are of no known group, or have no number."""
+        unknown = inputs == np.array(self.sizes) - 1
+        for column in range(len(self.sizes)):
             if self.is_numeric(column):
-                unknown = np.isnan(values)
-            counts.append(int(unknown.sum()))
-        return counts
+                unknown[:, column] = np.isnan(inputs[:, column])
+        return np.asarray(unknown)
 
     def take(self, columns: list[int], numeric: Iterable[int] = ()) -> Self:
         """The coding of some of the columns, of which some are `numeric`."""
@@ -392,8 +389,29 @@ def _name_bands(column: AnyArray, points: tuple[float, ...]) -> AnyArray:
     """A column with the names of bands in place of its numbers, if it is cut."""
     if not points:
         return column
-    codes = _encode(*_distinct(column), points, True)
-    return np.array([*_band_names(points), None], object)[codes]
+    names, place = _distinct(column)
+    codes = _encode(names, np.arange(len(names)), points, True)
+    bands = np.array([*_band_names(points), None], object)[codes]
+    for k, name in enumerate(names):
+        if _is_no_number(name):
+            bands[k] = name  # a group of its own, and not one without a number
+    return np.asarray(bands[place])
+
+
+def _without_numbers(column: AnyArray) -> AnyArray:
+    """A column (n,) of the names that are no numbers, None in the place of others."""
+    names, place = _distinct(column)
+    texts = [name if _is_no_number(name) else None for name in names]
+    return np.array([*texts, None], object)[place]
+
+
+def _show_row(names: Sequence[str], columns: Sequence[AnyArray], row: int) -> str:
+    """The group of a row, for readers."""
+    values = [_tidy(column[row : row + 1].tolist()[0]) for column in columns]
+    if len(values) == 1:
+        return repr(values[0])
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name}={value!r}" for name, value in pairs)
 
 
 def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
@@ -445,6 +463,11 @@ def _to_float(name: Any) -> float:
         return np.nan
 
 
+def _is_no_number(name: Any) -> bool:
+    """Whether a name is there and cannot be read as a number."""
+    return name is not None and bool(np.isnan(_to_float(name)))
+
+
 def _text(name: Any) -> Any:
     """One text for a number in all its forms: 3, 3.0, "3", "03"; a tuple of those of
     a tuple.
@@ -483,7 +506,7 @@ def check_rows_of(rows: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
     return replace(rows, scores=scores, labels=labels, weights=weights)
 
 
-def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, Array]:
+def code_groups(groups: Any, counting: BoolArray) -> tuple[GroupCoding, Array]:
     """The coding of groups (n,) that is learned from rows that count (n,), and the
     inputs of a rule for all rows, with numbers wherever there are any.
     """
@@ -496,15 +519,25 @@ def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, A
     return coding, inputs
 
 
-def tell_unknown(inputs: AnyArray, coding: GroupCoding) -> None:
-    """Warn of rows whose group is not known, with their number."""
-    unknown = coding.count_unknown(inputs)
-    if any(unknown):
-        by_column = zip(coding.columns, unknown, strict=True)
-        counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
+def tell_unknown(inputs: AnyArray, coding: GroupCoding, groups: Any = None) -> None:
+    """Warn of rows whose group is not known, with their number.
+
+    One of them is shown if the `groups` behind the inputs are given.
+    """
+    unknown = coding.are_unknown(np.asarray(inputs))
+    counts = unknown.sum(axis=0).tolist()
+    if any(counts):
+        by_column = zip(coding.columns, counts, strict=True)
+        in_columns = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
+        example = ""
+        if groups is not None:
+            columns = _same_columns(groups, len(inputs), coding.columns, "the fit")
+            row = int(unknown.any(axis=1).argmax())
+            example = f"; one is {_show_row(coding.columns, columns, row)}"
         warn_user(
             f"`groups` has rows, of {len(inputs):,}, whose group is missing or was not "
-            f"in the fit: {counts}. They get the predictions for all groups together.",
+            f"in the fit: {in_columns}. They get the predictions for all groups "
+            f"together{example}.",
             cause="groups that are not known",
         )
 
@@ -567,27 +600,39 @@ class GroupNames:
         get.
         """
         index = self.places(groups, n_rows)
-        n_unknown = int((index == len(self.names)).sum())
-        if n_unknown:
+        unknown = np.flatnonzero(index == len(self.names))
+        if unknown.size:
+            columns = _same_columns(groups, n_rows, self.columns, "`certify`")
+            example = _show_row(self.columns, columns, int(unknown[0]))
             warn_user(
-                f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in "
-                f"`certify`: they {what}. Certify with examples of all groups, or ask "
-                "for "
-                '`by="new group"`, whose guarantee is for groups that were never seen.'
+                f"`groups` has {unknown.size:,} of {n_rows:,} rows whose group was not "
+                f"in `certify`, such as {example}: they {what}. Certify with examples "
+                'of all groups, or ask for `by="new group"`, whose guarantee is for '
+                "groups that were never seen."
             )
-        return index, n_unknown
+        return index, unknown.size
 
     def tell_new(self, groups: object, n_rows: int, what: str) -> None:
         """Warn of rows of unknown groups, which `what`, as `match` does.
 
-        Measured numbers tell no groups here, as hardly any comes twice.
+        Measured numbers tell no groups here, as hardly any comes twice; text in their
+        place does.
         """
         columns = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
-        told = [k for k in range(len(columns)) if not self._is_measured(k)]
-        if told:
-            names = {tuple(name[k] for k in told): None for name in self.names}
-            known = GroupNames(tuple(self.columns[k] for k in told), tuple(names))
-            known.match({self.columns[k]: columns[k] for k in told}, n_rows, what)
+        measured = [self._is_measured(k) for k in range(len(columns))]
+        names = {
+            tuple(
+                None if told else part
+                for part, told in zip(name, measured, strict=True)
+            ): None
+            for name in self.names
+        }
+        known = GroupNames(self.columns, tuple(names))
+        shown = {
+            name: _without_numbers(column) if told else column
+            for name, column, told in zip(self.columns, columns, measured, strict=True)
+        }
+        known.match(shown, n_rows, what)
 
     def _is_measured(self, column: int) -> bool:
         """Whether a column has many numbers that are not whole."""

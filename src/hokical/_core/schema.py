@@ -184,7 +184,7 @@ class InputSchema(ColumnSchema):
         """
         assert self.groups is not None
         inputs: AnyArray = self.groups.inputs(groups, n_rows)
-        tell_unknown(inputs, self.groups)
+        tell_unknown(inputs, self.groups, groups)
         return inputs
 
     def of_log_probabilities(self) -> Self:

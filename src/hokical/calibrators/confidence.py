@@ -571,7 +571,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         values = self._combine(scores)
         codes = self.rule_.codes(groups, values.size)
         if groups is not None and self.rule_.coding is not None:
-            tell_unknown(codes, self.rule_.coding)
+            tell_unknown(codes, self.rule_.coding, groups)
         return np.asarray(self.rule_.proba(values, codes))
 
     def _combine(self, stated: FloatArray) -> FloatArray:
