@@ -140,6 +140,43 @@ def test_reshaped_rows_are_reported(order: str, times: int, calibrator: Any) -> 
         calibrator.certify(logits, labels, reused="ignore")
 
 
+def views_in_any_order(times: int) -> tuple[Any, Any]:
+    """Rows of each of 300 examples of 20 classes, shuffled."""
+    rows, labels = softmax_examples(300, 20, seed=3, spread=5.0)
+    chosen = np.random.default_rng(4).permutation(np.repeat(np.arange(300), times))
+    return noisy(rows[chosen]), labels[chosen]
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_shuffled_rows_of_examples_are_reported(times: int) -> None:
+    logits, labels = views_in_any_order(times)
+    cal = make("temps").fit(*softmax_examples(400, 20, seed=2, spread=5.0))
+    words = "the nearest row of those with a wrong label has the same label.*Ensemble"
+    with pytest.warns(FitDataWarning, match=words):
+        cal.certify(logits, labels)
+    with pytest.warns(FitDataWarning, match=words):
+        make("temps").fit(logits, labels)
+
+
+def a_class_always_wrong(n: int, seed: int) -> tuple[Any, Any]:
+    """Its rows are near to each other; and the others' errors are not."""
+    logits, labels = softmax_examples(n, 20, seed=seed, spread=5.0)
+    rng = np.random.default_rng(seed)
+    center = 3.0 * np.eye(20)[1] + rng.normal(size=20)
+    logits[: n // 15] = center + 0.2 * rng.normal(size=(n // 15, 20))
+    labels[: n // 15] = 0
+    return logits, labels
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+def test_errors_near_to_each_other_are_no_copies(n: int) -> None:
+    cal = make("temps").fit(*softmax_examples(400, 20, seed=2, spread=5.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(10, 15):
+            cal.certify(*a_class_always_wrong(n, seed))
+
+
 def sorted_rows(n: int, seed: int) -> tuple[Any, Any]:
     logits, labels = softmax_examples(n, 5, seed=seed)
     order = np.argsort(labels, kind="stable")

@@ -85,6 +85,22 @@ def test_a_small_probability_of_the_outcome_is_finite_on_both_sides(event: int) 
     assert brier == pytest.approx(0.5 * metrics.brier(columns, outcome))
 
 
+def test_a_probability_at_the_floor_is_zero_everywhere() -> None:
+    """Through a logarithm it comes back a little above."""
+    probability, outcome = certain_mistakes(1)
+    probability[0] = 1e-300
+    columns = np.column_stack([1.0 - probability, probability])
+    losses = [
+        metrics.log_loss(columns, outcome),
+        metrics.binary_summary(probability, outcome)["log_loss"].value,
+        hokical.evaluate(None, np.log(columns), outcome)["log_loss"].value,
+    ]
+    assert losses == [math.inf] * 3
+    probability[0] = 1.1e-300
+    columns = np.column_stack([1.0 - probability, probability])
+    assert math.isfinite(metrics.log_loss(columns, outcome))
+
+
 def test_differences_of_infinite_losses_are_undefined() -> None:
     probability, outcome = certain_mistakes(1)
     logits = logits_of(probability)

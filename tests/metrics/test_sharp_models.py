@@ -82,6 +82,46 @@ def test_intervals_hold(name: str) -> None:
     assert hold_often([*held.values()], trials), held
 
 
+@pytest.mark.sample(0)
+@pytest.mark.parametrize("n", [300, pytest.param(3000, marks=pytest.mark.slow)])
+def test_the_ratio_holds_where_rows_are_drawn_and_risks_are_wrong(n: int) -> None:
+    """Which risks come up moves the expected number: 83 to 85 % without it."""
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(-4.0, 3.0, 1_000_000)
+    truth = expit(0.5 * log_odds + 1.5).mean() / expit(log_odds).mean()
+    trials = repetitions(1000, 200)
+    held = 0
+    for _ in range(trials):
+        drawn = rng.choice(log_odds, n)
+        happened = rng.uniform(size=n) < expit(0.5 * drawn + 1.5)
+        found = metrics.binary_summary(expit(drawn), happened)["oe_ratio"]
+        held += found.low <= truth <= found.high
+    assert hold_often(held, trials), held
+
+
+@pytest.mark.sample(0)
+def test_the_auroc_where_rows_out_of_order_are_rare() -> None:
+    """A third of the samples have none: 88 % of the intervals held."""
+    levels = np.array([0.01, 0.5, 0.99])
+    shares = np.array([0.6, 0.05, 0.35])
+    events = shares * levels / (shares @ levels)
+    others = shares * (1.0 - levels) / (1.0 - shares @ levels)
+    truth = float(events @ (np.cumsum(others) - 0.5 * others))
+    rng = np.random.default_rng(0)
+    trials = repetitions(1000, 200)
+    stated = 0
+    held = 0
+    for _ in range(trials):
+        risk = rng.choice(levels, 120, p=shares)
+        happened = rng.uniform(size=120) < risk
+        table = summaries.clustered_levels(None, risk, happened, event=True)
+        low, high = summaries.roc_ends(table, summaries.SummaryOptions())
+        if math.isfinite(low):
+            stated += 1
+            held += low <= truth <= high
+    assert hold_often(held, stated), (held, stated)
+
+
 def test_rows_at_one_half_alone_have_intervals() -> None:
     """Either outcome scores the same, and a row of another kind may come."""
     found = metrics.summary(np.full(40, 0.5), np.arange(40) % 3 == 0)

@@ -117,6 +117,21 @@ def test_weights_of_one_size_change_no_interval() -> None:
             np.testing.assert_allclose(*ends, rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("unit", [1e-310, 1e-200, 1e200])
+@pytest.mark.parametrize("clusters", [None, np.arange(60) // 3])
+def test_weights_without_squares_have_no_intervals(
+    unit: float, clusters: np.ndarray | None
+) -> None:
+    proba, labels = data_with_classes(60, 3)
+    weight = unit * np.random.default_rng(0).uniform(0.5, 2.0, 60)
+    with pytest.raises(ValueError, match="divide them by their largest"):
+        metrics.summary(proba, labels, sample_weight=weight, cluster=clusters)
+    scaled = weight / weight.max()
+    found = metrics.summary(proba, labels, sample_weight=scaled, cluster=clusters)
+    accuracy = metrics.summary(proba, labels, sample_weight=0.1 * scaled)["accuracy"]
+    assert found["accuracy"].value == pytest.approx(accuracy.value)
+
+
 def test_unequal_weights_widen_intervals() -> None:
     confidence, correct = twins.model(3000, seed=16)
     weight = np.random.default_rng(0).exponential(size=3000)

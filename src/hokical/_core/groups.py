@@ -463,7 +463,7 @@ def _to_float(name: Any) -> float:
         return np.nan
 
 
-def _is_no_number(name: Any) -> bool:
+def _is_no_number(name: object) -> bool:
     """Whether a name is there and cannot be read as a number."""
     return name is not None and bool(np.isnan(_to_float(name)))
 
@@ -519,7 +519,7 @@ def code_groups(groups: Any, counting: BoolArray) -> tuple[GroupCoding, Array]:
     return coding, inputs
 
 
-def tell_unknown(inputs: AnyArray, coding: GroupCoding, groups: Any = None) -> None:
+def tell_unknown(inputs: AnyArray, coding: GroupCoding, groups: object = None) -> None:
     """Warn of rows whose group is not known, with their number.
 
     One of them is shown if the `groups` behind the inputs are given.

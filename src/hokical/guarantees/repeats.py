@@ -51,6 +51,20 @@ _MAX_COMPARED = 256
 _MIN_ERRORS = 5.0
 #: Masked classes count as so far below the label, in logits.
 _MAX_MARGIN = 100.0
+#: Rows with a wrong label, and labels of them, that neighbours need; and the share of
+#: nearest rows that have the label too, beside that of the rows farther away. So no
+#: sample of 1,973 from 149 classifiers and networks was reported (20 of two that are
+#: wrong in half of their rows, without a largest share of wrong rows), and 40 to 100 %
+#: of those of views of images in any order.
+_MIN_WRONG = 40
+_MAX_WRONG_SHARE = 0.4
+_MIN_WRONG_LABELS = 5
+_MIN_NEAREST_SHARE = 0.65
+_MAX_AROUND_SHARE = 0.2
+#: Rows whose neighbours are sought, rows among which, and columns by which.
+_MAX_SOUGHT = 128
+_MAX_SEARCHED = 1 << 15
+_MAX_COLUMNS = 64
 
 _ASSUMPTION = "Guarantees count rows as independent examples and would state too much"
 _IN_FIT = "A fit takes each for a further example and trusts them too much"
@@ -368,7 +382,7 @@ def _describe_repeats(logits: Logits, labels: IntArray) -> str:
     """That there are several rows of each example, in words; "" if there are not."""
     n_per_example = _rows_per_example(logits, labels)
     if n_per_example == 1:
-        return ""
+        return _describe_neighbors(logits, labels)
     n_examples = logits.n_rows // n_per_example
     return (
         f"`logits` look like {n_per_example} rows of each of {n_examples:,} examples: "
@@ -435,6 +449,59 @@ def _next_of_label(labels: IntArray) -> IntArray:
         if rows.size > 1:
             following[rows] = np.roll(rows, 1)
     return following
+
+
+def _describe_neighbors(logits: Logits, labels: IntArray) -> str:
+    """That rows with a wrong label have one like themselves beside them; "" if not.
+
+    So have several evaluations of an example, in any order. The nearest row of another
+    example seldom has the same wrong label, nor have those around it. A label counts
+    as often as any other: one that is always wrong may have rows near to each other.
+    """
+    wrong = np.flatnonzero(logits.to_host(logits.labels) != labels)
+    n_rows = labels.size
+    can_tell = _MIN_WRONG <= wrong.size <= _MAX_WRONG_SHARE * n_rows
+    if not can_tell or not 2 * _MAX_PER_EXAMPLE < n_rows <= _MAX_SEARCHED:
+        return ""
+    if np.unique(labels[wrong]).size < _MIN_WRONG_LABELS:
+        return ""
+    draws = row_draws(0, n_rows)[wrong]
+    sought = wrong[np.argsort(draws)[:_MAX_SOUGHT]]
+    order = _nearest_rows(logits, sought)
+    alike = labels[order] == labels[sought][:, None]
+    by_label = np.unique(labels[sought], return_inverse=True)[1]
+    sizes = np.bincount(by_label)
+    nearest, around = (
+        float((np.bincount(by_label, shares) / sizes).mean())
+        for shares in (alike[:, 0], alike[:, _MAX_PER_EXAMPLE:].mean(axis=1))
+    )
+    if nearest < _MIN_NEAREST_SHARE or around > _MAX_AROUND_SHARE:
+        return ""
+    return (
+        "`logits` look like several rows of each example: the nearest row of those with "
+        f"a wrong label has the same label in {nearest:.0%} of the cases, and rows "
+        f"around it in {around:.0%}."
+    )
+
+
+def _nearest_rows(logits: Logits, sought: IntArray) -> IntArray:
+    """The nearest other rows of some, (sought, 128) or as many as there are, the
+    nearest first.
+    """
+    last = logits.n_columns - 1
+    columns = np.unique(np.linspace(0, last, _MAX_COLUMNS).astype(np.int64))
+    xp = logits.xp
+    with logits.backend.in_float64(), np.errstate(over="ignore"):
+        sampled = xp.take(logits.values, logits.from_host(columns), axis=1)
+        margins = logits.to_host(logits.top[:, None] - sampled).astype(np.float64)
+    margins = np.minimum(margins, _MAX_MARGIN)
+    squares = np.einsum("nk,nk->n", margins, margins)
+    distances = squares - 2.0 * margins[sought] @ margins.T
+    distances[np.arange(sought.size), sought] = np.inf
+    n_kept = min(2 * _MAX_PER_EXAMPLE, len(margins) - 1)
+    kept = np.argpartition(distances, n_kept - 1, axis=1)[:, :n_kept]
+    places = np.argsort(np.take_along_axis(distances, kept, axis=1), axis=1)
+    return np.take_along_axis(kept, places, axis=1)
 
 
 def _host_margins(logits: Logits, rows: IntArray) -> FloatArray:

@@ -39,9 +39,9 @@ from hokical.rules import base as rules
 
 Bins = Literal["width", "mass"]
 
-#: Predictions give no possible class less than this: a probability at or below it
-#: counts as 0.
-IMPOSSIBLE = rules.LEAST
+#: Predictions give no possible class less than `LEAST`: a probability at or below it
+#: counts as 0, also where it has been through a logarithm.
+IMPOSSIBLE = rules.LEAST * (1.0 + 1e-9)
 
 #: Rows up to which every confidence is a level of its own.
 MOST_EXACT = 1 << 20
@@ -361,6 +361,12 @@ class Levels:
     @property
     def rows_per_weight(self) -> float:
         """How many unweighted rows a unit of weight is worth."""
+        if not 0.0 < self.squares < np.inf:
+            raise ValueError(
+                "`sample_weight` must have squares that are neither 0 nor infinite, for "
+                f"intervals; got a sum of {self.squares}. Weights are relative: divide "
+                "them by their largest."
+            )
         return self.total / self.squares
 
     @property

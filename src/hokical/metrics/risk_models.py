@@ -21,9 +21,8 @@ from hokical.guarantees import bounds
 from hokical.metrics import groups, summaries
 from hokical.metrics.calibration import squared_errors
 from hokical.metrics.intervals import deviation_ends, mean_ends, share_ends
-from hokical.metrics.levels import Levels, read_levels
+from hokical.metrics.levels import IMPOSSIBLE, Levels, read_levels
 from hokical.metrics.summaries import Estimate, Estimates, Metric
-from hokical.rules.base import LEAST
 
 #: With fewer true or false positives an interval of net benefit is that of both shares
 #: at once: the interval of the mean held in 73 to 91 % of simulations of five rows that
@@ -38,6 +37,8 @@ _MANY_ROWS = 50.0
 _MIN_DISTANCE = 1e-12
 #: Shifts of log-odds are sought up to here: log-odds are at most 28.
 _MAX_SHIFT = 100.0
+#: Of equal risks, squared deviations sum to those of equal risks, but for rounding.
+_ROUNDED = 1.0 + 1e-9
 #: Knots of the smooth curve, cells of log-odds that it is fitted to, points that it is
 #: drawn at.
 _KNOTS = 10
@@ -426,8 +427,9 @@ def _event_ends(
 
     The risks sum to the observed number of events. The number of rows with an
     unexpected outcome, each for 1 - risk or risk, decides how well the sum is known, not
-    the number of all rows. The interval is never wider than Clopper and
-    Pearson's for events of equal risks, which vary most (Hoeffding, 1956).
+    the number of all rows. The interval is never wider than Clopper and Pearson's for
+    events of equal risks, which vary most (Hoeffding, 1956), unless the risks are wrong
+    by more than that: then it matters which rows were drawn.
     """
     number = float(events.sum())
     n = number + float(non_events.sum())
@@ -435,7 +437,9 @@ def _event_ends(
     counts = np.stack([events, non_events])
     worst = (float(risk.max()), max(1.0 - float(risk.min()), 0.0))
     below, above = deviation_ends(deviations, counts, worst, delta)
-    low, high = share_ends(number / n, n, delta)
+    low, high = 0.0, 1.0
+    if float((counts * deviations**2).sum()) <= number * (1.0 - number / n) * _ROUNDED:
+        low, high = share_ends(number / n, n, delta)
     return max(number - below, n * low), min(number + above, n * high)
 
 
@@ -874,7 +878,7 @@ def _widening(rows: FloatArray, delta: float) -> FloatArray:
 
 def _are_certain(levels: Levels) -> BoolArray:
     """Which levels are probabilities of 0 or 1, which have no log-odds."""
-    return (levels.confidence <= LEAST) | (levels.confidence >= 1.0)
+    return (levels.confidence <= IMPOSSIBLE) | (levels.confidence >= 1.0)
 
 
 def _log_odds(p: FloatArray) -> FloatArray:
@@ -966,9 +970,17 @@ def _intercept(cells: _Cells, value: float, delta: float) -> Estimate:
     non_events = cells.weight - cells.events
     risk = np.asarray(expit(cells.x + value))
 
+    def expected(shift: float) -> float:
+        return float(cells.weight @ expit(cells.x + shift))
+
+    least = expected(-_MAX_SHIFT)
+    most = expected(_MAX_SHIFT)
+
     def shift(number: float) -> float:
+        possible = min(max(number, least), most)
+
         def excess(shift: float) -> float:
-            return float(cells.weight @ expit(cells.x + shift)) - number
+            return expected(shift) - possible
 
         return float(brentq(excess, -_MAX_SHIFT, _MAX_SHIFT, xtol=1e-9))
 

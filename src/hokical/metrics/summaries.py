@@ -186,8 +186,10 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
     distribution).
 
     Few rows of one kind may lie closer together than others would: the variance is that
-    of one row more, whose rank is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of
-    a kind, or if they are perfectly separated.
+    of one row more, whose rank is 0 or 1. Where no row lies among the other half of the
+    other kind, such rows may be rare, and the lower end allows for one that was not
+    drawn. None with fewer than `LEAST_OF_KIND` rows of a kind, or if they are perfectly
+    separated.
     """
     from scipy.special import expit, logit, stdtrit
 
@@ -208,8 +210,24 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
         variance += (spread + area * (1.0 - area) / rows) / (rows - 1.0)
     error = math.sqrt(variance) / (area - area**2)
     width = -float(stdtrit(least - 1.0, 0.5 * options.delta)) * error
-    low, high = expit(logit(area) + np.array([-width, width]))
-    return float(low), float(high)
+    low, high = expit(logit(area) + np.array([-width, width])).tolist()
+    surprises = float(right @ (below < 0.5) + wrong @ (above < 0.5))
+    if surprises * levels.rows_per_weight < 1.0:
+        low = min(low, area - _unseen_below(levels, options.delta))
+    return low, high
+
+
+def _unseen_below(levels: Levels, delta: float) -> float:
+    """How far the true AUROC may lie below, with one row more of either kind."""
+    below, above, area = levels.roc_places
+    unit = levels.rows_per_weight
+    distances = []
+    for weight, rank in ((levels.correct, below), (levels.errors, above)):
+        counts = weight * unit
+        worst = (area, 1.0 - area)
+        distance, _ = deviation_ends(rank - area, counts, worst, delta)
+        distances.append(distance / float(counts.sum()))
+    return math.hypot(*distances)
 
 
 _TABLE = (
@@ -418,13 +436,13 @@ def design_effects(
     `scores` (n,) are those whose mean is a metric. What each row moves a metric by is
     summed by cluster; the calibration errors have sums by bin, too.
     """
-    weight = rows.filled_weight()
+    weight = levels.rows_per_weight * rows.filled_weight()
     confidence = rows.confidence
     clusters = _Clusters.of_rows(codes, weight)
     means = {"accuracy": rows.correct.astype(np.float64), "mean_confidence": confidence}
     effects = {}
     for name, values in (means | scores).items():
-        mean = float(weight @ values) / levels.total
+        mean = float(weight @ values) / levels.worth
         effects[name] = 1.0
         if math.isfinite(mean):
             effects[name] = clusters.effect(weight * (values - mean))
