@@ -202,3 +202,32 @@ def test_copies_of_rows_of_an_ensemble_are_noticed(method: str) -> None:
     rows = rng.integers(300, size=400)
     with pytest.warns(FitDataWarning, match="are exact copies of another one"):
         make(method).fit(Ensemble(members[:, rows]), labels[rows])
+
+
+@pytest.mark.parametrize(
+    ("choices", "votes", "classes"),
+    [
+        (["1", "2", "3"], [1, 2.0, "3"], [0, 1, 2]),
+        (["true", "false"], [True, False, "True"], [0, 1, 0]),
+        (["no", "yes"], [True, False, 1], [1, 0, 1]),
+        (["0", "1"], [True, 0, "1"], [1, 0, 1]),
+        (["A", "B", "C"], ["A", "(c)", 1], [0, 2, 1]),
+    ],
+)
+def test_votes_are_choices_before_they_are_their_numbers(
+    choices: list[str], votes: list[Any], classes: list[int]
+) -> None:
+    (logits,) = jury(choices, votes={"a": votes}).members
+    np.testing.assert_array_equal(np.argmax(logits, axis=1), classes)
+    with pytest.raises(ValueError, match=r"`votes\['a'\]` must hold choices .* got 5"):
+        jury(choices, votes={"a": [*votes, 5]})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_judges_are_columns_of_a_frame(library: str) -> None:
+    frame = pytest.importorskip(library).DataFrame(
+        {"a": ["no", "yes"], "b": ["yes", None]}
+    )
+    judges = jury(votes=frame)
+    assert judges.names == ("a", "b")
+    np.testing.assert_array_equal(np.isnan(judges.members[1][:, 0]), [False, True])

@@ -154,7 +154,10 @@ def is_storable(name: str) -> bool:
 def record_class(name: str) -> type[Any]:
     """The class that is stored under a name."""
     if name not in _records:
-        raise ValueError(f"{name!r} is not known to this version")
+        raise ValueError(
+            f"{name!r} is not known to this version: import the package that defines "
+            "it, or update hokical"
+        )
     return _records[name]
 
 

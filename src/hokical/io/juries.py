@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def jury(
         What the judges choose from; class k is choices[k].
     votes : mapping of names of judges to votes (n,), optional
         Choices as text, compared as by `agreement` ("**Yes.**" is "yes"), or their
-        numbers 0, 1, ...
+        numbers 0, 1, ... where no choice is a number itself. Or a frame with a column
+        for each judge.
     probabilities : mapping of names to arrays (n, choices), or (n,), optional
         Of each choice; (n,) of the second of two.
     scores : mapping of names to arrays (n, choices), or (n,), optional
@@ -69,8 +71,10 @@ def jury(
     """
     n_choices = len(choices)
     if isinstance(choices, str) or n_choices < 2 or len({*choices}) < n_choices:
+        remedy = f" Pass `list({choices!r})`." if isinstance(choices, str) else ""
         raise ValueError(
-            f"`choices` must be at least two different answers; got {choices!r}."
+            "`choices` must be at least two different answers; got "
+            f"{choices!r}.{remedy}"
         )
     low, high = scale
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -93,7 +97,7 @@ def jury(
         ("probabilities", probabilities, read_probabilities),
         ("scores", scores, read_scores),
     ):
-        for name, values in (judges or {}).items():
+        for name, values in _by_name(judges):
             if name in members:
                 raise ValueError(
                     f"judges must have different names; got {name!r} twice. A judge "
@@ -107,6 +111,13 @@ def jury(
     ensemble = Ensemble(members)
     _refuse_unjudged(list(members.values()))
     return ensemble
+
+
+def _by_name(judges: Judges | None) -> list[tuple[str, Array]]:
+    """Judges with their answers; the columns of a frame are judges, too."""
+    if columns := reading.frame_columns(judges):
+        return [(str(column), judges[column]) for column in columns]  # type: ignore[index]
+    return [] if judges is None else [*judges.items()]
 
 
 def _certainty(n_choices: int) -> float:
@@ -149,13 +160,17 @@ def _vote_codes(values: Array, choices: Sequence[str], name: str) -> FloatArray:
     """Numbers of the choices (n,), NaN where a vote is missing."""
     votes = values.tolist() if hasattr(values, "tolist") else list(values)
     code_of = {answer_key(choice): float(k) for k, choice in enumerate(choices)}
+    # 1 is the first of "1", "2", "3", and True that of "true", "false".
+    may_be_numbers = not any(isinstance(key, Decimal) for key in code_of)
     codes = np.full(len(votes), np.nan)
     for row, vote in enumerate(votes):
         key = answer_key(vote)
         if key is None:
             continue
-        is_number = isinstance(vote, (int, float)) and vote in range(len(choices))
-        code = float(vote) if is_number else code_of.get(key)
+        number = int(vote) if isinstance(vote, bool) else vote
+        code = code_of.get(key, code_of.get(answer_key(number)))
+        if code is None and may_be_numbers and number in range(len(choices)):
+            code = float(number)
         if code is None:
             raise ValueError(
                 f"`{name}` must hold choices ({', '.join(choices)}) or their numbers; "
