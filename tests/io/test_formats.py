@@ -199,3 +199,17 @@ def test_errors_in_json_lines_name_the_line(tmp_path: Path) -> None:
     path.write_text('{"prob_0": 0.5, "label": 0}\n[1, 2]\n')
     with pytest.raises(DataFileError, match="entry 1 is no JSON object"):
         read_examples(path)
+
+
+def test_lines_of_json_end_where_json_says(tmp_path: Path) -> None:
+    answers = ["one\u2028line", "one\x85line", "one\x0cline"]
+    lines = [
+        json.dumps({"answer": text, "confidence": 0.9, "right": 1}, ensure_ascii=False)
+        for text in answers
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes("\r\n".join([*lines, "", lines[0]]).encode())
+    assert read_examples(path).labels.size == 4
+    path.write_text("\n".join([*lines, "{oops", lines[0]]))
+    with pytest.raises(DataFileError, match=r"quotes in line 4, column 2\. Copy"):
+        read_examples(path)

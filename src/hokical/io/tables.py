@@ -538,9 +538,25 @@ def json_records(text: str) -> list[Any]:
     """The values of a JSON list, or of JSON lines; one alone is a list too."""
     try:
         values = json.loads(text)
-    except json.JSONDecodeError:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except json.JSONDecodeError as error:
+        values = _json_lines(text, error)
     return values if isinstance(values, list) else [values]
+
+
+def _json_lines(text: str, of_whole: json.JSONDecodeError) -> list[Any]:
+    """The value of each line; `of_whole` is raised where not even the first has one."""
+    values = []
+    # Not `splitlines`: texts hold other separators of lines, such as U+2028.
+    for number, line in enumerate(re.split(r"\r\n|[\r\n]", text), 1):
+        try:
+            if line.strip():
+                values.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if not values:
+                raise of_whole from None
+            place = f"line {number}, column {error.colno}"
+            raise ValueError(f"{error.msg} in {place}") from error
+    return values
 
 
 def _csv_of_json(text: str) -> str:
