@@ -425,3 +425,21 @@ def test_answers_are_accepted_by_group(table: Path, tmp_path: Path) -> None:
     found = hokical_command("apply", saved, table, "-o", out, *by_group)
     assert found.code == 2
     assert "--groups COLUMN" in found.words
+
+
+def test_few_answers_are_evaluated_in_folds(tmp_path: Path) -> None:
+    stated, right, _ = answers(200)
+    partial = np.where(np.arange(200) % 5 == 0, np.nan, 1.0 - stated)
+    frame = pd.DataFrame({"stated": stated, "token": partial, "right": right})
+    path = tmp_path / "answers.csv"
+    frame.to_csv(path, index=False)
+    named = ("--confidence", "stated,token", "--label-column", "right", "--folds", "4")
+    told = run("evaluate", path, *named, "--json").json
+    expected = hokical.evaluate(
+        hokical.ConfidenceCalibrator(), frame[["stated", "token"]], right, folds=4
+    )
+    assert told["headline"] == expected.headline
+    found = hokical_command("evaluate", path, *named, "--method", "temps")
+    assert "--method: does not go with confidences" in found.words
+    found = hokical_command("evaluate", path)
+    assert "Name the scores: --confidence stated,token." in found.words

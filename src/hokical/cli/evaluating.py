@@ -74,7 +74,7 @@ def evaluate(
         calibrator = read_calibrator(calibrator_file, beside=data_files[0])
     source = source_options.at_files(data_files, calibrator)
     data: Any = source.open(calibrator)
-    subject = calibrator if folds is None else opt.check_method(method or "auto")
+    subject = calibrator if folds is None else _method_to_fold(method, data)
     options: dict[str, Any] = {
         "classes": data.classes,
         "data_name": source.name,
@@ -110,6 +110,14 @@ def _split_arguments(
     if not more or (ensemble and not opt.is_calibrator(first)):
         return None, [first, *more]
     return first, [*more]
+
+
+def _method_to_fold(method: str | None, data: object) -> object:
+    """What is fitted in folds: a method by name, or a calibrator of confidences."""
+    if isinstance(data, Rows) and data.kind == "confidence":
+        ui.refuse("does not go with confidences.", method=method)
+        return hokical.ConfidenceCalibrator()
+    return opt.check_method(method or "auto")
 
 
 def _rows_to_evaluate(data: Rows, subject: object) -> tuple[Any, Any, Any]:

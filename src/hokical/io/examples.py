@@ -684,7 +684,10 @@ class Layout:
         has_other_part = table.part and any(
             name.lower().startswith(f"{other_part}_") for name in table.names
         )
-        remedy = f"Name the scores: --score-columns {self._possible_scores()}"
+        of_right = {*RIGHT} - {*LABELS}
+        are_confidences = of_right & {name.lower() for name in table.names}
+        option = "--confidence" if are_confidences else "--score-columns"
+        remedy = f"Name the scores: {option} {self._possible_scores()}"
         remedy += f", or the part: --split {other_part}." if has_other_part else "."
         return table.error(
             "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or "
