@@ -285,3 +285,11 @@ def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
         TypeError, match="`coverage` cannot be given with `sample_weight`"
     ):
         hokical.evaluate(cal, *TEST, coverage=0.9, sample_weight=np.ones(1000))
+
+
+def test_probabilities_without_a_calibrator_are_to_be_converted() -> None:
+    """There was no fit that had others."""
+    proba = np.random.default_rng(0).dirichlet(np.ones(3), 300)
+    labels = proba.argmax(axis=1)
+    with pytest.warns(UserWarning, match=r"sum to 1. Convert them with `hokical.from_"):
+        hokical.evaluate(None, proba, labels)

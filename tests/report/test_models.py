@@ -363,3 +363,46 @@ def test_costs_of_texts_say_which_label_is_the_event() -> None:
         model.predict_action(X, (1, 5), positive="ok")
         model.predict_action(X, {"call": {"ok": 1, "fraud": 0}, "wait": 0.5})
         model.fit(X, y.astype(int)).predict_action(X, (1, 5))
+
+
+def test_votes_are_labels_of_models(digits: tuple[Any, ...]) -> None:
+    """Of an evaluation and a comparison; in a frame, in the order of its names."""
+    X_train, y_train, X, _ = digits
+    model = CalibratedClassifier(GaussianNB()).fit(X_train, y_train)
+    rng = np.random.default_rng(0)
+    proba = model.predict_proba(X)
+    votes = rng.multinomial(4, 0.9 * proba / proba.sum(axis=1, keepdims=True) + 0.01)
+    weight = 1.0 + np.arange(len(X)) % 2
+    losses = -(votes / 4 * np.log(proba)).sum(axis=1)
+    frame = pytest.importorskip("pandas").DataFrame(votes, columns=model.classes_)
+    for given in (votes, frame[frame.columns[::-1]]):
+        evaluation = hokical.evaluate(model, X, given, weight)
+        expected = np.average(losses, weights=weight)
+        assert evaluation.score("log_loss") == pytest.approx(expected)
+        assert evaluation.n == len(X)
+    uncalibrated = model.predict_uncalibrated(X)
+    squares = ((uncalibrated**2).sum(axis=1) + 1.0).mean()
+    squares -= (votes / 2 * uncalibrated).sum(axis=1).mean()
+    before = hokical.evaluate(model, X, votes).before
+    assert before.score("brier") == pytest.approx(squares)
+    compared = hokical.compare(None, (X, votes), {"model": model})
+    assert compared["model"].score("log_loss") == pytest.approx(losses.mean())
+    with pytest.raises(TypeError, match="`groups` cannot be given for votes"):
+        hokical.evaluate(model, X, votes, groups=weight)
+    with pytest.raises(ValueError, match=r"votes \(n, 10\) for the classes"):
+        hokical.evaluate(model, X, votes[:, :2])
+
+
+def test_several_labels_of_a_model_name_the_remedy(digits: tuple[Any, ...]) -> None:
+    X_train, y_train, X, y = digits
+    labels, new = (np.isin(names, ["digit 0", "digit 1"]) for names in (y_train, y))
+    model = CalibratedClassifier(RandomForestClassifier(10, random_state=0))
+    model.fit(X_train, np.stack([labels, ~labels], axis=1).astype(int))
+    known = np.stack([new, ~new], axis=1).astype(int)
+    with pytest.raises(ValueError, match=r"calibrator_, model.predict_scores"):
+        hokical.evaluate(model, X, known)
+    model.certify(X[::2], known[::2])
+    sets = model.predict_set(X[1::2], coverage=0.9)
+    counts = f"{sets.inside.sum(axis=1).mean():.2f} labels certain and "
+    counts += f"{sets.open.sum(axis=1).mean():.2f} open. {sets.guarantee}"
+    assert str(sets).endswith(counts)

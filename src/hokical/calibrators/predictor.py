@@ -123,7 +123,7 @@ class Predictor:
         """Checked logits for the rule, with the codes of their groups."""
         with self.warned.once():
             data = self.schema.read(logits, groups, late=late)
-            warn_of_probabilities(data, self.schema, self.fit_record.support)
+            warn_of_probabilities(data, self)
         check_accepted(self.rule, data)
         return data
 
@@ -558,10 +558,10 @@ def describe_kind(kind: type[Logits]) -> str:
     return f"a `{kind.__module__}.{kind.__name__}`"
 
 
-def warn_of_probabilities(
-    data: Logits, schema: InputSchema, support: Support | None
-) -> None:
+def warn_of_probabilities(data: Logits, predictor: Predictor) -> None:
     """Warn if rows look like probabilities or percentages, unlike those of the fit."""
+    schema = predictor.schema
+    support = predictor.fit_record.support
     if support is None or type(data) is not Logits or not data.is_numpy:
         return
     highest = data.top.max()
@@ -578,11 +578,19 @@ def warn_of_probabilities(
         total = 100
     else:
         return
-    runtime.warn_user(
+    message = (
         f"`logits` look like {kind}: all rows sum to {total}, and those of the fit did "
-        "not. Pass logits, as in the fit.",
-        cause=f"logits like {kind}",
+        "not. Pass logits, as in the fit."
     )
+    if isinstance(predictor.rule, base.UncalibratedRule):  # which learned nothing
+        convert = (
+            "Convert them" if total == 1 else "Divide them by 100 and convert them"
+        )
+        message = (
+            f"`logits` look like {kind}: all rows sum to {total}. {convert} with "
+            "`hokical.from_probabilities`, or pass the logits."
+        )
+    runtime.warn_user(message, cause=f"logits like {kind}")
 
 
 def _are_percentages(data: Logits, schema: InputSchema) -> bool:

@@ -708,6 +708,15 @@ class LabelSets:
         """The labels (n, labels) that are certainly not there."""
         return ~self.possible
 
+    def __str__(self) -> str:
+        n_rows = self.inside.shape[0]
+        inside = float(self.inside.sum()) / max(1, n_rows)
+        still_open = float(self.open.sum()) / max(1, n_rows)
+        return (
+            f"{n_rows:,} rows, on average {inside:.2f} labels certain and "
+            f"{still_open:.2f} open. {self.guarantee}"
+        )
+
 
 def label_sets(
     proba: Array,

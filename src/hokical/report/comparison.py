@@ -51,10 +51,10 @@ from hokical.report.models import (
 from hokical.report.predictions import Predicted, Setting, evaluate_predictions
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.report.rows import (
-    VOTES,
     logits_of,
     measure_sets,
     read_logits,
+    refuse_for_votes,
     split_votes,
     warn_of_dependent_rows,
     weigh_votes,
@@ -240,9 +240,7 @@ def _compare_calibrators(
     setting = _with_clusters(setting, test.n_rows).with_names(test.n_classes)
     votes = read_votes(test.labels, test.n_rows, test.n_classes)
     if votes is not None:
-        for name, value in (("groups", setting.groups), ("coverage", setting.coverage)):
-            if value is not None:
-                raise TypeError(f"`{name}` cannot be given for {VOTES}; leave it out.")
+        refuse_for_votes(groups=setting.groups, coverage=setting.coverage)
         test, setting = weigh_votes(test, votes, setting)
     _warn_of_copied_pair(validation, test, setting)
     results = []
@@ -492,7 +490,7 @@ def _compare_models(
         )
     _refuse_seed(fit_data.random_state, "models, which have seeds of their own")
     inputs = LabelledInputs.read(*_as_pair("test", test), groups=setting.groups)
-    setting = _with_clusters(setting, inputs.y.size)
+    setting = _with_clusters(setting, inputs.n_rows)
     train = fit_data.examples
     unfitted = [
         name for name, model in models.items() if not hasattr(model, "classes_")

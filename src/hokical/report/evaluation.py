@@ -65,8 +65,10 @@ from hokical.report.predictions import (
 from hokical.report.results import DataFacts, Evaluation
 from hokical.report.rows import (
     VOTES,
+    cluster_votes,
     measure_sets,
     read_logits,
+    refuse_for_votes,
     split_votes,
     uncalibrated_of,
     uncalibrated_softmax,
@@ -126,7 +128,7 @@ def evaluate(
     y : array, optional
         Labels (n,), or votes or shares (n, classes) of each label; of confidences
         whether each was right (n,); of several labels (n, labels); of a model values of
-        its `classes_` (n,).
+        its `classes_` (n,), or votes.
     sample_weight : array of shape (n,), optional
         How much each row counts; then there are no bounds.
     groups : array of shape (n,), or several columns, optional
@@ -334,7 +336,7 @@ def _evaluate_inputs(request: _Request) -> Evaluation:
     setting = replace(
         request.setting,
         groups=request.groups,
-        cluster=request.read_clusters(inputs.y.size),
+        cluster=request.read_clusters(inputs.n_rows),
         coverage=request.coverage,
         named_event=request.positive,
     )
@@ -639,27 +641,35 @@ def evaluate_model(
     if event is not None:
         event = reading.event_of_classes(event, classes, names)
     setting = replace(setting, class_names=names).with_names(classes.size, event)
-    labels = inputs.truth(classes)
-    data = DataFacts(n_rows=labels.size, n_classes=classes.size, name=setting.data_name)
+    rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
+    inputs.check_count(rows)
+    votes = inputs.truth(classes)
+    labels = votes.labels
+    data = DataFacts(
+        n_rows=inputs.n_rows, n_classes=classes.size, name=setting.data_name
+    )
 
     def evaluate_stage(
         name: str, rows: ModelPredictions, sets: summaries.SetSummary | None
     ) -> Evaluation:
+        if not votes.are_hard:
+            rows = rows.take(votes.rows)
         predicted = Predicted(
             rows.confidence,
             rows.labels == labels,
-            inputs.weights,
+            votes.weigh(inputs.weights, inputs.n_rows),
             truth=labels,
             proba=rows.proba,
             label=rows.labels,
         )
         return evaluate_predictions(name, None, predicted, setting, data, sets)
 
+    if not votes.are_hard:
+        refuse_for_votes(groups=setting.groups, coverage=setting.coverage)
+        setting = cluster_votes(votes, setting)
     sets = None
     if setting.coverage is not None:
         sets = _measure_model_sets(model, inputs, labels, setting.coverage)
-    rows = ModelPredictions.of(model, inputs.X, "cal", inputs.groups)
-    inputs.check_count(rows)
     if setting.cluster is None:
         wrong = rows.labels != labels
         marks = RowMarks(number_hashes(rows.proba), labels, wrong)

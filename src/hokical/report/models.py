@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, FloatArray, IntArray
 from hokical._core.conversion import check_probability_rows
+from hokical._core.votes import Votes, read_votes
 from hokical.calibrators.stored import StoredEstimator
 from hokical.guarantees.sets import PredictionSets
 
@@ -87,12 +88,16 @@ def classes_of(model: Model, name: str) -> AnyArray:
         )
     classes = np.asarray(model.classes_)
     if classes.ndim != 1 or classes.size < 2:
-        raise ValueError(
-            f"`{name}` must have one label per row, of at least two classes; got "
-            f"`classes_` of shape {classes.shape}. Of several labels evaluate the "
-            "calibrator: `evaluate(model.calibrator_, scores, y)`."
-        )
+        raise _several_labels(name, f"`classes_` of shape {classes.shape}")
     return classes
+
+
+def _several_labels(name: str, found: str) -> ValueError:
+    return ValueError(
+        f"`{name}` must have one label per row, of at least two classes; got {found}. "
+        "Of several labels evaluate the calibrator: `evaluate(model.calibrator_, "
+        "model.predict_scores(X), y)`."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +117,8 @@ class ModelPredictions:
         else:
             proba = model.predict_proba(X)
             labels = model.predict(X) if isinstance(model, LabelModel) else None
+        if np.ndim(labels) == 2:
+            raise _several_labels(name, f"predictions of shape {np.shape(labels)}")
         read = read_proba(proba, classes.size, f"{name}.predict_proba(X)")
         if labels is None:
             return cls(read.argmax(axis=1), read)
@@ -129,6 +136,10 @@ class ModelPredictions:
         name = "model.predict_uncalibrated(X)"
         proba = read_proba(model.predict_uncalibrated(X), None, name)
         return cls(proba.argmax(axis=1), proba)
+
+    def take(self, rows: IntArray) -> Self:
+        """Those for some of the rows, by number."""
+        return type(self)(self.labels[rows], self.proba[rows])
 
     @property
     def confidence(self) -> FloatArray:
@@ -153,10 +164,12 @@ def read_proba(proba: object, n_classes: int | None, name: str) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
-    """Inputs of models with the true labels (n,) and the rows' weights."""
+    """Inputs of models with the true labels (n,), or votes (n, classes) as they were
+    given, and the rows' weights.
+    """
 
     X: object
-    y: AnyArray
+    y: Any
     weights: FloatArray | None = None
     groups: object = None
 
@@ -171,21 +184,37 @@ class LabelledInputs:
         """Inputs with as many labels as rows."""
         reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))
         labels = reading.to_numpy(y, "y")
-        if labels.ndim != 1 or not labels.size:
+        if labels.ndim not in (1, 2) or not labels.size:
             raise ValueError(
-                f"`y` must be labels (n,), one of each row; got shape {labels.shape}."
+                "`y` must be labels (n,), one of each row, or votes (n, classes); got "
+                f"shape {labels.shape}."
             )
-        weights = reading.as_weights(sample_weight, labels.size)
-        return cls(X, labels, weights, groups)
+        weights = reading.as_weights(sample_weight, len(labels))
+        return cls(X, labels if labels.ndim == 1 else y, weights, groups)
+
+    @property
+    def n_rows(self) -> int:
+        return int(reading.shape_of(self.y)[0])
 
     def check_count(self, predictions: ModelPredictions) -> None:
         """Raise unless there is a label for each predicted row."""
-        if predictions.labels.size != self.y.size:
+        if predictions.labels.size != self.n_rows:
             raise ValueError(
-                f"`y` must have one label per row of `X`; got {self.y.size:,} labels "
+                f"`y` must have one label per row of `X`; got {self.n_rows:,} labels "
                 f"of {predictions.labels.size:,} rows. Cut both in the same way."
             )
 
-    def truth(self, classes: AnyArray) -> IntArray:
-        """The true labels as columns of the probabilities."""
-        return reading.class_index(self.y, classes, "y")
+    def truth(self, classes: AnyArray) -> Votes:
+        """The true labels as columns of the probabilities, each a vote."""
+        names = tuple(map(str, classes.tolist()))
+        shape = reading.shape_of(self.y)
+        if len(shape) == 1:
+            labels = reading.class_index(self.y, classes, "y")
+            return Votes(np.arange(labels.size), labels, np.ones(labels.size))
+        votes = read_votes(self.y, self.n_rows, classes.size, "y", names=(names,))
+        if votes is None:
+            raise ValueError(
+                f"`y` must be labels (n,), or votes (n, {classes.size}) for the classes "
+                f"of the model; got shape {shape}. Of a column use `.ravel()`."
+            )
+        return votes

@@ -87,8 +87,20 @@ def weigh_votes(rows: Rows, votes: Votes, setting: Setting) -> tuple[Rows, Setti
         labels=votes.labels,
         weights=votes.weigh(rows.weights, rows.n_rows),
     )
+    return rows, cluster_votes(votes, setting)
+
+
+def cluster_votes(votes: Votes, setting: Setting) -> Setting:
+    """The setting of weighted rows, of which those of an example belong together."""
     codes = votes.rows if setting.cluster is None else setting.cluster[votes.rows]
-    return rows, replace(setting, cluster=codes, votes_of=votes.rows)
+    return replace(setting, cluster=codes, votes_of=votes.rows)
+
+
+def refuse_for_votes(**options: object) -> None:
+    """Raise if an option is given that needs one label per row."""
+    for name, value in options.items():
+        if value is not None:
+            raise TypeError(f"`{name}` cannot be given for {VOTES}; leave it out.")
 
 
 def uncalibrated_of(rows: Rows) -> Calibrator:
