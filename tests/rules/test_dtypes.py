@@ -9,8 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from hokical import Calibrator, make
+from hokical import Calibrator, from_probabilities, make
 from hokical.calibrators import method_names
+from hokical.metrics import log_loss
 from hokical.rules.base import LEAST, LEAST_IN_FLOAT32
 from tests.conftest import QUICK, synthetic_logits
 
@@ -53,6 +54,27 @@ def test_types_and_byte_orders_agree(name: str, dtype: str) -> None:
     np.testing.assert_array_equal(calibrator.predict(stored), calibrator.predict(rows))
     native = rows.astype(np.dtype(dtype).newbyteorder("="))
     np.testing.assert_array_equal(proba, calibrator.predict_proba(native))
+
+
+def test_bfloat16_of_numpy_is_read() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    calibrator, rows = fitted("temps")
+    stored = rows.astype(ml_dtypes.bfloat16)
+    expected = calibrator.predict_proba(stored.astype(np.float64))
+    np.testing.assert_array_equal(calibrator.predict_proba(stored), expected)
+    proba = expected[:, :2] / expected[:, :2].sum(axis=1, keepdims=True)
+    narrow = proba.astype(ml_dtypes.bfloat16)
+    labels = np.zeros(len(proba), np.int64)
+    wide = narrow.astype(np.float64)
+    assert log_loss(narrow, labels) == log_loss(wide, labels)
+    np.testing.assert_allclose(from_probabilities(narrow), from_probabilities(wide))
+
+
+def test_records_are_refused_by_name() -> None:
+    calibrator, rows = fitted("temps")
+    records = np.rec.fromarrays(rows.T)
+    with pytest.raises(TypeError, match="`logits` must be floating point; got dtype"):
+        calibrator.predict_proba(records)
 
 
 @pytest.mark.parametrize("name", ["uncalibrated", "temps", "hoki", "auto"])

@@ -35,6 +35,13 @@ _KINDS: dict[Kind, str] = {
     "bool": "bool",
     "complex": "complex floating",
 }
+_NUMPY_KINDS: dict[str, Kind] = {
+    "f": "float",
+    "i": "integer",
+    "u": "integer",
+    "b": "bool",
+    "c": "complex",
+}
 
 
 class Kernels:
@@ -157,6 +164,9 @@ class NumpyBackend(Backend):
 
     def namespace(self, array: Array) -> Namespace:
         return np
+
+    def kind(self, array: Array) -> Kind:
+        return _NUMPY_KINDS.get(array.dtype.kind, "other")
 
     def from_host(self, array: AnyArray, like: Array) -> Array:
         return array

@@ -34,6 +34,7 @@ from hokical._core.arrays import (
 from hokical._core.checks import check_count
 from hokical._core.reading import (
     first_true,
+    infer_numbers,
     one_per_row,
     refuse,
     to_numpy,
@@ -411,6 +412,8 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     backend = backend_of(logits) or NUMPY
     if backend is NUMPY:
         array = logits if type(logits) is np.ndarray else to_numpy(logits, name)
+        if array.dtype.kind == "V":
+            array = infer_numbers(array)
         if array.dtype == object:
             array = _objects_to_floats(array, name)
     else:

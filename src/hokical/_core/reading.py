@@ -215,11 +215,15 @@ def _refuse_no_array(data: object, name: str) -> None:
 def infer_numbers(array: AnyArray) -> AnyArray:
     """Objects that are all numbers, or all booleans, as such; other arrays as they are.
 
+    So are the floats of `ml_dtypes`, bfloat16 among them, which NumPy does not know.
+
     >>> infer_numbers(np.array([1, 2], object)).dtype.kind
     'i'
     """
     if array.dtype != object:
-        return array
+        is_foreign = array.dtype.type.__module__ == "ml_dtypes"
+        is_float = is_foreign and "float" in array.dtype.name
+        return array.astype(np.float32) if is_float else array
     try:
         numbers = np.array(array.tolist())
     except ValueError:  # lists of different lengths
@@ -739,7 +743,7 @@ def event_of_classes(
     """
     labels = classes.tolist()
     if positive in labels and len(labels) == 2:
-        return labels.index(positive)
+        return int(labels.index(positive))
     return event_index(positive, names or [*map(str, labels)], len(labels))
 
 
