@@ -217,7 +217,7 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
             TypeError,
             r"must be integers.*got 0\.0 in row 0 \(dtype float64\)",
         ),
-        ([0.0, np.nan, 2.0, 0.0], TypeError, "nan in row 1.*Drop rows without a label"),
+        ([0.0, np.nan, 2.0, 0.0], TypeError, "nan in row 1.*drop rows without a label"),
         (["a", "b", "a", "b"], TypeError, "must be integers.*classes="),
         (np.array([0, None, 1, 2], dtype=object), TypeError, "got None in row 1"),
         (np.array([[0], [1, 2], 1, 2], dtype=object), TypeError, r"got \[0\] in row 0"),
