@@ -659,6 +659,18 @@ class StreamedPartition(Partition):
         return state
 
 
+def check_calibrator(calibrator: object) -> None:
+    """Raise unless it is a calibrator of logits, fitted or not."""
+    if isinstance(calibrator, Calibrator):
+        return
+    remedy = "Confidences and several labels are fitted in memory."
+    if isinstance(calibrator, str):
+        remedy = f"Use `hokical.make({calibrator!r})`."
+    raise TypeError(
+        f"`calibrator` must be a calibrator of logits; got {calibrator!r}. {remedy}"
+    )
+
+
 def fit(
     calibrator: Fitted, source: Any, *, progress: bool | None = None, groups: Any = None
 ) -> Fitted:
@@ -696,6 +708,7 @@ def fit(
     >>> round(fit(make("temps"), batches()).temperature_)
     2
     """
+    check_calibrator(calibrator)
     chunks = open_source(source)
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
@@ -754,6 +767,7 @@ def certify(
     >>> cal.predict_set(logits, coverage=0.9).sizes.shape
     (900,)
     """
+    check_calibrator(calibrator)
     calibrator.check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
     blocks = checked_blocks(chunks, calibrator.n_classes_, calibrator)
@@ -808,6 +822,7 @@ def predict(
     [[0, 1, 2], [0, 1]]
     """
     check_choice("what", what, Output)
+    check_calibrator(calibrator)
     calibrator.check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
     groups = chunks.read_groups(groups)
@@ -893,6 +908,7 @@ def estimate_shift(
     >>> estimate_shift(cal, open_source(logits)).verdict
     'no change'
     """
+    check_calibrator(calibrator)
     calibrator.check_fitted()
     max_rows = MOST_NUMBERS // calibrator.n_classes_
     first = 0

@@ -418,3 +418,10 @@ def test_whether_labels_were_right_is_no_class() -> None:
         ValueError, match=r"`correct` must be True or False \(1 or 0\); got 2"
     ):
         CalibrationMonitor(None).update([0.5, 0.6], [2, 0])
+
+
+def test_logits_are_not_taken_for_confidences() -> None:
+    with pytest.raises(
+        ValueError, match=r"shape \(5, 3\). Logits go through `update_l"
+    ):
+        CalibrationMonitor(None).update(np.zeros((5, 3)), [True] * 5)

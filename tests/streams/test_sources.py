@@ -469,3 +469,14 @@ def test_columns_of_ensembles_in_chunks_are_put_in_order() -> None:
     streamed = hokical.evaluate(cal, chunks).score("log_loss")
     whole = hokical.evaluate(cal, hokical.Ensemble(frames), labels).score("log_loss")
     assert streamed == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "function", [fit, hokical.streams.predict, hokical.streams.certify]
+)
+def test_what_is_no_calibrator_is_named(function: Any) -> None:
+    rows = [(np.zeros((4, 2)), [0, 1, 0, 1])]
+    with pytest.raises(TypeError, match=r"`calibrator` must be.*make\('auto'\)"):
+        function("auto", rows)
+    with pytest.raises(TypeError, match=r"of logits; got Multilabel.*in memory"):
+        function(hokical.MultilabelCalibrator(), rows)

@@ -127,7 +127,9 @@ OPTIONS: dict[str, Any] = {
         "Column of ids, by which later labels are joined.", metavar="COLUMN"
     ),
     "keep": option(
-        "Columns to copy: a,b, or all (but scores), or none.", metavar="COLUMNS", show_default="id"
+        "Columns to copy: a,b, or all (but scores), or none.",
+        metavar="COLUMNS",
+        show_default="id",
     ),
     # What is done.
     "method": option(

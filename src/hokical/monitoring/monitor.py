@@ -235,6 +235,12 @@ class CalibrationMonitor(SavedStream):
         """
         if _is_empty(confidence):
             return self
+        shape = reading.shape_of(confidence)
+        if len(shape) > 1:
+            raise ValueError(
+                "`confidence` must be (n,), the probability that each label is right; "
+                f"got shape {shape}. Logits go through `update_logits(logits, labels)`."
+            )
         values = as_confidence(np.atleast_1d(to_host(confidence)))
         truth = reading.as_partial_labels(
             correct, values.size, 2, name="correct", right=True

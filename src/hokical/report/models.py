@@ -117,8 +117,9 @@ class ModelPredictions:
         else:
             proba = model.predict_proba(X)
             labels = model.predict(X) if isinstance(model, LabelModel) else None
-        if np.ndim(labels) == 2:
-            raise _several_labels(name, f"predictions of shape {np.shape(labels)}")
+        shape = () if labels is None else reading.shape_of(labels)
+        if len(shape) == 2:
+            raise _several_labels(name, f"predictions of shape {shape}")
         read = read_proba(proba, classes.size, f"{name}.predict_proba(X)")
         if labels is None:
             return cls(read.argmax(axis=1), read)
