@@ -53,6 +53,11 @@ def axes_or_new(ax: Axes | None) -> Axes:
         ax = import_optional("matplotlib.pyplot", "plot").subplots(
             layout="constrained"
         )[1]
+    if not hasattr(ax, "errorbar"):
+        raise TypeError(
+            f"`ax` must be an Axes of matplotlib; got {type(ax).__name__}. Take one of "
+            "`pyplot.subplots()[1]`, and name other options: `metric=`."
+        )
     return ax
 
 

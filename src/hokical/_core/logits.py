@@ -469,7 +469,8 @@ def _objects_to_floats(array: AnyArray, name: str) -> FloatArray:
 #: For arrays that are not 2-D: of one dimension, and of more.
 _FOR_SCORES = (
     "For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
-    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`."
+    "`from_binary_scores`, for confidences that a label is right "
+    "`calibrate_confidence`. Reshape your data if it is one example: `{}[None, :]`."
 )
 _FOR_MAPS = (
     "For several evaluations of each example (members, n, classes) use "
