@@ -520,7 +520,7 @@ def _histogram(reference: object, n_bins: int) -> Reference | None:
     if table is None:
         raise ValueError(
             "`reference` must keep a histogram of its confidence; this "
-            f"{reference.name!r} has none (votes, weights that are not whole numbers, "
+            f"{reference.name!r} has none (weights that are not whole numbers, votes, "
             "members of an ensemble, or positions of maps). Use "
             "`CalibrationMonitor.from_validation(calibrator, logits, labels)`."
         )
