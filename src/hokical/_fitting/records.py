@@ -8,7 +8,11 @@ import numpy as np
 
 from hokical._core.logits import TopK
 from hokical._fitting.examples import Examples
-from hokical.guarantees.class_features import GroupFeatures
+from hokical.guarantees.class_features import (
+    ClassFeatures,
+    GroupFeatures,
+    shift_features,
+)
 from hokical.guarantees.evidence import FitRecord, confidence_table
 from hokical.guarantees.fingerprints import row_draws
 from hokical.rules.base import (
@@ -22,6 +26,8 @@ from hokical.rules.base import (
 _MAX_COUNTED = 5000
 #: Probabilities that a mean over calibration examples is taken of, at most.
 _MAX_PROBABILITIES = 1 << 20
+#: Examples that new rows can be compared with, by their effective number.
+_MIN_REFERENCE = 100
 
 
 def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRecord:
@@ -53,6 +59,24 @@ def complete_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRec
     if rule.needed_groups is not None and classes.cells.size:
         groups = _count_groups(rule, block, size)
     return replace(record, class_features=classes, group_features=groups)
+
+
+def shift_record(record: FitRecord, rule: Rule, examples: Examples) -> FitRecord | None:
+    """The record with features of other examples by class, to compare new rows with.
+
+    None of too few examples, or without one of a class that the record has.
+    """
+    assert record.class_features is not None
+    cells = shift_features(examples.logits)[1]
+    rows = (examples.labels, examples.correct, examples.counts, examples.n_classes)
+    classes = ClassFeatures.from_rows(cells, *rows)
+    is_missing = (record.class_features.count > 0.0) & (classes.count == 0.0)
+    if classes.effective.sum() < _MIN_REFERENCE or is_missing.any():
+        return None
+    changed = replace(
+        record, label_scores=None, class_features=classes, group_features=None
+    )
+    return complete_record(changed, rule, examples)
 
 
 def _with_needed_groups(block: Examples, rule: Rule) -> Examples:

@@ -20,6 +20,8 @@ from hokical._core.groups import GroupCoding
 from hokical._core.reading import Rows
 from hokical._core.schema import InputSchema
 from hokical._core.storage import CalibratorFileError
+from hokical._fitting.examples import Examples
+from hokical._fitting.records import shift_record
 from hokical.calibrators.averaged import CalibratedMembers
 from hokical.calibrators.predictor import Predictor
 from hokical.calibrators.stored import (
@@ -29,7 +31,7 @@ from hokical.calibrators.stored import (
     check_stored_or_none,
 )
 from hokical.guarantees.evidence import Evidence, FitRecord, ObservedRows, observe
-from hokical.guarantees.fingerprints import Reused, row_hashes
+from hokical.guarantees.fingerprints import Reused, one_of_each, row_hashes
 from hokical.guarantees.repeats import RowMarks, refuse_copies, warn_of_repeats
 from hokical.rules.base import Rule
 from hokical.rules.members import MemberLabelsRule, PooledMembers
@@ -187,6 +189,32 @@ class FittedCalibrator(StoredEstimator):
             predictor, held_out=held_out, held_out_for_new_groups=without_groups
         )
         return self
+
+    def with_shift_reference(
+        self,
+        logits: object,
+        labels: object,
+        sample_weight: object = None,
+        *,
+        groups: object = None,
+        cluster: object = None,
+    ) -> Self | None:
+        """A copy whose `estimate_shift` compares rows with these examples, not with
+        those of the fit.
+
+        None of fewer than 100 examples, or without one of a class of the fit.
+        """
+        rows = self.read_labelled(logits, labels, sample_weight, groups)
+        if cluster is not None:
+            rows = one_of_each(rows, cluster)
+        predictor = self.fitted
+        examples = Examples(
+            rows.scores, rows.labels, rows.weights, coding=predictor.schema.groups
+        )
+        record = shift_record(predictor.fit_record, predictor.rule, examples)
+        if record is None:
+            return None
+        return self.with_predictor(replace(predictor, fit_record=record))
 
     def forget_examples(self) -> None:
         """Discard what was counted of the calibration examples, where these are not

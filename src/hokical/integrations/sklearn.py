@@ -121,8 +121,8 @@ _MIN_ENSEMBLE = 500
 _FALSE_SHIFT = (
     "`estimate_shift` compares the scores of a model that was fitted on all rows with "
     "those of the models of the folds, which can differ where nothing has changed: "
-    "'not label shift' may be a false alarm. Use `ensemble=True`, or a fitted "
-    "classifier in `FrozenEstimator` with other rows in `fit`."
+    "'not label shift' may be a false alarm. Call `certify` with 100 other rows or "
+    "more, of all classes, which are compared instead, or use `ensemble=True`."
 )
 #: Log-odds of the largest float64 below 1 are 36.7.
 _CERTAIN_LOG_ODDS = 36.0
@@ -193,6 +193,8 @@ class CalibratedClassifier(
         a `hokical.Ensemble` of the logits of its models
     single_calibrator_ : of an ensemble, a calibrator of its single models for
         `estimate_shift`, else None
+    reference_calibrator_ : the calibrator with the examples of `certify`, for
+        `estimate_shift` of one model that was fitted on all rows, else None
     reason_ : the choice of the default, with its reason
     members_ : of several classifiers, a table of their names, weights and held-out log
         losses
@@ -235,6 +237,7 @@ class CalibratedClassifier(
 
     calibrator_: Calibrator | MultilabelCalibrator
     single_calibrator_: Calibrator | None = None
+    reference_calibrator_: Calibrator | None = None
 
     def __init__(
         self,
@@ -565,7 +568,19 @@ class CalibratedClassifier(
             reused=reused,
             **({"counts": True} if counts else {}),
         )
+        if self._differs_from_folds:
+            calibrator = self._calibrator_of_one("estimate_shift")
+            self.reference_calibrator_ = calibrator.with_shift_reference(
+                scores, labels, sample_weight, groups=groups, cluster=cluster
+            )
         return self
+
+    @property
+    def _differs_from_folds(self) -> bool:
+        """Whether one model predicts that is none of those that scored the fit's rows."""
+        if self._is_multilabel or self._averages:
+            return False
+        return not self._is_prefit(self._read_members())
 
     def predict_set(
         self,
@@ -776,20 +791,24 @@ class CalibratedClassifier(
         held-out predictions of the fit, which are of the single models of an ensemble:
         so each row is scored by one of them, and the accuracy is theirs; their mean is
         usually better. Without an ensemble the final model has seen more data than
-        those of the folds, and "not label shift" may be a false alarm, as a warning
-        says: to rely on it, calibrate a `FrozenEstimator` on data that it has not seen.
+        those of the folds: rows are compared with those of `certify`, if these are a
+        hundred or more, of all classes. Otherwise "not label shift" may be a false
+        alarm, as a warning says.
         """
         calibrator = self._calibrator_of_one("estimate_shift")
         needed_groups = groups if calibrator.schema_.saw_groups else None
         logits = self._logits_of_one(X, needed_groups)
+        reference = self.reference_calibrator_
         if self.single_calibrator_ is not None:
             calibrator = self.single_calibrator_
+        elif reference is not None:
+            calibrator = reference
         estimate = calibrator.estimate_shift(
             logits, sample_weight=sample_weight, delta=delta, groups=groups
         )
         if self._averages:
             estimate = estimate.of_single_models()
-        elif not estimate.holds and not self._is_prefit(self._read_members()):
+        elif not estimate.holds and reference is None and self._differs_from_folds:
             warn_user(_FALSE_SHIFT)
         return estimate.for_classifier(self, class_names(self.classes_))
 
@@ -816,6 +835,8 @@ class CalibratedClassifier(
         """A copy whose calibrators are changed."""
         changed = copy(self)
         changed.calibrator_ = change(self.calibrator_)
+        if self.reference_calibrator_ is not None:
+            changed.reference_calibrator_ = change(self.reference_calibrator_)
         if self.single_calibrator_ is not None:
             changed.single_calibrator_ = change(self.single_calibrator_)
         else:

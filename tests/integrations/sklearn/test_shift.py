@@ -258,3 +258,28 @@ def test_a_model_of_all_the_rows_may_look_shifted(frozen: bool) -> None:
     assert not estimate.holds
     told = ["may be a false alarm" in str(warning.message) for warning in given]
     assert any(told) is not frozen
+
+
+def test_certified_rows_are_the_reference_of_a_model_of_all_the_rows() -> None:
+    """Those of the fit were scored by other models: "not label shift" in every case."""
+    tree = DecisionTreeClassifier(max_leaf_nodes=12, random_state=0)
+    model = single(tree).fit(*animals(400, OLD, 7))
+    rows, labels = animals(2000, OLD, 9)
+    with pytest.warns(UserWarning, match="Call `certify` with 100 other rows or more"):
+        assert not model.estimate_shift(rows).holds
+    few, few_labels = animals(150, OLD, 11)
+    is_known = few_labels != "owl"
+    model.certify(few[is_known], few_labels[is_known])
+    assert model.reference_calibrator_ is None  # which would not find an owl
+    model.certify(*animals(600, OLD, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate = model.estimate_shift(rows)
+        rarer = model.reweight_classes([0.3, 0.3, 0.4]).estimate_shift(rows)
+        changed = 3.0 * np.random.default_rng(8).normal(size=(2000, 4)) + 3.0
+        assert not model.estimate_shift(changed).holds
+    assert estimate.holds
+    low, high = estimate.accuracy_interval
+    assert low <= (model.predict(rows) == labels).mean() <= high
+    assert rarer.old_class_frequencies[2] < estimate.old_class_frequencies[2]
+    assert model.fit(*animals(400, OLD, 7)).reference_calibrator_ is None
