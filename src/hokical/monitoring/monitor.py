@@ -238,8 +238,9 @@ class CalibrationMonitor(SavedStream):
         shape = reading.shape_of(confidence)
         if len(shape) > 1:
             raise ValueError(
-                "`confidence` must be (n,), the probability that each label is right; "
-                f"got shape {shape}. Logits go through `update_logits(logits, labels)`."
+                "`confidence` must be 1-D (n,), the probability that each label is "
+                f"right; got shape {shape}. Logits go through `update_logits(logits, "
+                "labels)`."
             )
         values = as_confidence(np.atleast_1d(to_host(confidence)))
         truth = reading.as_partial_labels(
