@@ -593,9 +593,9 @@ def as_labels(
 #: For labels that are not (n,).
 _ONE_LABEL = (
     "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; votes (n, "
-    "classes) are for fits, metrics and `evaluate` of logits alone, as guarantees need "
-    "one label per row; several labels of "
-    "a row are a multilabel problem, for `hokical.MultilabelCalibrator`."
+    "classes) are for fits, metrics, `evaluate` and `compare` of arrays, as guarantees, "
+    "files and chunks need one label per row; several labels of a row are a multilabel "
+    "problem, for `hokical.MultilabelCalibrator`."
 )
 
 
