@@ -362,6 +362,13 @@ def test_errors_say_what_to_do(fitted: Any, confidence: Any, words: str) -> None
         fitted.predict(confidence)
 
 
+def test_a_signal_of_log_probabilities_is_named() -> None:
+    stated = np.column_stack([np.full(40, 0.5), np.linspace(-3.0, -0.1, 40)])
+    stated[::5, 1] = np.nan
+    with pytest.raises(ValueError, match=r"log-probabilities: pass `numpy.exp"):
+        calibrate_confidence(stated, np.arange(40) % 2)
+
+
 def test_errors_of_the_fit() -> None:
     with pytest.raises(ValueError, match="`right` must be True or False"):
         calibrate_confidence([0.5, 0.6], [2, 3])

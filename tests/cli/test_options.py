@@ -11,6 +11,7 @@ import hokical
 from hokical.cli import app
 from hokical.cli.console import in_words
 from hokical.cli.options import set_options
+from tests.cli.running import hokical_command, one_line
 from tests.conftest import synthetic_logits
 
 #: Options whose default differs between commands, not their meaning.
@@ -40,6 +41,20 @@ def test_an_option_means_the_same_everywhere() -> None:
         assert name.startswith("-")
         assert all(texts), name
         assert len(set(texts)) == 1 or name in HELP_OF_ITS_OWN, name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit val.csv -o a.json -o b.json",
+        "fit val.csv --method temps --method=auto",
+        "apply a.json new.csv --risk 0.1 --risk 0.2",
+        "fit val.csv --keep-labels --no-keep-labels",
+    ],
+)
+def test_an_option_of_one_value_is_given_once(command: str) -> None:
+    error = one_line(hokical_command(*command.split()))
+    assert "takes one value; it was given more than once" in error
 
 
 def test_errors_of_the_library_are_told_in_words_of_the_command_line() -> None:

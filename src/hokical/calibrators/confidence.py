@@ -252,8 +252,9 @@ class OutcomeCalibrator(StoredEstimator):
 
 
 def _remedy_below_zero(values: FloatArray) -> str:
-    """What to do about confidences below 0."""
-    if (values <= 0.0).all():
+    """What to do about confidences below 0, (n,) or signals (n, k)."""
+    below = values[..., (values < 0.0).any(axis=0)]
+    if not (below > 0.0).any():
         return "They seem to be log-probabilities: pass `numpy.exp(confidence)`."
     return "For log-odds apply a sigmoid."
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import hokical
 from hokical.cli import console as ui
@@ -117,6 +117,28 @@ class Guard(TyperGroup):
         return command
 
 
+class Command(TyperCommand):
+    """A command whose options of one value are given once.
+
+    The last of several would silently be used.
+    """
+
+    def parse_args(self, ctx: object, args: list[str]) -> list[str]:
+        """Raise for an option that is repeated."""
+        context: Any = ctx  # whose module differs between versions of typer
+        _, _, given = self.make_parser(context).parse_args(args=[*args])
+        for option_given in given:
+            takes_one = not (option_given.multiple or option_given.nargs == -1)
+            if takes_one and given.count(option_given) > 1:
+                raise typer.BadParameter(
+                    "takes one value; it was given more than once.",
+                    ctx=context,
+                    param_hint=option_given.opts[0],
+                )
+        rest: list[str] = super().parse_args(context, args)
+        return rest
+
+
 def _added_commands() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="hokical.commands")}
 
@@ -201,4 +223,4 @@ for _command in (
     methods,
     demo,
 ):
-    app.command(epilog=EXIT_CODES)(_command)
+    app.command(cls=Command, epilog=EXIT_CODES)(_command)
