@@ -6,6 +6,7 @@ that does one round and returns what came of it in a word or two; whatever it ra
 says what was lost or wrong.
 """
 
-from tests.soak import calls, files, frames, kills
+from tests.soak import calls, files, frames, kills, objects
 
-ATTACKS = files.ATTACKS | calls.ATTACKS | frames.ATTACKS | kills.ATTACKS
+ATTACKS = files.ATTACKS | calls.ATTACKS | objects.ATTACKS
+ATTACKS |= frames.ATTACKS | kills.ATTACKS

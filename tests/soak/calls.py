@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,6 +31,7 @@ from hokical.guarantees import calibration_bound
 from hokical.report.page import json_for_script
 from tests.conftest import synthetic_logits
 from tests.references import gaussian_stability, uniform_stability
+from tests.soak.odd import STATED, call_oddly, right_arguments
 
 Generator = np.random.Generator
 PACKAGES = (
@@ -46,9 +44,9 @@ PACKAGES = (
     "hokical.monitoring",
     "hokical.dense",
     "hokical.calibrators",
+    "hokical.plots",
+    "hokical.report",
 )
-#: What a bad argument may raise; anything else is a fault of ours.
-STATED = (TypeError, ValueError, ImportError, OSError)
 #: Not called with odd arguments: they change the whole process, or take minutes by
 #: design.
 _LEFT_OUT = {"threads", "register", "plan"}
@@ -105,89 +103,13 @@ def _takes_data(thing: Any) -> bool:
     return all(set(re.findall(r"\b[A-Z]\w+", kind)) <= _DATA for kind in needed)
 
 
-def odd_value(rng: Generator, folder: Path) -> Any:
-    """Numbers, arrays of all shapes and types, text, paths, functions, nothing."""
-    n, k = int(rng.integers(0, 9)), int(rng.integers(0, 5))
-    logits, labels = synthetic_logits(40, 3, seed=int(rng.integers(100)))
-    values: list[Any] = [
-        None,
-        True,
-        0,
-        1,
-        -1,
-        3,
-        2**70,
-        0.5,
-        -0.0,
-        1e308,
-        np.nan,
-        np.inf,
-        "",
-        "auto",
-        "temps",
-        b"x",
-        [],
-        [0.5],
-        [[1.0, 2.0], [3.0]],
-        {},
-        {"logits": [1]},
-        (),
-        object(),
-        print,
-        Ellipsis,
-        np.zeros((n, k)),
-        np.full((n, k), np.nan),
-        np.full((n, k), np.inf),
-        np.zeros(n),
-        np.int8(3),
-        rng.normal(size=(n, 3)),
-        rng.integers(0, 3, n),
-        np.ones((n, 3), bool),
-        np.array(["a"] * n),
-        np.array([{}] * n, object),
-        np.ma.masked_array([1.0, 2.0], [True, False]),
-        np.array(1.0),
-        rng.normal(size=(n, 3)) + 1j,
-        rng.random(n),
-        logits,
-        labels,
-        labels[:-1],
-        logits.T,
-        logits.astype(np.float16),
-        np.asfortranarray(logits),
-        logits[:, ::-1],
-        -logits[:0],
-        rng.random(40),
-        rng.random(40) < 0.5,
-        Gaussian(2.0),
-        make("temps"),
-        folder,
-        "no/such/file",
-        _fitted(),
-        iter([logits]),
-        lambda: [(logits, labels)],
-        np.datetime64("2020-01-01"),
-        {1, 2},
-        range(40),
-        memoryview(b"abc"),
-        10**6,
-        slice(3),
-    ]
-    return values[rng.integers(len(values))]
-
-
-@cache
-def _fitted() -> Any:
-    return make("uncalibrated").fit(*synthetic_logits(40, 3, seed=0))
-
-
 def odd_arguments(rng: Generator, folder: Path) -> str:
     """A public function with odd arguments answers, or raises an error that is
     stated.
     """
     known = public_functions()
     name = sorted(known)[rng.integers(len(known))]
-    return _call_oddly(known[name], name, rng, folder)
+    return call_oddly(known[name], name, right_arguments(), rng, folder)
 
 
 def odd_arguments_to_methods(rng: Generator, folder: Path) -> str:
@@ -198,47 +120,9 @@ def odd_arguments_to_methods(rng: Generator, folder: Path) -> str:
     with contextlib.suppress(*STATED):
         calibrator.fit(logits, labels)
     name = str(rng.choice(_METHODS))
-    return _call_oddly(getattr(calibrator, name), f"{method}.{name}", rng, folder)
-
-
-def _call_oddly(
-    work: Callable[..., Any], name: str, rng: Generator, folder: Path
-) -> str:
-    given: list[Any] = []
-    named: dict[str, Any] = {}
-    for parameter in inspect.signature(work).parameters.values():
-        value = odd_value(rng, folder)
-        if any(
-            word in str(parameter.annotation) for word in ("Calibrator", "Estimator")
-        ):
-            value = _fitted()
-        if parameter.kind in (
-            parameter.POSITIONAL_ONLY,
-            parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            if parameter.default is parameter.empty or (
-                len(given) < 3 and rng.random() < 0.4
-            ):
-                given.append(value)
-            else:
-                break
-        elif parameter.kind is parameter.KEYWORD_ONLY and rng.random() < 0.2:
-            named[parameter.name] = value
-    here = Path.cwd()
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            work(*given, **named)
-    except STATED:
-        return "refused"
-    except Exception as error:
-        shown = ", ".join(
-            [*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())]
-        )
-        raise AssertionError(f"{name}({shown[:300]}) raised {error!r}") from error
-    finally:
-        os.chdir(here)
-    return "answered"
+    right = {"logits": logits, "labels": labels} if rng.random() < 0.5 else {}
+    work = getattr(calibrator, name)
+    return call_oddly(work, f"{method}.{name}", right, rng, folder)
 
 
 def extreme_logits(rng: Generator, folder: Path) -> str:

@@ -4,7 +4,6 @@ numbers.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gzip
 import json
@@ -16,11 +15,14 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 
 from hokical import (
+    CalibratedClassifier,
     CalibrationMonitor,
     Calibrator,
     CalibratorFileError,
+    Dense,
     Ensemble,
     MultilabelCalibrator,
     auto,
@@ -30,8 +32,10 @@ from hokical import (
 from hokical._core.storage import checksum
 from hokical.calibrators import SurvivalCalibrator
 from hokical.io import DataFileError, read_examples
+from hokical.monitoring import OnlineSets
 from hokical.streams import open_source
 from tests.io.samples import VAL, WRITERS, write_csv
+from tests.soak.odd import stated_errors
 
 Generator = np.random.Generator
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
@@ -199,13 +203,13 @@ def forged_document(rng: Generator, folder: Path) -> str:
     if refusal:
         assert "c.json" in refusal, "an error without the file"
         return "refused"
-    with contextlib.suppress(ValueError):
+    with stated_errors():
         proba = answer(found)
         assert np.isfinite(proba).all(), "an answer that is no number"
         assert ((proba >= 0.0) & (proba <= 1.0 + 1e-9)).all(), (
             "an answer that is no probability"
         )
-    assert repr(found)
+    _check_answers(found, rng)
     return "harmless"
 
 
@@ -224,6 +228,11 @@ def _other_documents() -> list[tuple[str, Callable[[Any], Any]]]:
     group = rng.choice(["u", "v"], 120)
     survived = rng.random((8, 120)) < signals[:, 0]
     several = (rng.random(logits.shape) < expit(logits)).astype(float)
+    model = LogisticRegression().fit(logits, labels)
+    prefit = CalibratedClassifier(model, cv="prefit").fit(noisy, labels)
+    folds = CalibratedClassifier(LogisticRegression(), cv=2).fit(logits, labels)
+    other_pair, other_passes = pair[::-1], passes[::-1]
+    dense = Dense("temps").fit(noisy.reshape(10, 12, 3), labels.reshape(10, 12))
     confidences = calibrate_confidence(signals[:, 0], right, groups=group)
     calibrators = [
         (auto(pair, labels), lambda cal: cal.predict_proba(pair)),
@@ -240,6 +249,23 @@ def _other_documents() -> list[tuple[str, Callable[[Any], Any]]]:
             lambda cal: cal.predict_proba(logits),
         ),
         (SurvivalCalibrator().fit(survived, right), lambda cal: cal.predict(survived)),
+        (
+            auto(pair, labels).certify(other_pair, labels[::-1], reused="ignore"),
+            lambda cal: cal.predict_proba(pair),
+        ),
+        (
+            auto(passes, labels).certify(other_passes, labels[::-1], reused="ignore"),
+            lambda cal: cal.predict_proba(passes),
+        ),
+        (
+            prefit.certify(2.0 * logits, labels),
+            lambda cal: cal.predict_proba(prefit.predict_scores(logits)),
+        ),
+        (
+            folds.certify(2.0 * logits, labels),
+            lambda cal: cal.predict_proba(folds.predict_scores(logits)),
+        ),
+        (dense, lambda cal: cal.predict_proba(logits)),
     ]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "c.json"
@@ -254,24 +280,61 @@ def forged_monitor(rng: Generator, folder: Path) -> str:
     """The state of a monitor with forged numbers is refused, or can be read and goes
     on.
     """
-    _write_forged(json.loads(_monitor_state()), folder / "m.json", rng)
-    try:
-        found = CalibrationMonitor.load(folder / "m.json", None)
-        found.update(rng.random(50), rng.random(50) < 0.7)
-        json.dumps(found.status().to_dict(), allow_nan=False)
-    except ValueError:
-        return "refused"
-    return "harmless"
+    kinds = _monitors()
+    text, go_on = kinds[rng.integers(len(kinds))]
+    _write_forged(json.loads(text), folder / "m.json", rng)
+    came = "refused"
+    with stated_errors():
+        json.dumps(go_on(folder / "m.json", rng), allow_nan=False)
+        came = "harmless"
+    return came
 
 
 @cache
-def _monitor_state() -> str:
-    monitor = CalibrationMonitor(None, window=100)
+def _monitors() -> list[tuple[str, Callable[[Path, Generator], Any]]]:
+    """States by their text, with what goes on from each: its status."""
     rng = np.random.default_rng(0)
-    monitor.update(rng.random(300), rng.random(300) < 0.5)
+    logits = 2.0 * rng.normal(size=(120, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    pair = Ensemble({"first": logits, "second": 0.5 * logits})
+    of_pair = auto(pair, labels).certify(pair[::-1], labels[::-1], reused="ignore")
+    plain = CalibrationMonitor(None, window=100)
+    plain.update(rng.random(300), rng.random(300) < 0.5)
+    pooled = CalibrationMonitor(of_pair, window=50, n_classes=3, coverage=0.8)
+    pooled.update_logits(pair, labels).update_logits(
+        pair[:9], ids=np.arange(9), again=True
+    )
+    sets = OnlineSets(of_pair, coverage=0.8)
+    sets.predict_set(pair, ids=np.arange(120))
+    sets.add_labels(np.arange(60), labels[:60])
+
+    def go_on_plain(path: Path, rng: Generator) -> Any:
+        found = CalibrationMonitor.load(path, None)
+        found.update(rng.random(50), rng.random(50) < 0.7)
+        return found.status().to_dict()
+
+    def go_on_pooled(path: Path, rng: Generator) -> Any:
+        found = CalibrationMonitor.load(path, of_pair)
+        found.update_logits(pair, labels, again=True)
+        return found.add_labels(np.arange(9), labels[:9]).status().to_dict()
+
+    def go_on_sets(path: Path, rng: Generator) -> Any:
+        found = OnlineSets.load(path, of_pair)
+        found.add_labels(np.arange(60, 120), labels[60:])
+        found.predict_set(pair, ids=np.arange(200, 320))
+        return str(found.status())
+
+    documents = []
     with TemporaryDirectory() as folder:
-        monitor.save(Path(folder) / "m.json")
-        return (Path(folder) / "m.json").read_text()
+        path = Path(folder) / "m.json"
+        for monitor, go_on in (
+            (plain, go_on_plain),
+            (pooled, go_on_pooled),
+            (sets, go_on_sets),
+        ):
+            monitor.save(path)
+            documents.append((path.read_text("utf-8"), go_on))
+    return documents
 
 
 def _write_forged(document: Any, path: Path, rng: Generator) -> None:
@@ -334,8 +397,12 @@ def _check_answers(found: Any, rng: Generator) -> None:
         lambda: found.predict_interval(rows),
         lambda: found.predict_support(rows),
         lambda: found.predict(rows),
+        lambda: found.predict_set(rows, coverage=0.8),
+        lambda: found.predict_action(rows, 1.0 - np.eye(found.n_classes_)),
+        lambda: found.detect(rows, 1, recall=0.8),
+        lambda: found.estimate_shift(rows),
     ):
-        with contextlib.suppress(ValueError, TypeError, NotImplementedError):
+        with stated_errors():
             method()
     assert repr(found)
 
@@ -366,7 +433,7 @@ def _check_others(found: Any, rng: Generator) -> None:
     if several and found.n_labels_ > 1000:
         return
     work = found.predict_proba if several else found.predict
-    with contextlib.suppress(ValueError):
+    with stated_errors():
         answer = work(
             rng.normal(size=(6, found.n_labels_)) if several else rng.random(6)
         )
