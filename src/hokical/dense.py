@@ -22,11 +22,11 @@ from array_api_compat import device, is_writeable_array
 from hokical import streams
 from hokical._core import arrays
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_host
-from hokical._core.checks import check_choice, check_count
+from hokical._core.checks import check_choice, check_count, check_mapping
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
-from hokical._core.reading import Rows, as_labels, as_weights, to_numpy
+from hokical._core.reading import Rows, as_labels, as_weights, iterate, to_numpy
 from hokical._core.runtime import NotFittedError, cut_rows, sklearn_class
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.calibrator import Calibrator
@@ -56,6 +56,11 @@ _RULE = "a batch must be logits (n, ..., classes)"
 _BATCH_NAMES = (*streams.CHUNK_NAMES, ("mask", "attention_mask"))
 
 
+def _has_axes(array: object) -> bool:
+    """Whether it is indexed by axes as it is; frames are not."""
+    return hasattr(array, "shape") and not hasattr(array, "iloc")
+
+
 class Maps:
     """Logits with their labels, weights and mask, read a slab of items at a time.
 
@@ -78,9 +83,9 @@ class Maps:
                 "(n, classes). Average the maps of several, or choose positions and "
                 "fit on their rows."
             )
-        # What has a shape stays as it is: a file on disk.
+        # What has a shape stays as it is: a file on disk; but no frame.
         self.logits, self.labels, self.weights, self.mask = (
-            array if array is None or hasattr(array, "shape") else np.asarray(array)
+            array if array is None or _has_axes(array) else np.asarray(array)
             for array in arrays_of_batch
         )
         self.ignored = ignored
@@ -230,6 +235,10 @@ class Maps:
                     shaped = xp.where(counts, shaped, xp.full_like(shaped, fill))
                 shaped = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
                 results[name][items, ...] = shaped
+        if not results:
+            raise ValueError(
+                f"`logits` must have at least one item; got shape {self.shape}."
+            )
         return {
             name: arrays.to_input_library(array, self.logits)
             for name, array in results.items()
@@ -682,6 +691,7 @@ class Dense(Estimator):
         `Dense.load` gives both back. For `hokical.load`, the command line or an export
         it is an ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
+        check_mapping("metadata", metadata)
         ignored = self.check_options() or None
         calibrator = deepcopy(self.fitted_calibrator())
         calibrator.forget_examples()
@@ -807,7 +817,7 @@ class Dense(Estimator):
                     "labels, masks and weights come with the batches: give them as "
                     "(logits, labels, sample_weight) or a mapping."
                 )
-            batch_source = inputs[0]() if callable(inputs[0]) else inputs[0]
+            batch_source = iterate(inputs[0], "logits")
             batches = (
                 streams.split_parts(batch, _BATCH_NAMES, _RULE)
                 for batch in batch_source

@@ -18,6 +18,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import bin_edges, bin_index, check_count
+from hokical._core.reading import to_floats
 from hokical._core.runtime import import_optional
 from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
@@ -643,7 +644,13 @@ def draw_estimates(
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['temps', 'auto']
     """
-    values, low, high = np.asarray(estimates, np.float64).T
+    table = to_floats(estimates, "estimates")
+    if table.shape != (len(names), 3):
+        raise ValueError(
+            "`estimates` must be (n, 3), a value and the ends of its interval for each "
+            f"of the {len(names)} names; got shape {table.shape}."
+        )
+    values, low, high = table.T
     drawn = axes_or_new(ax)
     rows = np.arange(values.size)
     arms = np.nan_to_num(np.maximum([values - low, high - values], 0.0))

@@ -23,16 +23,17 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, Array, is_from, to_host
-from hokical._core.checks import check_choice, check_count
+from hokical._core.checks import check_choice, check_count, show
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits, rows_per_block
 from hokical._core.reading import Rows
 from hokical._core.runtime import cut_rows, track
-from hokical._core.storage import replace_file
+from hokical._core.storage import as_path, replace_file
 from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.hoki import Hoki
+from hokical.calibrators.stored import StoredEstimator
 from hokical.guarantees.fingerprints import Reused, row_draws
 from hokical.guarantees.shift import MOST_NUMBERS, ShiftEstimate
 from hokical.io import examples, tables
@@ -64,6 +65,15 @@ _NO_ROWS = "a source must have at least one row; got none."
 _KERNEL_BLOCKS = 16
 #: Numbers that a fit may keep per row beside the logits.
 _FLOATS_BESIDE = 8
+
+
+def _check_fitted(calibrator: object, name: str) -> None:
+    """Raise unless an argument of this name is a fitted calibrator."""
+    if not isinstance(calibrator, StoredEstimator):
+        raise TypeError(
+            f"`{name}` must be a fitted calibrator; got {show(calibrator)}."
+        )
+    calibrator.check_fitted()
 
 
 def open_source(
@@ -117,7 +127,7 @@ def open_source(
     [4, 4, 2]
     """
     if fitted_by is not None:
-        fitted_by.check_fitted()
+        _check_fitted(fitted_by, "fitted_by")
     fit_columns = () if fitted_by is None else fitted_by.schema_.columns
     columns = examples.Columns(
         kind, score_columns, label_column, classes, fitted_by=fitted_by
@@ -140,7 +150,7 @@ def open_source(
         columns = replace(columns, label_column=labels or label_column)
         source = TableSource(_as_dataset(data), columns)
     elif is_path:
-        source = _open_path(Path(data), split, labels, columns)
+        source = _open_path(as_path(data), split, labels, columns)
     elif isinstance(data, ChunkSource):
         _check_column_order(data.columns, fit_columns)
         source = data
@@ -167,7 +177,13 @@ def _as_dataset(table: Any) -> Any:
     arrow = tables.import_arrow("pyarrow.dataset")
     if isinstance(table, arrow.Dataset):
         return table
-    return arrow.dataset(tables.import_arrow("pyarrow").table(table))
+    try:
+        return arrow.dataset(tables.import_arrow("pyarrow").table(table))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "a source of columns must be a table; got "
+            f"{type(table).__name__}, of which no table can be made."
+        ) from error
 
 
 def _cut_frame(
@@ -869,7 +885,7 @@ def predict_to(
     ... )
     (3, [0, 1, 2])
     """
-    target = Path(path)
+    target = as_path(path)
     tables.check_output(target, suffix=".npy")
     rows = open_source(source, fitted_by=calibrator)
     results = predict(calibrator, rows, what=what, groups=groups)

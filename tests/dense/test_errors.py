@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hokical import Gaussian, Hoki
@@ -123,3 +124,21 @@ def test_what_cannot_be_predicted() -> None:
         next(cal.predict([logits], mask=labels > 0))
     with pytest.raises(ValueError, match="Call `certify"):
         cal.predict_or_abstain(logits)
+
+
+def test_odd_arguments_are_named(tmp_path) -> None:
+    dense = Dense("temps", ignore_label=255).fit(LOGITS, LABELS)
+    with pytest.raises(ValueError, match="`logits` must have at least one item"):
+        dense.predict_proba(LOGITS[:0])
+    with pytest.raises(TypeError, match="`metadata` must be a dict"):
+        dense.save(tmp_path / "c.json", metadata=[1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`logits` must be an iterable of chunks"):
+        next(dense.predict_proba(int))
+
+
+def test_frames_are_arrays() -> None:
+    dense = Dense("temps", ignore_label=255).fit(LOGITS, LABELS)
+    rows = LOGITS[0, 0]
+    columns = pd.MultiIndex.from_product([["a"], range(rows.shape[1])])
+    predicted = dense.predict(pd.DataFrame(rows, columns=columns))
+    np.testing.assert_array_equal(predicted, dense.predict(rows))

@@ -202,7 +202,8 @@ def test_weights_that_are_no_counts_make_no_reference() -> None:
     logits, labels = synthetic_logits(600, 4, seed=1)
     cal = make("temps").fit(logits, labels, 1.0 + np.arange(600) % 2)
     with pytest.raises(
-        ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"
+        ValueError,
+        match=r"has none \(votes, weights.*Use `CalibrationMonitor.from_valid",
     ):
         CalibrationMonitor(cal)
     monitor = CalibrationMonitor.from_validation(cal, logits, labels)
@@ -369,7 +370,7 @@ def test_verdict_on_a_bin() -> None:
         (([0.5, np.nan], [True, True]), "got nan in row 1"),
         (([0.5], [True, False]), "`correct` must be 1-D with one entry per row"),
         (([0.5], [3]), r"`correct` must be True or False \(1 or 0\); got 3"),
-        (([[0.5]], [True]), "must be 1-D"),
+        (([[0.5]], [True]), r"must be \(n,\)"),
     ],
 )
 def test_bad_examples_change_nothing(arguments: tuple[Any, ...], message: str) -> None:

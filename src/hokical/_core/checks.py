@@ -7,15 +7,19 @@ are at most 1e150, and float64 ends at 1e308.
 """
 
 import math
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, cast, get_args, get_type_hints
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
+
+#: Longer values are not shown in errors.
+_LONGEST_SHOWN = 80
 
 
 def bin_edges(n_bins: int) -> FloatArray:
@@ -53,19 +57,50 @@ def check_count(
     if not is_integer or not least <= value <= most:
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(
-            f"`{name}` must be an integer {rule}; got {value!r}. {remedy}".rstrip()
+            f"`{name}` must be an integer {rule}; got {show(value)}. {remedy}".rstrip()
         )
     return int(value)
+
+
+def show(value: object) -> str:
+    """What an error says it got: the value itself, if that is short, or its type.
+
+    >>> show(0.5), show([0.5] * 100)
+    ('0.5', 'a list')
+    """
+    text = repr(value)
+    is_short = len(text) <= _LONGEST_SHOWN and "\n" not in text
+    return text if is_short else f"a {type(value).__name__}"
 
 
 def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     """Check that a value is one of those of a `Literal` type."""
     plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
     allowed = list(get_args(choices))
-    if value not in allowed or not plain:
+    if not plain or value not in allowed:
         raise ValueError(
-            f"`{name}` must be one of {allowed}; got {value!r}. {remedy}".rstrip()
+            f"`{name}` must be one of {allowed}; got {show(value)}. {remedy}".rstrip()
         )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Check that a value is True or False."""
+    check_choice(name, value, Literal[True, False])
+
+
+def check_mapping(name: str, value: object) -> None:
+    """Check that a value is None or a dict."""
+    if not isinstance(value, dict | None):
+        raise TypeError(f"`{name}` must be a dict; got {show(value)}.")
+
+
+def check_names(name: str, names: object) -> tuple[str, ...]:
+    """Names of classes or columns in an order, as texts."""
+    is_other = isinstance(names, (str, bytes, Mapping, Set))
+    is_flat = isinstance(names, Iterable) and len(getattr(names, "shape", (0,))) == 1
+    if is_other or not is_flat:
+        raise TypeError(f"`{name}` must be a sequence of names; got {show(names)}.")
+    return tuple(map(str, cast(Iterable[object], names)))
 
 
 class NoEvidenceError(ValueError):
@@ -93,12 +128,21 @@ class NoEvidenceError(ValueError):
         return type(self)(self.reason, call)
 
 
+def as_number(value: object) -> float:
+    """A real number as a float, infinite beyond those; NaN of anything else."""
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast(Any, value) > 0 else -math.inf
+
+
 def check_positive(name: str, value: Any, remedy: str) -> None:
     """Check a parameter that is a finite number above 0."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0.0 < float(value) < np.inf):
+    if not 0.0 < as_number(value) < np.inf:
         raise ValueError(
-            f"`{name}` must be a finite number above 0; got {value!r}. {remedy}"
+            f"`{name}` must be a finite number above 0; got {show(value)}. {remedy}"
         )
 
 
@@ -122,7 +166,7 @@ class Within:
         if isinstance(value, bool) or not number or not self.low <= value <= self.high:
             raise ValueError(
                 f"`{name}` must be a number from {self.low:g} to {self.high:g}; got "
-                f"{value!r}."
+                f"{show(value)}."
             )
         return float(value)
 
@@ -183,6 +227,16 @@ class SequenceOf:
         return value
 
 
+@dataclass(frozen=True)
+class AtLeast:
+    """Annotation of a field: an integer of at least `least`."""
+
+    least: int
+
+    def check(self, name: str, value: object, sizes: dict[Any, int]) -> int:
+        return check_count(name, value, least=self.least)
+
+
 def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
     """Raise unless an array is an `ArrayOf` what follows."""
     ArrayOf(*kind, **more).check(name, array, {})
@@ -191,6 +245,7 @@ def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
 Temperature = Annotated[float, Within(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
 Coefficient = Annotated[float, Within()]
 Share = Annotated[float, Within(0.0, 1.0)]
+Count = Annotated[int, AtLeast(0)]
 #: The logarithm of a share above 0: that of the smallest float64 is -744.4.
 LogShare = Annotated[float, Within(-745.0, 0.0)]
 

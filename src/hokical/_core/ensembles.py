@@ -9,7 +9,7 @@ import numpy as np
 
 from hokical._core import arrays, reading
 from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, BoolArray
-from hokical._core.checks import check_choice
+from hokical._core.checks import check_choice, check_names, show
 from hokical._core.logits import Logits, TopK, as_float_matrix, row_maxima
 
 
@@ -133,6 +133,8 @@ class Ensemble:
 
     def take(self, rows: AnyArray | slice) -> Self:
         """The same members for some of the rows."""
+        if not isinstance(rows, slice):
+            rows = reading.as_rows(rows, self.n_rows)
         return self._with_members([_take(member, rows) for member in self.members])
 
     def convert(self, change: Callable[[Array, str], Array]) -> Self:
@@ -161,19 +163,26 @@ class Ensemble:
         >>> Ensemble(np.zeros((3, 5, 2)), ["a", "b", "c"]).select(["c", "a"]).names
         ('c', 'a')
         """
-        missing = [name for name in members if name not in self.names]
+        names = check_names("members", members)
+        missing = [name for name in names if name not in self.names]
         if missing:
             raise ValueError(
                 f"`members` must be among {', '.join(self.names)}; got "
                 f"{', '.join(map(repr, missing))}."
             )
-        indices = [self.names.index(name) for name in members]
-        return self._with_members([self.members[v] for v in indices], members)
+        indices = [self.names.index(name) for name in names]
+        return self._with_members([self.members[v] for v in indices], names)
 
     def append(self, others: Sequence[Self]) -> Self:
         """The rows of this ensemble and of others with the same members, on the host."""
+        if isinstance(others, Ensemble) or not isinstance(others, Sequence):
+            raise TypeError(
+                f"`others` must be a sequence of ensembles; got {show(others)}."
+            )
         ensembles = [self, *others]
         for ensemble in ensembles:
+            if not isinstance(ensemble, Ensemble):
+                raise TypeError(f"`others` must be ensembles; got {show(ensemble)}.")
             if ensemble.names != self.names:
                 raise ValueError(
                     "all ensembles must have the same members in one order; got "

@@ -20,6 +20,7 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import AnyArray, Array, BoolArray, IntArray
+from hokical._core.checks import show
 from hokical._core.reading import (
     Rows,
     as_weights,
@@ -310,9 +311,14 @@ def combine_codes(
 
 def count_rows(groups: Any) -> int:
     """How many rows an array, or several columns, have."""
-    return len(
-        next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
-    )
+    column = next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
+    try:
+        return len(column)
+    except TypeError as error:
+        raise TypeError(
+            "`groups` must be one group per row (n,), or several columns; got "
+            f"{show(column)}."
+        ) from error
 
 
 def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:

@@ -31,7 +31,7 @@ from hokical._core.arrays import (
     IntArray,
     backend_of,
 )
-from hokical._core.checks import check_count
+from hokical._core.checks import check_count, check_flag, show
 from hokical._core.reading import (
     first_true,
     infer_numbers,
@@ -455,12 +455,12 @@ def _objects_to_floats(array: AnyArray, name: str) -> FloatArray:
     for index, value in np.ndenumerate(array):
         try:
             float(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             where = f"row {index[0]}" if index else "it"
             if len(index) > 1:
                 where += f", column {index[1]}"
             raise TypeError(
-                f"`{name}` must be numbers; got {value!r} in {where}. Drop rows without "
+                f"`{name}` must be numbers; got {show(value)} in {where}. Drop rows without "
                 "a score: every entry's argument must be a string or a number."
             ) from error
     return array.astype(np.float64)
@@ -791,6 +791,7 @@ class TopK(Logits):
         if isinstance(logits, Logits):
             dense_logits = logits.with_every_class("from_logits", "Give it all logits")
             logits = dense_logits.to_host(dense_logits.values)
+        check_flag("keep_rest", keep_rest)
         dense = as_logits(to_numpy(logits, "logits"))
         k = min(check_count("k", k), dense.n_classes)
         indices = np.empty((dense.n_rows, k), np.int64)
@@ -909,11 +910,10 @@ class TopK(Logits):
         >>> TopK([[2.0, 1.0]], [[3, 1]], n_classes=4).to_dense(fill=-np.inf)
         array([[-inf,   1., -inf,   2.]])
         """
-        below = (
-            self.top - self.tail.margin
-            if fill is None
-            else np.asarray(fill, np.float64)
-        )
+        below = self.top - self.tail.margin
+        if fill is not None:
+            remedy = "Give one number, or one for each row."
+            below = one_per_row(fill, self.n_rows, "fill", remedy)
         dtype = np.float64 if self.hidden.any() else self.values.dtype
         dense = np.empty((self.n_rows, self.n_classes), dtype)
         dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]

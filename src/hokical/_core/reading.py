@@ -8,7 +8,7 @@ named.
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 from typing import Any, Literal, Self, cast
@@ -373,6 +373,38 @@ def _given_names(data: object) -> tuple[str | int, ...]:
     return names if are_plain else ()
 
 
+def as_rows(rows: object, n_rows: int) -> AnyArray:
+    """A mask (n,) or numbers of rows (m,), checked.
+
+    >>> as_rows([2, 0], 3).tolist()
+    [2, 0]
+    """
+    array = to_numpy(rows, "rows")
+    if array.shape == (0,):
+        array = array.astype(np.int64)
+    is_mask = array.dtype == np.bool_ and array.shape == (n_rows,)
+    are_numbers = array.dtype.kind in "iu" and array.ndim == 1
+    if not (is_mask or are_numbers):
+        raise TypeError(
+            f"`rows` must be a slice, a mask ({n_rows},) or row numbers (m,); got dtype "
+            f"{array.dtype} and shape {array.shape}."
+        )
+    if are_numbers and not ((-n_rows <= array) & (array < n_rows)).all():
+        raise IndexError(f"`rows` must be numbers of the {n_rows} rows.")
+    return array
+
+
+def iterate(source: object, name: str) -> Iterable[Any]:
+    """The chunks of an iterable, or of a function that returns one."""
+    chunks = source() if callable(source) else source
+    if not isinstance(chunks, Iterable):
+        raise TypeError(
+            f"`{name}` must be an iterable of chunks, or a function that returns one; "
+            f"got {type(chunks).__name__}."
+        )
+    return chunks
+
+
 def select_rows(data: Array, rows: AnyArray | slice) -> Array:
     """Some rows of an array, a frame or nested lists, by number or by a slice.
 
@@ -701,7 +733,8 @@ def class_index(
     """The position of each label (n,) in `classes`."""
     names = np.asarray(classes).tolist()
     index_of = {label: index for index, label in enumerate(names)}
-    codes = np.array([index_of.get(label, -1) for label in labels.tolist()], np.int64)
+    listed = [x if isinstance(x, Hashable) else None for x in labels.tolist()]
+    codes = np.array([index_of.get(label, -1) for label in listed], np.int64)
     rule = f"`{name}` must be names of the classes, {names[:6]}"
     refuse(codes < 0, labels, rule, "Correct the names, or drop such rows.")
     return codes

@@ -9,6 +9,7 @@ groups. `InputSchema.read` turns whatever holds scores of new rows into checked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from hokical._core import arrays, reading
 from hokical._core.arrays import AnyArray, BoolArray
+from hokical._core.checks import show
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -169,12 +171,12 @@ class InputSchema(ColumnSchema):
         choices: Sequence[object] = range(self.n_classes)
         if isinstance(label, str):
             choices = self.class_names
-        if label in choices:
+        with suppress(TypeError, ValueError):  # also of what cannot be compared
             return choices.index(label)
         names = ", ".join(self.class_names[:6])
         raise ValueError(
             f"`label` must be a class, its column from 0 to {self.n_classes - 1}"
-            f"{', or a name: ' * bool(names)}{names}; got {label!r}. Choose one of "
+            f"{', or a name: ' * bool(names)}{names}; got {show(label)}. Choose one of "
             "them."
         )
 

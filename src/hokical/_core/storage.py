@@ -22,7 +22,7 @@ import numpy as np
 
 from hokical._core import _legacy
 from hokical._core.arrays import AnyArray
-from hokical._core.checks import Checked
+from hokical._core.checks import Checked, show
 
 try:
     import fcntl
@@ -45,6 +45,16 @@ def printable(text: str) -> str:
     )
 
 
+def as_path(path: object) -> Path:
+    """A file's path, which an argument of that name must be."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"`path` must be the path of a file; got {show(path)}.")
+    text = os.fspath(path)
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"`path` must be the path of a file, as text; got {text!r}.")
+    return Path(text)
+
+
 def write_text_atomically(path: StrPath, text: str) -> None:
     """Write a text file so that a crash leaves either the old file or the new one."""
     with replace_file(path) as stream:
@@ -54,7 +64,7 @@ def write_text_atomically(path: StrPath, text: str) -> None:
 @contextmanager
 def replace_file(path: StrPath) -> Iterator[IO[bytes]]:
     """A stream to a temporary file, which replaces the target when it is complete."""
-    target = Path(os.path.realpath(path))  # a link stays a link
+    target = Path(os.path.realpath(as_path(path)))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
     try:
         with temporary.open("xb") as stream:
@@ -77,7 +87,7 @@ def lock_file(path: StrPath) -> Iterator[None]:
     """Wait for a lock and hold it; it ends with the process at the latest. The file
     stays.
     """
-    with open(path, "ab") as stream:
+    with as_path(path).open("ab") as stream:
         if fcntl is not None:
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
@@ -190,7 +200,7 @@ def read_document(
 
 def _read_json(path: StrPath, kind: str) -> dict[str, Any]:
     """The JSON object of a file of this library."""
-    content = Path(path).read_bytes()
+    content = as_path(path).read_bytes()
     try:
         document = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
-from hokical._core.checks import check_choice
+from hokical._core.checks import check_choice, check_names, show
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.reading import Rows
@@ -122,18 +122,20 @@ class Calibrator(FittedCalibrator):
         self : Calibrator
             The same calibrator, fitted.
         """
+        names = check_names("classes", classes)
+        columns = check_names("score_columns", score_columns)
         with WarningLog().once():
             rows = self.read_pair(
                 logits,
                 labels,
                 sample_weight,
                 groups,
-                classes=classes,
-                score_columns=score_columns,
+                classes=names,
+                score_columns=columns,
             )
             self.forget_fit()  # an interrupted fit leaves no half-fitted state
             with float64_scope(input_of(rows.scores)):
-                return self._fit_rows(rows, tuple(map(str, classes)), most_members)
+                return self._fit_rows(rows, names, most_members)
 
     def _fit_rows(
         self, rows: Rows, classes: tuple[str, ...], most_members: int | None
@@ -204,11 +206,7 @@ class Calibrator(FittedCalibrator):
         """
         narrow = False
         if dtype is not None and backend_of(logits) in (None, NUMPY):
-            narrow = np.dtype(dtype) == np.float32
-            if not narrow and np.dtype(dtype) != np.float64:
-                raise ValueError(
-                    f"`dtype` must be 'float32' or 'float64'; got {dtype!r}."
-                )
+            narrow = _is_narrow(dtype)
         return self.fitted.predict("proba", logits, groups, narrow=narrow)
 
     def predict_support(self, logits: object, *, groups: object = None) -> Array:
@@ -738,6 +736,7 @@ class Calibrator(FittedCalibrator):
         True
         """
         predictor = self.fitted
+        check_choice("by", by, BySet)
         if by == "new group":
             predictor = predictor.for_new_groups()
         reader = self.with_predictor(predictor)
@@ -939,3 +938,14 @@ def with_sets(
         allow_empty=allow_empty,
     )
     return calibrator.with_predictor(calibrator.fitted.with_sets(options))
+
+
+def _is_narrow(dtype: object) -> bool:
+    """Whether probabilities are float32; float64 is the other type there is."""
+    try:
+        asked = np.dtype(cast(DTypeLike, dtype))
+    except (TypeError, ValueError):
+        asked = None
+    if asked not in (np.float32, np.float64):
+        raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {show(dtype)}.")
+    return asked == np.float32

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
+from hokical._core.checks import check_count
 from hokical._core.logits import Logits
 from hokical._core.runtime import warn_user
 from hokical._core.storage import CalibratorFileError, is_storable, read_document
@@ -140,6 +141,7 @@ def method_names(n_classes: int | None = None) -> list[str]:
     _find_entry_points()
     if n_classes is None:
         return [*BUILT_IN, *_registered]
+    check_count("n_classes", n_classes)
     methods = [kind.method for kind in _registered.values()]
     of_logits = [method for method in methods if method.logits_kind is Logits]
     binary_only = {method.name for method in of_logits if method.binary_only}

@@ -846,7 +846,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         share of each label's positives that is to be found, see `recall_thresholds`.
         """
         proba = self.predict_proba(scores)
-        price = np.asarray(costs, np.float64)
+        price = reading.to_floats(costs, "costs")
         shapes = ((2,), (self.n_labels_, 2))
         if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
             raise ValueError(

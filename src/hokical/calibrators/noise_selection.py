@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hokical._core.arrays import FloatArray, float64_scope
+from hokical._core.checks import check_names
 from hokical._core.logits import as_logits, per_row
 from hokical._core.reading import as_labels, as_weights
 from hokical._core.special import uniform_draws
@@ -105,15 +106,13 @@ def select_noise(
     >>> select_noise(logits, labels, families=["gaussian"]).noise.family
     'gaussian'
     """
-    if isinstance(families, str) or not families:
-        raise ValueError(
-            f"`families` must be a non-empty sequence of names; got {families!r}."
-        )
+    if not (names := check_names("families", families)):
+        raise ValueError("`families` must have at least one name; got none.")
     with float64_scope(logits):
         data = as_logits(logits).without_gradient()
         truth = as_labels(labels, data.n_rows, data.n_classes)
         block = Examples(data, truth, as_weights(sample_weight, data.n_rows))
-        return choose_noise(sample_block(block), families)
+        return choose_noise(sample_block(block), names)
 
 
 def choose_noise(

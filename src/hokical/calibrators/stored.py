@@ -16,6 +16,7 @@ import numpy as np
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import AnyArray
+from hokical._core.checks import check_mapping
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
@@ -227,6 +228,7 @@ class StoredEstimator(Estimator, ABC):
 
         `metadata` holds plain values to store in the file for the caller's own use.
         """
+        check_mapping("metadata", metadata)
         self.check_fitted()
         body = {
             "library_version": VERSION,

@@ -282,7 +282,7 @@ def _as_survivals(survived: object) -> BoolArray:
             f"shape {values.shape}. For labels of transformed inputs: "
             "`transformed_labels == labels`."
         )
-    if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
         raise ValueError(
             "`survived` must be True or False; got other values. For labels of "
             "transformed inputs: `transformed_labels == labels`."

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import check_choice, check_count
-from hokical._core.reading import refuse
+from hokical._core.checks import as_number, check_choice, check_count, show
+from hokical._core.reading import refuse, to_floats
 
 
 def scipy_special() -> Any:
@@ -60,7 +60,7 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
     if check_chance("delta", delta) < 1e-100:
         raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
     n_hits, n_trials = np.broadcast_arrays(
-        np.asarray(hits, float), np.asarray(trials, float)
+        to_floats(hits, "hits", "biuf"), to_floats(trials, "trials", "biuf")
     )
     if not ((n_hits >= 0.0) & (n_hits <= n_trials)).all():
         raise ValueError(
@@ -80,19 +80,19 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
 
 def check_chance(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0.0 < float(value) < 1.0:
-        percent = number and 1.0 < float(value) < 100.0
-        remedy = f" For {value} % give {float(value) / 100:g}." if percent else ""
+    number = as_number(value)
+    if not 0.0 < number < 1.0:
+        percent = 1.0 < number < 100.0
+        remedy = f" For {value} % give {number / 100:g}." if percent else ""
         raise ValueError(
-            f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}"
+            f"`{name}` must lie strictly between 0 and 1; got {show(value)}.{remedy}"
         )
-    return float(value)
+    return number
 
 
 def check_probabilities(name: str, values: Any, source: str) -> FloatArray:
     """The values as float64 (m,), each in [0, 1]; an error names their `source`."""
-    checked = np.asarray(values, np.float64)
+    checked = to_floats(values, name, "biuf")
     if checked.ndim != 1 or not checked.size:
         raise ValueError(
             f"`{name}` must be (m,) numbers; got shape {checked.shape}. Use {source}."

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.checks import show
 from hokical._core.groups import GroupNames
 from hokical._core.reading import refuse
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
@@ -632,10 +633,11 @@ def control_risk(
     """See `Calibrator.control_risk`; `kinds` are those of `by` that go without
     groups.
     """
-    grouped = by in ("group", "new group")
-    if (by != "all" and not grouped) or grouped != (groups is not None):
+    grouped = isinstance(by, str) and by in ("group", "new group")
+    is_known = grouped or (isinstance(by, str) and by == "all")
+    if not is_known or grouped != (groups is not None):
         raise ValueError(
-            f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
+            f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {show(by)} '
             f"{'without' if groups is None else 'with'} them."
         )
     thresholds = options.read_thresholds()

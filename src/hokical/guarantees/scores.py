@@ -28,7 +28,7 @@ from hokical._core.arrays import (
     FloatArray,
     IntArray,
 )
-from hokical._core.checks import ArrayOf, check_choice, sum_by
+from hokical._core.checks import ArrayOf, check_choice, show, sum_by
 from hokical._core.groups import GroupNames
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.memo import Memo, remembered
@@ -489,7 +489,13 @@ class SelectivePrediction:
         """The labels (n,), with `abstained` where they are not accepted."""
         # Names too, of a scikit-learn classifier.
         if isinstance(self.labels, np.ndarray):
-            return np.where(self.accepted, self.labels, abstained)
+            try:
+                return np.where(self.accepted, self.labels, abstained)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise TypeError(
+                    f"`abstained` must be one label, of dtype {self.labels.dtype}; got "
+                    f"{show(abstained)}."
+                ) from error
         return self.labels * self.accepted + abstained * ~self.accepted
 
     def __str__(self) -> str:

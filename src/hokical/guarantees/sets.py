@@ -6,6 +6,7 @@ guarantee in words.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +21,8 @@ from hokical._core.checks import (
     Within,
     check_choice,
     check_count,
+    check_flag,
+    show,
 )
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
@@ -228,6 +231,9 @@ class SetOptions:
         check_choice("by", self.by, BySet)
         check_choice("kind", self.kind, SetKind)
         check_count("free_ranks", self.free_ranks, least=0)
+        check_flag("pooled", self.pooled)
+        check_flag("allow_empty", self.allow_empty)
+        Within(0.0).check("penalty", self.penalty, {})
         smallest = self.by == "class" and self.delta is None and self.kind == "smallest"
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(
@@ -478,6 +484,16 @@ class PredictionSets:
         if len(self.members.shape) != 2:
             raise ValueError(
                 "sets of positions have no names by row; use the axes of `members`."
+            )
+        n_rows = len(self.members)
+        try:
+            index = operator.index(row)
+        except TypeError:
+            index = n_rows
+        if not -n_rows <= index < n_rows:
+            raise IndexError(
+                f"`row` must be the number of one of the {n_rows} rows; got "
+                f"{show(row)}."
             )
         inside = np.flatnonzero(arrays.to_host(self.members[row]))
         if self.seen is not None:

@@ -716,7 +716,7 @@ class CalibratedClassifier(
 
     def _column_of(self, label: object) -> int:
         """The column of a label in `predict_proba`."""
-        return int(class_index(np.array([label]), self.classes_, "label")[0])
+        return int(class_index(np.array([label], object), self.classes_, "label")[0])
 
     def _call(
         self,

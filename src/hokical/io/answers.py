@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import check_choice
+from hokical._core.checks import as_number, check_choice, show
 from hokical._core.ensembles import Ensemble
 from hokical._core.logits import TopK
 from hokical.io.tables import (
@@ -161,8 +161,8 @@ def read_logprobs(
         )
     class_of_choice = _index_choices(choices)
     check_choice("position", position, Literal["last", "first"])
-    if not 0.0 <= least_mass <= 1.0:
-        raise ValueError(f"`least_mass` must lie in [0, 1]; got {least_mass!r}.")
+    if not 0.0 <= as_number(least_mass) <= 1.0:
+        raise ValueError(f"`least_mass` must lie in [0, 1]; got {show(least_mass)}.")
     entries = _parse_entries(source, _positions, "a reply with `logprobs`")
     answers = dict[int, tuple[FloatArray, float]]()
     for row, positions in entries.parsed.items():
@@ -289,6 +289,8 @@ def _parse_entries(
         source = _json_entries(path)
     elif _is_reply(source):
         source = [source]
+    if not isinstance(source, Iterable) or getattr(source, "shape", None) == ():
+        raise TypeError(f"`source` must be a file or its entries; got {show(source)}.")
     n_entries = 0
     parsed = dict[int, Parsed]()
     first_error: ValueError | None = None
@@ -326,10 +328,11 @@ def _index_choices(choices: Sequence[str]) -> dict[str, int]:
     """The class of every choice by its spelling, and by that without case where it is
     clear.
     """
-    others = [choice for choice in choices if not isinstance(choice, str)]
+    listed = choices if isinstance(choices, Iterable) else [choices]
+    others = [choice for choice in listed if not isinstance(choice, str)]
     if others:
         raise ValueError(
-            f"`choices` must be texts, as answers spell them; got {others[0]!r}. Pass "
+            f"`choices` must be texts, as answers spell them; got {show(others[0])}. Pass "
             'for example `choices=["A", "B"]`.'
         )
     exact = {choice: k for k, choice in enumerate(choices)}

@@ -31,6 +31,7 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.checks import show
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -41,6 +42,7 @@ from hokical._core.groups import look_up
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import FitDataWarning, warn_user
+from hokical._core.storage import as_path
 from hokical.io import ensembles, tables
 from hokical.io.ensembles import EnsembleLayout
 from hokical.io.tables import MISSING, NO_NAME, TABLE, DataFileError, FileSplit, Table
@@ -194,7 +196,7 @@ def read_examples(
         missing=missing,
         zeros=zeros,
     )
-    table = tables.open_table(Path(path), split)
+    table = tables.open_table(as_path(path), split)
     layout = find_layout(table, wanted)
     return read_layout(layout, labels, label_column)
 
@@ -354,7 +356,14 @@ def read_table(
     used for nothing, and weights that nobody asked for, are warned of.
     """
     lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
-    rows = tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
+    arrow = tables.import_arrow("pyarrow")
+    try:
+        rows = arrow.table(table.collect() if lazy else table)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "`labels` must be an array, or the name of a column where the scores are a "
+            f"table; got {show(labels)} and a {type(table).__name__}."
+        ) from error
     data = tables.arrow_table(TABLE, rows)
     group_columns = named_columns(groups, data.names)
     options = {} if fitted_by is None else options_from(fitted_by.metadata_)

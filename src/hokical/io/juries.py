@@ -10,6 +10,7 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, Array, FloatArray
+from hokical._core.checks import as_number, check_names, show
 from hokical._core.conversion import from_probabilities
 from hokical._core.ensembles import Ensemble
 from hokical.io.self_consistency import answer_key
@@ -69,16 +70,18 @@ def jury(
     >>> make("uncalibrated").fit(judges, [1, 0, 0]).predict(judges)
     array([1, 0, 0])
     """
-    n_choices = len(choices)
-    if isinstance(choices, str) or n_choices < 2 or len({*choices}) < n_choices:
+    names = [choices] if isinstance(choices, str) else check_names("choices", choices)
+    n_choices = len(names)
+    if n_choices < 2 or len({*names}) < n_choices:
         remedy = f" Pass `list({choices!r})`." if isinstance(choices, str) else ""
         raise ValueError(
             "`choices` must be at least two different answers; got "
             f"{choices!r}.{remedy}"
         )
-    low, high = scale
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"`scale` must be (lowest, highest); got {scale!r}.")
+    ends = scale if isinstance(scale, Sequence) else ()
+    low, high = map(as_number, ends) if len(ends) == 2 else (math.nan, math.nan)
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"`scale` must be (lowest, highest); got {show(scale)}.")
 
     def read_votes(values: Array, name: str) -> FloatArray:
         codes = _vote_codes(values, choices, name)
@@ -97,7 +100,7 @@ def jury(
         ("probabilities", probabilities, read_probabilities),
         ("scores", scores, read_scores),
     ):
-        for name, values in _by_name(judges):
+        for name, values in _by_name(judges, kind):
             if name in members:
                 raise ValueError(
                     f"judges must have different names; got {name!r} twice. A judge "
@@ -113,10 +116,14 @@ def jury(
     return ensemble
 
 
-def _by_name(judges: Judges | None) -> list[tuple[str, Array]]:
+def _by_name(judges: Judges | None, kind: str) -> list[tuple[str, Array]]:
     """Judges with their answers; the columns of a frame are judges, too."""
     if columns := reading.frame_columns(judges):
         return [(str(column), judges[column]) for column in columns]  # type: ignore[index]
+    if not isinstance(judges, Mapping | None):
+        raise TypeError(
+            f"`{kind}` must be a mapping, the judges by name; got {show(judges)}."
+        )
     return [] if judges is None else [*judges.items()]
 
 
@@ -190,7 +197,7 @@ def _numbers(values: Array, n_choices: int, name: str) -> FloatArray:
     """Numbers (n, choices), or (n,) of the second of two; None is NaN."""
     try:
         table = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"`{name}` must be numbers, None or NaN; {error}.") from error
     shape = table.shape
     if shape[1:] == (n_choices,) or (table.ndim == 1 and n_choices == 2):

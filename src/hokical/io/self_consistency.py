@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.checks import show
 from hokical._core.reading import frame_columns
 
 #: A number, with or without commas for thousands. "007" is a code.
@@ -93,7 +94,7 @@ def agreement(
     key_of = _fold if normalize is None else normalize
     if not callable(key_of):
         raise TypeError(
-            f"`normalize` must be a function; got {normalize!r}. For example str.lower."
+            f"`normalize` must be a function; got {show(normalize)}. For example str.lower."
         )
     questions = [
         _most_frequent(row, answers, key_of)
@@ -110,6 +111,11 @@ def _rows_of(samples: Iterable[Iterable[Any]]) -> Iterable[Iterable[Any]]:
     """The answers of each question: rows of frames, plain values of Arrow."""
     if frame_columns(samples):
         return list(np.asarray(samples))
+    if isinstance(samples, str) or not isinstance(samples, Iterable):
+        raise TypeError(
+            "`samples` must be a list of answers for each question; got "
+            f"{show(samples)}."
+        )
     return list(samples.to_pylist()) if hasattr(samples, "to_pylist") else samples
 
 

@@ -43,6 +43,7 @@ from hokical._core.checks import (
     sum_by,
 )
 from hokical._core.logits import row_slices
+from hokical._core.reading import to_floats
 from hokical.metrics.levels import (
     IMPOSSIBLE,
     Bins,
@@ -558,7 +559,7 @@ def selective_risk(
     ... )
     array([0.375, 0.5  ])
     """
-    shares = np.asarray(coverage, np.float64)
+    shares = to_floats(coverage, "coverage")
     if not ((shares > 0.0) & (shares <= 1.0)).all():
         raise ValueError(f"`coverage` must be above 0 and at most 1; got {coverage!r}.")
     levels = read_levels(proba, labels, sample_weight)

@@ -499,7 +499,7 @@ def add_chunks(make: Callable[..., Any], *columns: Any) -> Any:
             "chunks hold all that a metric needs; pass nothing beside them."
         )
     else:
-        for chunk in columns[0]() if callable(columns[0]) else columns[0]:
+        for chunk in reading.iterate(columns[0], "proba"):
             if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
                 raise TypeError(
                     "a chunk must be (proba, labels) or (proba, labels, "

@@ -706,7 +706,8 @@ def population_stability_index(
     ... )
     0.27
     """
-    old, new = (np.asarray(scores, np.float64).ravel() for scores in (expected, actual))
+    old = reading.to_floats(expected, "expected", "biuf").ravel()
+    new = reading.to_floats(actual, "actual", "biuf").ravel()
     for name, values in (("expected", old), ("actual", new)):
         if not values.size or not np.isfinite(values).all():
             raise ValueError(

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, cast, get_args
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.checks import bin_index, check_count
+from hokical._core.checks import bin_index, check_count, show
 from hokical._core.reading import as_clusters, as_labels, as_weights, shape_of, to_numpy
 from hokical._core.special import normal_quantile
 from hokical._core.votes import read_votes
@@ -340,9 +340,9 @@ class Estimates:
     estimates: dict[str, Estimate]
 
     def __getitem__(self, name: str) -> Estimate:
-        if name not in self.estimates:
+        if not isinstance(name, str) or name not in self.estimates:
             raise KeyError(
-                f"no metric {name!r} in this summary; it has {list(self.estimates)}."
+                f"no metric {show(name)} in this summary; it has {list(self.estimates)}."
             )
         return self.estimates[name]
 

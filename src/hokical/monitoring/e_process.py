@@ -29,8 +29,16 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray, to_host
-from hokical._core.checks import ArrayOf
-from hokical._core.reading import as_partial_labels
+from hokical._core.checks import (
+    ArrayOf,
+    Count,
+    Share,
+    as_number,
+    check_choice,
+    check_count,
+    show,
+)
+from hokical._core.reading import as_partial_labels, to_numpy
 from hokical._core.storage import storable
 from hokical.calibrators import Calibrator
 from hokical.guarantees.bounds import check_chance
@@ -64,8 +72,13 @@ class Alarm:
 
     direction: Direction
     bin: int | None
-    since: int
-    n: int
+    since: Count
+    n: Count
+
+    def __post_init__(self) -> None:
+        check_choice("direction", self.direction, Direction)
+        if self.bin is not None:
+            check_count("bin", self.bin, least=0)
 
 
 #: A number for each direction, bin (and all bins) and stake.
@@ -87,11 +100,11 @@ class EProcess:
     """
 
     allowance: Annotated[FloatArray, ArrayOf((2, "bins"), 0.0, 1.0)]
-    delta: float
+    delta: Share
     settled: Bets
     open: Bets
     since: Annotated[IntArray, ArrayOf((2, "bins", STAKES.size), 0, dtype=np.int64)]
-    n: int = 0
+    n: Count = 0
     alarm: Alarm | None = None
 
     @classmethod
@@ -242,14 +255,16 @@ class CoverageMonitor:
     coverage: float
     delta: float = 0.01
     tolerance: float = 0.01
-    _covered: int = 0
+    _covered: Count = 0
     _test: EProcess = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         check_chance("coverage", self.coverage)
         check_chance("delta", self.delta)
-        if not 0.0 <= self.tolerance < 1.0:
-            raise ValueError(f"`tolerance` must lie in [0, 1); got {self.tolerance!r}.")
+        if not 0.0 <= as_number(self.tolerance) < 1.0:
+            raise ValueError(
+                f"`tolerance` must lie in [0, 1); got {show(self.tolerance)}."
+            )
         if self._test is None:  # sets that contain the class too often raise no alarm
             self._test = EProcess.start(np.array([[self.tolerance], [1.0]]), self.delta)
 
@@ -278,11 +293,12 @@ class CoverageMonitor:
         """Add whether sets contained the true class, (n,) bool, in the order of the
         labels.
         """
-        values = np.atleast_1d(to_host(covered))
-        if values.ndim != 1 or not np.isin(values, (0, 1)).all():
+        values = np.atleast_1d(to_numpy(covered, "covered"))
+        is_flat = values.ndim == 1 and values.dtype.kind in "biuf"
+        if not is_flat or not np.isin(values, (0, 1)).all():
             raise ValueError(
                 "`covered` must be 1-D with True or False for each set; got "
-                f"{values!r}. Pass `members[rows, labels]`."
+                f"{show(values)}. Pass `members[rows, labels]`."
             )
         hits = values.astype(np.bool_)
         self._test.add(np.full(hits.size, self.coverage), hits)
@@ -293,6 +309,8 @@ class CoverageMonitor:
         """Add sets and their true classes (n,); -1 or NaN where a label is not known
         yet.
         """
+        if not isinstance(sets, PredictionSets):
+            raise TypeError(f"`sets` must be those of `predict_set`; got {show(sets)}.")
         members = to_host(sets.members)
         truth = as_partial_labels(labels, *members.shape)
         rows = np.flatnonzero(truth >= 0)

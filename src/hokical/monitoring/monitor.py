@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from collections.abc import Sized
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
@@ -188,13 +187,14 @@ class CalibrationMonitor(SavedStream):
             confidence = calibrator.predict_confidence(rows.scores)
             options.setdefault("n_classes", calibrator.n_classes_)
             options["groups"] = rows.groups
-        elif calibrator is not None:
+        elif isinstance(calibrator, ConfidenceCalibrator):
             rows = calibrator.read_labelled(x, y, None, groups)
             confidence = calibrator.predict_rows(rows.scores, rows.groups)
             correct = rows.labels
             coding = calibrator.rule_.coding
             options["groups"] = coding if groups is None else rows.groups
         else:
+            _check_watched(calibrator)
             rows = reading.pair_rows(x, y, None, groups, ("x", "y"))
             confidence = rows.scores
             correct = rows.labels
@@ -233,6 +233,7 @@ class CalibrationMonitor(SavedStream):
         Rows that were counted before, with ids or without, are refused: by their ids
         or, where they are ten or more, by their values, unless `again`.
         """
+        checks.check_flag("again", again)
         if _is_empty(confidence):
             return self
         shape = reading.shape_of(confidence)
@@ -283,6 +284,7 @@ class CalibrationMonitor(SavedStream):
                 "`logits` need a calibrator of logits, which this monitor does not "
                 "have. Make or `load` it with one, or use `update(confidence, correct)`."
             )
+        checks.check_flag("again", again)
         if _is_empty(logits) and (labels is None or _is_empty(labels)):
             return self
         reading.pair_rows(logits, labels, None, groups)
@@ -451,7 +453,7 @@ class CalibrationMonitor(SavedStream):
         `with CalibrationMonitor.lock(path):
         CalibrationMonitor.load(path).update(...).save(path)`
         """
-        return storage.lock_file(f"{os.fspath(path)}.lock")
+        return storage.lock_file(f"{storage.as_path(path)}.lock")
 
     def watch(self, calibrator: Calibrator | ConfidenceCalibrator | None) -> None:
         """Monitor a calibrator, unless it is another than before; one of confidences
@@ -464,6 +466,7 @@ class CalibrationMonitor(SavedStream):
                 f"`coverage` needs a calibrator of logits; got {calibrator!r}. Leave it "
                 "out, or use `CoverageMonitor`."
             )
+        _check_watched(calibrator)
         if calibrator is None:
             return
         stamp = _stamp(calibrator)
@@ -492,6 +495,15 @@ def _check_reference(reference: object) -> None:
             f"`reference` must be a fitted calibrator or None; got {reference!r}. For "
             "examples use `from_validation`; for a `Dense`, its `fitted_calibrator()` "
             "and rows of `draw_positions(logits, labels)`."
+        )
+
+
+def _check_watched(calibrator: object) -> None:
+    """Raise if a monitor cannot watch it."""
+    if not isinstance(calibrator, (Calibrator, ConfidenceCalibrator, type(None))):
+        raise TypeError(
+            "`calibrator` must be a fitted calibrator of logits or of confidences, or "
+            f"None; got {checks.show(calibrator)}."
         )
 
 

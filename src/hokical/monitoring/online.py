@@ -9,7 +9,13 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from hokical._core import checks, reading, storage
-from hokical._core.arrays import FloatArray, to_host, to_input_library
+from hokical._core.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    to_host,
+    to_input_library,
+)
 from hokical.calibrators import Calibrator
 from hokical.calibrators.predictor import input_of
 from hokical.guarantees.bounds import check_chance
@@ -84,7 +90,7 @@ class OnlineState:
     n_missed: int = 0
     most_waiting: int = 0
     recent: list[bool] = field(default_factory=list)
-    rows: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    rows: dict[str, tuple[FloatArray, BoolArray]] = field(default_factory=dict)
     labelled: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,9 +101,7 @@ class OnlineState:
         for name, kind in (("recent", list), ("rows", dict), ("labelled", dict)):
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"`{name}` must be a {kind.__name__}.")
-        self.rows = {
-            key: (odds, inside != 0) for key, (odds, inside) in self.rows.items()
-        }
+        self.rows = {key: _read_row(*row) for key, row in self.rows.items()}
 
     def to_stored(self) -> dict[str, Any]:
         rows = {
@@ -312,10 +316,24 @@ class OnlineSets(SavedStream):
                 "`calibrator` must be the one that these sets were made with. Pass that "
                 "one, or make new ones."
             )
+        n_classes = calibrator.n_classes_
+        if any(inside.size != n_classes for _, inside in state.rows.values()):
+            raise storage.CalibratorFileError(
+                f"{path} has sets of other classes than the {n_classes} of the "
+                "calibrator. Make new ones."
+            )
         online = cls.__new__(cls)
         online.calibrator = calibrator
         SavedStream.__init__(online, state)
         return online
+
+
+def _read_row(odds: FloatArray, inside: AnyArray) -> tuple[FloatArray, BoolArray]:
+    """A waiting row of a file: log-odds (3 + classes,) and which classes were in."""
+    checks.check_array("odds", odds, (None,), -_MAX_ODDS, _MAX_ODDS)
+    shape = (odds.size - _STEPS.size,)
+    checks.check_array("inside", inside, shape, 0, 1, np.int8)
+    return odds, inside != 0
 
 
 def _against(proba: FloatArray) -> FloatArray:

@@ -17,7 +17,16 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from hokical._core.checks import bin_index, check_count, sum_by
+from hokical._core.checks import (
+    Checked,
+    Count,
+    Within,
+    as_number,
+    bin_index,
+    check_count,
+    show,
+    sum_by,
+)
 from hokical._core.groups import GroupCoding
 from hokical._core.reading import check_length, to_numpy
 from hokical._core.storage import pack_array, storable
@@ -118,10 +127,27 @@ class WaitingRows:
     limit: int
     rows: dict[str, WaitingRow] = field(default_factory=dict)
     labelled: dict[str, None] = field(default_factory=dict)
-    dropped: int = 0
+    dropped: Count = 0
 
     def __post_init__(self) -> None:
         check_count("limit", self.limit, least=0)
+        are_known = isinstance(self.rows, dict) and isinstance(self.labelled, dict)
+        if not are_known or not all(map(_is_waiting_row, self.rows.values())):
+            raise ValueError("`rows` must hold predictions that wait for labels.")
+
+
+def _is_waiting_row(row: object) -> bool:
+    """Whether it is a `WaitingRow`; files may lie."""
+    if not isinstance(row, tuple) or [*map(type, row)] != [
+        float,
+        int,
+        tuple,
+        bool,
+        tuple,
+    ]:
+        return False
+    confidence, _, groups, _, members = row
+    return 0.0 <= confidence <= 1.0 and {*map(type, groups + members)} <= {int}
 
 
 @storable("monitor-seen")
@@ -293,6 +319,10 @@ class PartTests:
     delta: float
     tests: dict[str, EProcess] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_chance("delta", self.delta)
+        Within(0.0, 1.0).check("tolerance", self.tolerance, {})
+
     def add(self, parts: IntArray, rows: LabelledRows) -> None:
         """Add labelled rows of the parts (n,), -1 where they are not known."""
         order = np.argsort(parts, kind="stable")
@@ -454,9 +484,9 @@ class MonitorOptions:
         check_chance("delta", self.delta)
         for name in ("tolerance", "class_tolerance"):
             value = getattr(self, name)
-            if isinstance(value, (bool, str)) or not 0.0 <= value < 1.0:
+            if not 0.0 <= as_number(value) < 1.0:
                 raise ValueError(
-                    f"`{name}` must be at least 0 and below 1; got {value!r}."
+                    f"`{name}` must be at least 0 and below 1; got {show(value)}."
                 )
         if self.coverage is not None:
             check_chance("coverage", self.coverage)
@@ -485,7 +515,7 @@ class MonitorOptions:
 
 @storable("monitor-counts")
 @dataclass(eq=False)
-class MonitorState:
+class MonitorState(Checked):
     """Counts, windows and tests of one stream.
 
     `n` and `n_observed` count labelled rows and all predictions; `window` has the
@@ -504,8 +534,23 @@ class MonitorState:
     seen: SeenRows
     sets: CoverageMonitor | None = None
     stamp: str | None = None
-    n: int = 0
-    n_observed: int = 0
+    n: Count = 0
+    n_observed: Count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_bins = self.options.n_bins
+        if self.test.allowance.shape[1] != 1 + n_bins:
+            raise ValueError(f"`test` must have {n_bins} bins, as `options` say.")
+        if self.reference is not None and self.reference.weight.shape != (n_bins,):
+            raise ValueError(f"`reference` must have {n_bins} bins, as `options` say.")
+        n_columns = len(self.options.group_sizes)
+        for _, _, groups, _, _ in self.waiting.rows.values():
+            if len(groups) != n_columns:
+                raise ValueError(
+                    f"`rows` that wait must have {n_columns} columns of groups; got "
+                    f"{len(groups)}."
+                )
 
     def count(
         self,

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from hokical._core import reading
+from hokical._core.checks import check_names, show
 from hokical._core.ensembles import Ensemble
 from hokical._core.logits import TopK
 from hokical._core.reading import Rows
@@ -167,6 +168,10 @@ def compare(
         raise TypeError(
             "`groups` must be a pair, the groups of the validation rows and of the test "
             f"rows; got {type(groups).__name__}. Pass `groups=(first, second)`."
+        )
+    if len(check_names("data_names", data_names)) != 2:
+        raise ValueError(
+            f"`data_names` must be those of the two data sets; got {show(data_names)}."
         )
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)

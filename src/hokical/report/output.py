@@ -11,13 +11,13 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from hokical._core.storage import StrPath
+from hokical._core.checks import show
+from hokical._core.storage import StrPath, as_path
 from hokical.guarantees.bounds import check_chance
 from hokical.metrics.groups import holm
 from hokical.metrics.intervals import unskewed, worst_score
@@ -118,9 +118,9 @@ class TableOutput(ABC):
         """The same as a `tabular` of the package booktabs; also written to `path`,
         if given.
         """
-        if path is not None and Path(path).suffix.lower() != ".tex":
+        if path is not None and as_path(path).suffix.lower() != ".tex":
             raise ValueError(
-                f"`path` must end in .tex; got {Path(path).name}. For a PDF print the "
+                f"`path` must end in .tex; got {as_path(path).name}. For a PDF print the "
                 "page of `to_html` from a browser."
             )
         lines = self._lines("\\textbf{{{}}}", _LATEX)
@@ -137,7 +137,7 @@ class TableOutput(ABC):
 def write_text(text: str, path: StrPath | None) -> str:
     """The text, also written to a file if one is given."""
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        as_path(path).write_text(text, encoding="utf-8")
     return text
 
 
@@ -260,9 +260,9 @@ def paired_differences(
     check_chance("delta", delta)
     if not base.row_scores:
         return ()
-    if metric not in base.row_scores:
+    if not isinstance(metric, str) or metric not in base.row_scores:
         raise ValueError(
-            f"`metric` must be one of {sorted(base.row_scores)}; got {metric!r}."
+            f"`metric` must be one of {sorted(base.row_scores)}; got {show(metric)}."
         )
     compared = [result for result in results if result.name != base.name]
     gaps = [_paired_gap(result, base, metric, delta) for result in compared]

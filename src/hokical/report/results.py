@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hokical._core.arrays import FloatArray
+from hokical._core.checks import check_flag, show
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import StoredEstimator
 from hokical.metrics.groups import GroupTable
@@ -343,10 +344,14 @@ class Evaluation(ReportOutput):
 
     def estimate(self, name: str, event: bool = False) -> Estimate:
         """A metric with its interval: of the event, or of the predicted label."""
-        return self.estimates(event)[name]
+        estimates = self.estimates(event)
+        if not isinstance(name, str) or name not in estimates:
+            raise KeyError(f"no metric {show(name)} here; there are {[*estimates]}.")
+        return estimates[name]
 
     def estimates(self, event: bool = False) -> dict[str, Estimate]:
         """Every metric with its interval: of the event, or of the predicted label."""
+        check_flag("event", event)
         if not event:
             return self.summary.estimates
         if self.binary is None:
@@ -417,8 +422,8 @@ class Comparison(ReportOutput):
 
     def __getitem__(self, name: str) -> Evaluation:
         evaluations = {result.name: result for result in self.results}
-        if name not in evaluations:
-            raise KeyError(f"no method {name!r} here; there are {[*evaluations]}.")
+        if not isinstance(name, str) or name not in evaluations:
+            raise KeyError(f"no method {show(name)} here; there are {[*evaluations]}.")
         return evaluations[name]
 
     @property
@@ -444,7 +449,10 @@ class Comparison(ReportOutput):
         the number of methods (Holm).
         """
         return output.paired_differences(
-            self.results, self[against or self.subject], metric, delta
+            self.results,
+            self[self.subject if against is None else against],
+            metric,
+            delta,
         )
 
     def plot(

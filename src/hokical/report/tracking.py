@@ -15,7 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hokical._core.storage import StrPath, json_values, write_text_atomically
+from hokical._core.storage import (
+    StrPath,
+    as_path,
+    json_values,
+    write_text_atomically,
+)
 from hokical.report.output import TableOutput, write_text
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ class ReportOutput(TableOutput):
 
         Its numbers are written beside it: `report.metrics.json` beside `report.html`.
         """
-        target = Path(path)
+        target = as_path(path)
         self.write_page(target, title)
         write_text_atomically(json_beside(target), self.to_json())
         return target
