@@ -102,7 +102,7 @@ def test_columns_of_a_frame_that_extends_another_are_put_in_order() -> None:
 
 def test_missing_and_extra_columns_are_named() -> None:
     cal = hokical.make("temps").fit(FRAME, LABELS)
-    with pytest.raises(ValueError, match=r"\(not in the fit: site\)\. Rename"):
+    with pytest.raises(ValueError, match=r"\(not in the fit: site\)\. Select"):
         cal.predict(FRAME.assign(site=1.0))
     with pytest.raises(ValueError, match=r"\(missing: logit_dog\)\. Rename"):
         cal.predict(FRAME.drop(columns="logit_dog"))

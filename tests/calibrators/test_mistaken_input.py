@@ -369,3 +369,10 @@ def test_whether_an_answer_was_right_is_true_or_false(right: Any, row: str) -> N
         error = TypeError if "'True'" in row else ValueError
         with pytest.raises(error, match=f"`(right|correct)` must be .*{row}"):
             measure(confidence, right)
+
+
+def test_more_columns_than_in_the_fit_are_to_be_selected(data: Any) -> None:
+    cal = hokical.auto(frame(data[0]), data[1])
+    more = frame(data[0]).assign(id=1)
+    with pytest.raises(ValueError, match=r"not in the fit: id\)\. Select those of the"):
+        cal.predict(more)

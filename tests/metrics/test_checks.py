@@ -210,3 +210,24 @@ def test_the_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_rows_of_series_are_in_one_order() -> None:
+    pd = pytest.importorskip("pandas")
+    index = ["a", "b", "c"]
+    confidence = pd.Series([0.9, 0.6, 0.8], index=index)
+    correct = pd.Series([True, False, True], index=index)
+    assert metrics.brier(confidence, correct) == pytest.approx(0.41 / 3)
+    for data, labels in (
+        (confidence, correct[::-1]),
+        (pd.DataFrame({0: 1 - confidence, 1: confidence}), correct[::-1].astype(int)),
+    ):
+        with pytest.raises(ValueError, match="must have its rows in the order of"):
+            metrics.brier(data, labels)
+
+
+def test_what_is_missing_is_no_logit() -> None:
+    with pytest.raises(ValueError, match=r"got nan in row 1\. Drop rows without one"):
+        metrics.ece([0.5, np.nan], [True, False])
+    with pytest.raises(ValueError, match=r"got shape \(2, 1\)\. Pass .* as one column"):
+        metrics.ece([[0.5], [0.7]], [True, False])

@@ -512,9 +512,14 @@ def order_columns(
         return data.select(names) if is_from(data, "pyarrow") else data[names]
     if order is not None or not (must_match and column_names(data)):
         return data
+    remedy = (
+        f"Rename them, or pass `{name}.to_numpy()` if they are the same columns in the "
+        "same order."
+    )
+    if {*columns_of_fit} <= {*columns}:
+        remedy = f"Select those of the fit: `{name}[[{columns_of_fit[0]!r}, ...]]`."
     raise ValueError(
-        f"`{name}` must have {describe_columns(columns, columns_of_fit)}. Rename them, "
-        f"or pass `{name}.to_numpy()` if they are the same columns in the same order."
+        f"`{name}` must have {describe_columns(columns, columns_of_fit)}. {remedy}"
     )
 
 

@@ -162,6 +162,7 @@ def as_examples(
     name, label_name = (
         ("probability", "outcome") if event else ("confidence", "correct")
     )
+    reading.check_row_order(proba, labels, label_name, name)
     values = as_confidence(proba, name)
     expected = "whether the event happened" if event else "`predicted == labels`"
     remedy = f"Pass {expected}, not the labels; drop rows without one."
@@ -177,11 +178,12 @@ def as_predictions(
 
     Labels may be votes (n, classes), which make weighted rows of each row.
     """
+    reading.check_row_order(proba, labels, "labels", "proba")
     table = _as_numbers(proba, "proba", "numbers in [0, 1]")
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
         raise ValueError(
             "`proba` must be 2-D (n, classes) with a row per example and at least two "
-            f"columns; got shape {table.shape}."
+            f"columns; got shape {table.shape}. Pass confidences as one column, (n,)."
         )
     remedy = "For logits apply a softmax first."
     for rows in row_slices(*table.shape):
@@ -211,8 +213,9 @@ def as_confidence(confidence: object, name: str = "confidence") -> FloatArray:
         "Logits and percentages are not probabilities; clip what rounding put just "
         "outside."
     )
-    bad = ~((values >= 0.0) & (values <= 1.0))  # NaN compares false
-    reading.refuse(bad, values, f"`{name}` must lie in [0, 1]", remedy)
+    rule = f"`{name}` must lie in [0, 1]"
+    reading.refuse(np.isnan(values), values, rule, "Drop rows without one.")
+    reading.refuse((values < 0.0) | (values > 1.0), values, rule, remedy)
     return values
 
 
