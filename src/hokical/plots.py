@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import bin_edges, bin_index, check_count
+from hokical._core.checks import (
+    bin_edges,
+    bin_index,
+    check_bins,
+    check_names,
+)
 from hokical._core.reading import to_floats
 from hokical._core.runtime import import_optional
 from hokical.guarantees.bounds import clopper_pearson
@@ -454,7 +459,7 @@ def reliability(
     ([1, 3], [1.0, 0.667])
     """
     levels = read_levels(proba, labels, sample_weight)
-    n_bins = check_count("n_bins", n_bins)
+    n_bins = check_bins(n_bins)
     gap, weight, hits = levels.by_bin(n_bins, bins)
     starts = levels.bin_starts(n_bins, bins)
     n_rows = weight * levels.rows_per_weight
@@ -540,7 +545,7 @@ def draw_histogram(
     """
     ax = axes_or_new(ax)
     levels = read_levels(proba, labels, sample_weight)
-    edges = bin_edges(check_count("n_bins", n_bins))
+    edges = bin_edges(check_bins(n_bins))
     index = bin_index(levels.confidence, n_bins)
     correct = np.bincount(index, levels.correct, n_bins)
     errors = np.bincount(index, levels.errors, n_bins)
@@ -645,6 +650,7 @@ def draw_estimates(
     ['temps', 'auto']
     """
     table = to_floats(estimates, "estimates")
+    check_names("names", names)
     if table.shape != (len(names), 3):
         raise ValueError(
             "`estimates` must be (n, 3), a value and the ends of its interval for each "

@@ -168,8 +168,8 @@ def open_source(
 
 
 def _is_list_of_paths(data: object) -> bool:
-    is_list = isinstance(data, (list, tuple)) and len(data) > 0
-    return is_list and isinstance(data[0], (str, os.PathLike))  # type: ignore[index]
+    paths = data if isinstance(data, (list, tuple)) else ()
+    return bool(paths) and all(isinstance(path, (str, os.PathLike)) for path in paths)
 
 
 def _as_dataset(table: Any) -> Any:

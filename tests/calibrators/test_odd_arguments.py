@@ -79,6 +79,10 @@ REFUSED: dict[str, tuple[Callable[[Calibrator], Any], str]] = {
         lambda cal: cal.predict_or_abstain(LOGITS, risk=0.4).labels_or([1, 2, 3]),
         "`abstained` must be one label",
     ),
+    "counts": (
+        lambda cal: cal.certify(LOGITS, LABELS, counts=FRAME),  # type: ignore[arg-type]
+        "`counts` must be one of",
+    ),
     "survived": (
         lambda cal: SurvivalCalibrator().fit([["a", "b"]], [True, False]),
         "`survived` must be True or False",

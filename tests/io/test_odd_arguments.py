@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 from hokical import select_noise
-from hokical.guarantees import clopper_pearson
+from hokical.guarantees import clopper_pearson, density_ratios
 from hokical.io import agreement, jury, read_examples, read_lm_eval, read_logprobs
-from hokical.metrics import auroc, population_stability_index, selective_risk
+from hokical.metrics import (
+    auroc,
+    ece,
+    log_loss,
+    population_stability_index,
+    selective_risk,
+)
 from hokical.plots import draw_estimates
 from hokical.streams import open_source, predict, predict_to
 
@@ -45,6 +51,12 @@ ODD: Any = np.zeros((2, 3))
         (lambda: selective_risk([0.5], [True], coverage="a"), "`coverage` "),  # type: ignore[arg-type]
         (lambda: select_noise(ODD, [0, 1], families=0.5), "`families` must be"),  # type: ignore[arg-type]
         (lambda: clopper_pearson(int, 10), "`hits` must be an array"),  # type: ignore[arg-type]
+        (lambda: draw_estimates(3, ODD), "`names` must be a sequence"),  # type: ignore[arg-type]
+        (lambda: log_loss([0.5], [True], clip=ODD), "`clip` must be at least 0"),
+        (lambda: auroc([[1.0, 2.0], [3.0]], [True]), "must be arrays; got lists"),
+        (lambda: density_ratios([0.5], fewest=ODD), "`fewest` must be a number"),
+        (lambda: ece([0.5], [True], n_bins=2**70), "`n_bins` must be an integer from"),
+        (lambda: [*open_source(["a.parquet", 3])], "chunk"),
         (lambda: draw_estimates(["a"], ODD), r"`estimates` must be \(n, 3\)"),
     ],
 )

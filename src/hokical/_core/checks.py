@@ -18,6 +18,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 
+_MOST_BINS = 1_000_000
 #: Longer values are not shown in errors.
 _LONGEST_SHOWN = 80
 
@@ -60,6 +61,12 @@ def check_count(
             f"`{name}` must be an integer {rule}; got {show(value)}. {remedy}".rstrip()
         )
     return int(value)
+
+
+def check_bins(n_bins: object) -> int:
+    """Check `n_bins`; more are a mistake, and would take all memory."""
+    count = check_count("n_bins", n_bins)
+    return check_count("n_bins", count, most=_MOST_BINS)
 
 
 def show(value: object) -> str:

@@ -258,7 +258,12 @@ def is_missing_value(value: object) -> bool:
 
 def shape_of(data: object) -> tuple[int, ...]:
     """The shape of an array of any library, of a table, or of nested lists."""
-    return tuple(np.shape(cast(ArrayLike, data)))
+    try:
+        return tuple(np.shape(cast(ArrayLike, data)))
+    except ValueError as error:
+        raise ValueError(
+            "scores and labels must be arrays; got lists of different lengths."
+        ) from error
 
 
 def to_floats(

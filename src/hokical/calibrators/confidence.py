@@ -15,7 +15,12 @@ import numpy as np
 
 from hokical._core import arrays, reading
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of
-from hokical._core.checks import NoEvidenceError, check_choice, check_positive
+from hokical._core.checks import (
+    NoEvidenceError,
+    check_choice,
+    check_flag,
+    check_positive,
+)
 from hokical._core.groups import GroupCoding, GroupNames, check_rows_of, tell_unknown
 from hokical._core.logits import as_float_matrix
 from hokical._core.reading import Rows, check_row_order, refuse, to_numpy
@@ -437,6 +442,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         must be equal. With `cluster` (n,), one answer of each cluster counts, as in
         `Calibrator.certify`.
         """
+        check_flag("counts", counts)
         rows = self.read_held_out(
             reused, confidence, right, sample_weight, groups, cluster=cluster
         )

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import IntArray
+from hokical._core.checks import check_flag
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import GroupCoding
 from hokical._core.reading import Rows
@@ -165,6 +166,7 @@ class FittedCalibrator(StoredEstimator):
         """`certify` with blocks of examples: (logits, labels), with weights, and with
         groups.
         """
+        check_flag("counts", counts)
         predictor = self.fitted
         for_new_groups = predictor.for_new_groups()
         observed: list[ObservedRows] = []

@@ -18,7 +18,13 @@ import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import Array, BoolArray, FloatArray, float64_scope
-from hokical._core.checks import bin_index, check_choice, check_count, sum_by
+from hokical._core.checks import (
+    bin_index,
+    check_bins,
+    check_choice,
+    check_count,
+    sum_by,
+)
 from hokical._core.logits import by_blocks, per_row
 from hokical._core.runtime import ConvergenceWarning, warn_user
 from hokical._core.schema import InputSchema
@@ -243,7 +249,7 @@ class Hoki(Calibrator):
             return arrays.to_input_library(level / float(self.rule_.levels), like)
 
     def _check_parameters(self) -> None:
-        check_count("n_bins", self.n_bins)
+        check_bins(self.n_bins)
         check_count("max_iter", self.max_iter)
         if self.noise != "auto":
             check_noise(self.noise)
@@ -328,7 +334,7 @@ class Hoki(Calibrator):
     def _restore(self, document: dict[str, Any]) -> None:
         super()._restore(document)
         self.selection_ = None  # the trials are not stored
-        starts = self._n_starts(check_count("n_bins", self.n_bins_))
+        starts = self._n_starts(check_bins(self.n_bins_))
         core = self.rule_.core
         levels = core.levels if isinstance(core, HokiRule) else None
         if (self.table_.n_starts, self.table_.levels) != (starts, levels):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from hokical._core import reading
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.checks import check_choice, check_count
+from hokical._core.checks import check_bins, check_choice, check_count
 from hokical._core.groups import GroupCoding
 from hokical._core.reading import Rows
 from hokical._core.runtime import ConvergenceWarning, warn_user
@@ -180,7 +180,7 @@ class SurvivalCalibrator(StoredEstimator):
 
     def _learn(self, table: StabilityTable) -> Self:
         """Run the recursion on the table, and keep the learned curve."""
-        n_bins = check_count("n_bins", self.n_bins)
+        n_bins = check_bins(self.n_bins)
         max_iter = check_count("max_iter", self.max_iter)
         check_choice("unseen", self.unseen, Unseen)
         printed = self.unseen == "as_printed"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import as_number, check_choice, check_count, show
+from hokical._core.checks import as_number, check_bins, check_choice, check_count, show
 from hokical._core.reading import refuse, to_floats
 
 
@@ -188,7 +188,7 @@ def calibration_bound(
         if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
             raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
     n = check_count("n", n)
-    n_bins = check_count("n_bins", n_bins)
+    n_bins = check_bins(n_bins)
     delta = check_chance("delta", delta)
     check_choice("method", method, Method)
     if brier is not None and method in ("union", "paper"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import check_positive, effective_size
+from hokical._core.checks import as_number, check_positive, effective_size, show
 from hokical.guarantees.bounds import check_chance, check_probabilities
 
 
@@ -61,6 +61,8 @@ def density_ratios(
     1,000 examples are worth 423 of the new kind; 0.1% of the ratios were limited to 10
     """
     check_positive("most", most, "The default is 10.")
+    if not as_number(fewest) >= 0.0:
+        raise ValueError(f"`fewest` must be a number, 0 or more; got {show(fewest)}.")
     is_new = check_probabilities(
         "probability", probability, "one column of probabilities"
     )

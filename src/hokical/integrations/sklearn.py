@@ -54,7 +54,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from hokical._core.checks import NoEvidenceError
+from hokical._core.checks import NoEvidenceError, check_flag
 from hokical._core.ensembles import Ensemble
 from hokical._core.groups import read_columns
 from hokical._core.logits import as_logits
@@ -549,6 +549,7 @@ class CalibratedClassifier(
         `cluster` and `counts` are those of `Calibrator.certify`; several labels take no
         `counts`.
         """
+        check_flag("counts", counts)
         X, labels = check_examples(self, X, y, sample_weight, groups)
         if counts and self._is_multilabel:
             raise TypeError(

@@ -36,10 +36,12 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import (
+    as_number,
     bin_edges,
     bin_index,
-    check_count,
+    check_bins,
     check_positive,
+    show,
     sum_by,
 )
 from hokical._core.logits import row_slices
@@ -244,7 +246,7 @@ def ece(
             "math.inf."
         )
     levels = read_levels(proba, labels, sample_weight)
-    gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
+    gap, weight, _ = levels.by_bin(check_bins(n_bins), bins)
     size = np.abs(gap)
     total = float(weight.sum())
     if norm == 1:
@@ -285,9 +287,7 @@ def debiased_ece(
     ... )
     (0.0407, 0.0207)
     """
-    sums = read_levels(proba, labels, sample_weight).by_bin(
-        check_count("n_bins", n_bins), bins
-    )
+    sums = read_levels(proba, labels, sample_weight).by_bin(check_bins(n_bins), bins)
     total = sums[1].sum()
     gap, weight, correct = (column[sums[1] > 1] for column in sums)
     accuracy = correct / weight
@@ -314,7 +314,7 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """
-    n_bins = check_count("n_bins", n_bins)
+    n_bins = check_bins(n_bins)
 
     def make(*chunk: Any) -> FloatArray:
         data = as_predictions(*chunk)
@@ -367,8 +367,8 @@ def log_loss(
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
-    if not 0.0 <= clip < 0.5:
-        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
+    if not 0.0 <= as_number(clip) < 0.5:
+        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {show(clip)}.")
     limit = -math.log(clip) if clip > 0.0 else math.inf
     of_rows = partial(log_loss_rows, limit=limit)
     of_confidence = partial(log_loss_pair, limit=limit)

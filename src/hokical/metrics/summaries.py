@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, cast, get_args
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.checks import bin_index, check_count, show
+from hokical._core.checks import bin_index, check_bins, show
 from hokical._core.reading import as_clusters, as_labels, as_weights, shape_of, to_numpy
 from hokical._core.special import normal_quantile
 from hokical._core.votes import read_votes
@@ -61,7 +61,7 @@ class SummaryOptions:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_bins", check_count("n_bins", self.n_bins))
+        object.__setattr__(self, "n_bins", check_bins(self.n_bins))
         bounds.check_chance("delta", self.delta)
 
 
