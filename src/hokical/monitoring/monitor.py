@@ -239,7 +239,7 @@ class CalibrationMonitor(SavedStream):
         shape = reading.shape_of(confidence)
         if len(shape) > 1:
             raise ValueError(
-                "`confidence` must be 1-D (n,), the probability that each label is "
+                "`confidence` must be (n,), the probability that each label is "
                 f"right; got shape {shape}. Logits go through `update_logits(logits, "
                 "labels)`."
             )
@@ -533,7 +533,7 @@ def _histogram(reference: object, n_bins: int) -> Reference | None:
     if table is None:
         raise ValueError(
             "`reference` must keep a histogram of its confidence; this "
-            f"{reference.name!r} has none (weights that are not whole numbers, votes, "
+            f"{reference.name!r} has none (votes, weights that are not whole numbers, "
             "members of an ensemble, or positions of maps). Use "
             "`CalibrationMonitor.from_validation(calibrator, logits, labels)`."
         )
