@@ -124,6 +124,13 @@ def test_few_rows_of_rounded_percentages_are_named(n_digits: int) -> None:
         cal.predict_proba(percent)
 
 
+def test_probabilities_after_a_fit_on_logits_are_named_in_a_partial_fit() -> None:
+    logits, labels = synthetic_logits(400, 4, seed=0)
+    cal = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(logits[:200], labels[:200])
+    with pytest.warns(UserWarning, match="look like probabilities: all rows sum to 1"):
+        cal.partial_fit(softmax(logits[200:], axis=1), labels[200:])
+
+
 def test_logits_raise_no_alarm(data: Any) -> None:
     (logits, labels), (new, truth) = demo_logits()
     rng = np.random.default_rng(2)

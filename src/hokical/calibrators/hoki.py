@@ -40,7 +40,7 @@ from hokical._fitting.examples import (
 from hokical._fitting.recursion import Schedule, Unseen, learn_schedule
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.noise_selection import NoiseSelection, choose_noise
-from hokical.calibrators.predictor import input_of
+from hokical.calibrators.predictor import input_of, warn_of_probabilities
 from hokical.calibrators.stored import Fit, MethodInfo
 from hokical.guarantees.evidence import FitRecord
 from hokical.guarantees.scores import (
@@ -192,6 +192,8 @@ class Hoki(Calibrator):
         names = self.class_names
         with float64_scope(rows.scores):
             examples, _ = self._reader.read(rows, names, self.schema_)
+            if isinstance(examples, Examples):
+                warn_of_probabilities(examples.logits, self.predictor_)
             return self.partial_fit_partition(examples)
 
     def partial_fit_partition(self, examples: Partition) -> Self:

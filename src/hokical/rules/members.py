@@ -273,5 +273,6 @@ def pooled_members_of(schema: InputSchema) -> PooledMembers | None:
     raise ValueError(
         "`calibrator` must take one row of logits, or pool the members of an ensemble, "
         f"here; got one of {members.describe()}. Fit one on the members themselves: "
-        "`hokical.auto(hokical.Ensemble(members), labels)`."
+        "`hokical.auto(hokical.Ensemble(members), labels)`; of a "
+        "`CalibratedClassifier`, pass `ensemble=False`."
     )

@@ -288,7 +288,8 @@ def _predictor_of(calibrator: Any) -> Predictor:
     if not isinstance(calibrator, Calibrator):
         raise TypeError(
             "`calibrator` must be one of hokical's for logits; got "
-            f"{type(calibrator).__name__}. `hokical.load` reads a saved one."
+            f"{type(calibrator).__name__}. That of a network is `model.fitted`, that of "
+            "a classifier `model.calibrator_`; `hokical.load` reads a saved one."
         )
     predictor = calibrator.fitted
     rule = predictor.rule
