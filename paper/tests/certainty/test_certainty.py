@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,6 +228,8 @@ def test_one_or_two_networks_decide_nothing() -> None:
     assert enough.verdict == FAILS
     assert enough.estimate.text == "0% (0%\N{EN DASH}0%)"
     assert verdict(Share(0.0, 0.0, 0.0, 2), 0.5) == UNDECIDED
+    unknown = EvaluatedClaim(claim, Finding("", Share(math.nan, math.nan, math.nan, 2)))
+    assert unknown.estimate.text == "\N{EN DASH}, 2 networks"
     assert verdict(Share(0.0, 0.0, 0.0, 3), 0.5) == FAILS
 
 

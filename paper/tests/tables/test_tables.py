@@ -497,6 +497,19 @@ def test_methods_tell_whose_headers_are_rotated(results: Results, rotated: str) 
     )
 
 
+def test_one_network_has_no_interval(results: Results) -> None:
+    eces = {
+        method: {bins: [0.1] * 11 for bins in BIN_COUNTS}
+        for method in headers.METHODS.values()
+    }
+    all_of_them = renamed(results, eces)
+    for n, has_interval in ((1, False), (3, True)):
+        suite = Suite(results.suite.folder, all_of_them.suite.pairs[:n])
+        table = headers.headers_table(replace(all_of_them, suite=suite))
+        cells = [row.cells[-1] for row in table.rows[1::2]]
+        assert all((" (" in cell.text) == has_interval for cell in cells)
+
+
 @pytest.mark.slow
 def test_networks_known_by_their_best_classes_are_named(results: Results) -> None:
     suite = results.suite

@@ -4,6 +4,7 @@ methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,7 +41,9 @@ RIVALS = {
 
 
 def share_cell(share: Share) -> Cell:
-    return Cell(share.text, share.value, share.low, share.high) if share.n else Cell()
+    if not share.n or math.isnan(share.value):
+        return Cell()
+    return Cell(share.text, share.value, share.low, share.high)
 
 
 def divisions_note(divisions: Divisions) -> str:

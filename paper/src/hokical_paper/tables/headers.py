@@ -30,6 +30,8 @@ READINGS = {
     "the main table's": {printed: name for name, printed in SUPPLEMENT.items()},
 }
 _N_RESAMPLES = 4000
+#: An interval over fewer networks would be one number, or two.
+_FEWEST = 3
 
 
 def headers_table(results: Results) -> Table:
@@ -60,7 +62,7 @@ def headers_table(results: Results) -> Table:
         "their published form: smaller fits better. Each row says whose headers are "
         "taken to be rotated. The last column is by how much the second reading is "
         "worse, all four methods together, with a 95 % interval (networks resampled). "
-        f"{len(pairs)} networks: those of the paper with recal.",
+        f"{_count(len(pairs))}: those of the paper with recal.",
         made_note(r.made for r in results.by_cell.values()),
     )
     heads = ("ECE with", "rotated headers")
@@ -68,6 +70,12 @@ def headers_table(results: Results) -> Table:
     return Table(
         "headers", title, (*METHODS, "all four", "worse by"), tuple(rows), notes, heads
     )
+
+
+def _count(n_networks: int) -> str:
+    if n_networks >= _FEWEST:
+        return f"{n_networks} networks"
+    return f"Too few networks for an interval, {n_networks}"
 
 
 def log_ratios(
@@ -94,7 +102,9 @@ def _is_complete(results: Results, pair: Pair) -> bool:
 
 
 def _mean(values: NDArray[np.float64]) -> Cell:
-    """The mean with its interval, networks resampled."""
+    """The mean with its interval, networks resampled, unless they are too few."""
+    if values.size < _FEWEST:
+        return number(float(values.mean()), 3)
     rng = np.random.default_rng(0)
     means = values[rng.integers(values.size, size=(_N_RESAMPLES, values.size))].mean(
         axis=1
