@@ -16,6 +16,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 import hokical
 from hokical import CalibratedClassifier, TemperatureScaling
@@ -202,6 +203,20 @@ def test_a_comparison_is_written_as_a_report(
             "different names",
         ),
         (lambda X, y: hokical.evaluate(object(), X, y), "a classifier with `predict_"),
+        (
+            lambda X, y: hokical.compare((X, y), folds=3, methods=[GaussianNB()]),
+            "`folds` cannot be given for models; pass",
+        ),
+        (
+            lambda X, y: hokical.evaluate(LinearSVC().fit(X, y == "digit 3"), X, y),
+            r"Wrap it: `CalibratedClassifier\(model\)`",
+        ),
+        (
+            lambda X, y: hokical.compare(
+                (X, y), (X, y), [make_pipeline(StandardScaler(), LinearSVC())]
+            ),
+            r"Wrap it: `CalibratedClassifier\(model\)`",
+        ),
     ],
 )
 def test_refusals_say_what_to_do(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, check_is_fitted
@@ -153,7 +153,10 @@ def read_scores(estimator: Any, X: object, *, multilabel: bool) -> FloatArray:
     Of several labels, which do not exclude each other, log-odds (n, labels).
     """
     methods = _SCORE_METHODS[::-1] if multilabel else _SCORE_METHODS
-    method = next(method for method in methods if hasattr(estimator, method))
+    available = [method for method in methods if hasattr(estimator, method)]
+    if not available:
+        raise _no_scores(estimator)
+    method = available[0]
     name = f"estimator.{method}(X)"
     outputs = getattr(estimator, method)(X)
     if not multilabel:
@@ -218,12 +221,14 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
 
 
 def check_estimator(estimator: BaseEstimator) -> None:
-    """Raise unless an estimator gives one score for each class."""
-    if not any(hasattr(estimator, method) for method in _SCORE_METHODS):
-        raise ValueError(
-            "`estimator` must be a classifier with `decision_function` or "
-            f"`predict_proba`, or a list of pairs (name, classifier); got {estimator!r}."
-        )
+    """Raise unless an estimator gives one score for each class.
+
+    Some classifiers, such as a `StackingClassifier`, only know after their fit.
+    """
+    has_scores = any(hasattr(estimator, method) for method in _SCORE_METHODS)
+    may_have = isinstance(estimator, BaseEstimator) and is_classifier(estimator)
+    if not has_scores and not may_have:
+        raise _no_scores(estimator)
     for name, value in estimator.get_params().items():
         # Three classes have three pairs: the number of columns does not show it.
         if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
@@ -232,6 +237,13 @@ def check_estimator(estimator: BaseEstimator) -> None:
                 "decision_function_shape='ovo', scores of pairs. Set it to 'ovr'; the "
                 "labels stay the same."
             )
+
+
+def _no_scores(estimator: object) -> ValueError:
+    return ValueError(
+        "`estimator` must be a classifier with `decision_function` or "
+        f"`predict_proba`, or a list of pairs (name, classifier); got {estimator!r}."
+    )
 
 
 def log_of_mean(proba: Sequence[FloatArray]) -> FloatArray:

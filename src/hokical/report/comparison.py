@@ -200,6 +200,11 @@ def compare(
         pairs = read_answer_pairs(validation, test, groups, data_names, folds)
         with WarningLog().once():
             return _compare_confidences(pairs, methods, setting, folds, subject)
+    if folds is not None and _are_models(methods):
+        raise TypeError(
+            "`folds` cannot be given for models; pass `(X_train, y_train)` and `(X_test, "
+            "y_test)`, of scikit-learn's `train_test_split`."
+        )
     if folds is not None or test is None:
         raise TypeError(
             "`test` must be a pair (logits, labels), without `folds`, which are for "

@@ -327,6 +327,12 @@ def _evaluate_maps(request: _Request, cal: Dense) -> Evaluation:
 
 def _evaluate_inputs(request: _Request) -> Evaluation:
     """The evaluation of a model on its inputs."""
+    if request.folds is not None:
+        raise TypeError(
+            "`folds` cannot be given for models. Evaluate probabilities of "
+            "scikit-learn's `cross_val_predict(model, X, y, method='predict_proba')`: "
+            "`evaluate(None, hokical.from_probabilities(proba), y, classes=classes)`."
+        )
     request.refuse_others(
         "models", "sample_weight", "groups", "cluster", "coverage", "positive"
     )

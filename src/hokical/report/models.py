@@ -54,11 +54,22 @@ Model = ProbabilityModel | CalibratedProbabilityModel
 def is_model(value: object) -> bool:
     """Whether it predicts from inputs, as calibrators do from scores.
 
-    It can be fitted, or it says what its classes are.
+    It can be fitted, or it says what its classes are. Raises for a classifier without
+    probabilities.
     """
-    takes_scores = isinstance(value, (StoredEstimator, type))
+    if isinstance(value, (StoredEstimator, type)):
+        return False
     is_classifier = hasattr(value, "fit") or hasattr(value, "classes_")
-    return isinstance(value, ProbabilityModel) and is_classifier and not takes_scores
+    # A pipeline has the methods of its last step.
+    if is_classifier and hasattr(value, "predict_proba"):
+        return True
+    if is_classifier and hasattr(value, "decision_function"):
+        raise TypeError(
+            "a model must have `predict_proba`; got "
+            f"{value!r}, whose `decision_function` is no probability. Wrap it: "
+            "`CalibratedClassifier(model)`."
+        )
+    return is_classifier and isinstance(value, ProbabilityModel)  # some once fitted
 
 
 def name_models(

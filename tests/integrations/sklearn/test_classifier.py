@@ -21,7 +21,12 @@ from sklearn.datasets import (
     load_wine,
     make_classification,
 )
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -846,3 +851,14 @@ def test_fewer_rows_in_a_second_fit_are_no_ensemble() -> None:
     model.fit(X[:200], y[:200])
     assert len(model.models_) == 1
     assert model.predict_proba(X).shape == (700, 2)
+
+
+def test_what_a_classifier_gives_may_only_be_known_after_its_fit() -> None:
+    X, y = make_classification(300, random_state=0)
+    pair = [("bayes", GaussianNB())]
+    model = CalibratedClassifier(StackingClassifier(pair)).fit(X, y)
+    assert model.predict_proba(X).shape == (300, 2)
+    votes = VotingClassifier(pair)  # of labels
+    for estimator in (make_pipeline(votes), make_pipeline(LinearRegression())):
+        with pytest.raises(ValueError, match="must be a classifier with"):
+            CalibratedClassifier(estimator).fit(X, y)
