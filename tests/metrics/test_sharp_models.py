@@ -122,6 +122,40 @@ def test_the_auroc_where_rows_out_of_order_are_rare() -> None:
     assert hold_often(held, stated), (held, stated)
 
 
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_heavy_rows_that_are_the_uncertain_ones(in_chunks: bool) -> None:
+    """Weights for a harder population: by the weights alone, 82 to 85 % held."""
+    rng = np.random.default_rng(0)
+    held = dict.fromkeys(("accuracy", "brier", "mean_confidence"), 0)
+    for _ in range(TRIALS):
+        is_hard = rng.uniform(size=800) < 0.05
+        confidence = np.where(is_hard, rng.choice([0.5, 0.7], 800), 0.999)
+        rows = Outcomes(
+            confidence,
+            rng.uniform(size=800) < confidence,
+            np.where(is_hard, 3.0, 1.0),
+        )
+        levels = summaries.count_levels(rows)
+        if in_chunks:
+            halves = [slice(0, 400), slice(400, 800)]
+            columns = (rows.confidence, rows.correct, rows.weight)
+            parts = [Outcomes(*(column[k] for column in columns)) for k in halves]
+            first, second = map(summaries.count_levels, parts)
+            levels = first + second
+        truth = {
+            "accuracy": (0.15 * 0.6 + 0.95 * 0.999) / 1.1,
+            "mean_confidence": (0.15 * 0.6 + 0.95 * 0.999) / 1.1,
+            "brier": (0.15 * 0.23 + 0.95 * 0.000999) / 1.1,
+        }
+        for name, value in truth.items():
+            metric = summaries.METRICS[name]
+            found = summaries.metric_estimate(
+                metric, levels, summaries.SummaryOptions()
+            )
+            held[name] += found.low <= value <= found.high
+    assert hold_often([*held.values()], TRIALS), held
+
+
 def test_rows_at_one_half_alone_have_intervals() -> None:
     """Either outcome scores the same, and a row of another kind may come."""
     found = metrics.summary(np.full(40, 0.5), np.arange(40) % 3 == 0)

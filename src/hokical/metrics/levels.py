@@ -55,6 +55,8 @@ _ZEROTH = ((1023 - 53) << _DIGITS) - 1
 #: Level of 2^-8, where even steps begin, and of 1/2.
 _EVEN = (53 - 8 << _DIGITS) + 1
 _HALF = _EVEN + _STEPS // 2 - (_STEPS >> 8)
+#: Weights of one size have an effect of 1, but for rounding.
+_ROUNDED = 1.0 + 1e-9
 #: Number of levels: those of c up to 1/2, and of 1 - c down to 0.
 MOST_LEVELS = 2 * _HALF + 1
 
@@ -235,7 +237,9 @@ class Levels:
     ones, and `shift` the weighted sum of confidence - value. `n_rows` have a weight
     above 0, and `squares` is the sum of the squared weights. Of rows in clusters,
     `design` has by metric how many rows are worth one that is independent of the
-    others; see `of`. `of_classes` are sums over the probabilities of all classes, by
+    others; see `of`. Of weighted rows, `moments` has by metric the sums (4,) of w x, w x^2,
+    w^2 x and w^2 x^2, with the weights w and the numbers x whose mean is the metric.
+    `of_classes` are sums over the probabilities of all classes, by
     metric; see `hokical.metrics.calibration.RowScore`.
 
     >>> rows = [Outcomes(np.array([c]), np.array([True])) for c in (0.9, 0.8, 0.9)]
@@ -252,6 +256,7 @@ class Levels:
     squares: float
     design: dict[str, float] = field(default_factory=dict)
     of_classes: dict[str, FloatArray] = field(default_factory=dict)
+    moments: dict[str, FloatArray] = field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, rows: Outcomes) -> Self:
@@ -288,17 +293,45 @@ class Levels:
             name: sums_of_class + other.of_classes[name]
             for name, sums_of_class in self.of_classes.items()
         }
+        both = self.moments.keys() & other.moments.keys()
+        moments = {name: self.moments[name] + other.moments[name] for name in both}
         squares = self.squares + other.squares
         weight, errors, shift = sums
-        return type(self)(
-            value, weight, errors, shift, n_rows, squares, of_classes=classes
-        )
+        joined = type(self)(value, weight, errors, shift, n_rows, squares)
+        return replace(joined, of_classes=classes, moments=moments)
 
     def of(self, metric: str) -> Self:
-        """The levels with as many rows as those in clusters are worth for a metric."""
-        if not self.design:
+        """The levels with as many rows as those in clusters, or with weights, are worth
+        for a metric.
+        """
+        if not self.design and not self.moments:
             return self
-        return replace(self, squares=self.squares * self.design[metric], design={})
+        effect = self.design[metric] if self.design else 1.0
+        weight_effect = self._weight_effect(metric)
+        if weight_effect > _ROUNDED:
+            effect *= weight_effect
+        return replace(self, squares=self.squares * effect, design={}, moments={})
+
+    def _weight_effect(self, metric: str) -> float:
+        """By how much the variance of a mean exceeds that of weights that have nothing
+        to do with what is averaged.
+
+        For the AUROC, of which the rarer outcome decides, it is that of its weights.
+        """
+        if metric == "auroc" and "accuracy" in self.moments:
+            right = float(self.correct.sum()), float(self.moments["accuracy"][2])
+            wrong = float(self.errors.sum()), self.squares - right[1]
+            rarer, squares = min(right, wrong)
+            return squares / rarer * self.rows_per_weight if rarer > 0.0 else 1.0
+        if metric not in self.moments:
+            return 1.0
+        first, second, heavy_first, heavy_second = self.moments[metric].tolist()
+        mean = first / self.total
+        variance = second / self.total - mean**2
+        if not 1e-12 * second / self.total < variance < np.inf:
+            return 1.0
+        spread = heavy_second - 2.0 * mean * heavy_first + mean**2 * self.squares
+        return float(spread / self.total * self.rows_per_weight / variance)
 
     def has_worth(self, metric: str) -> bool:
         """Whether it is known how many rows those in clusters are worth for a metric."""

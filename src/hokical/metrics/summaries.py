@@ -8,7 +8,7 @@ summarized by coverage and size, for each class and each size.
 Intervals are at level 1 - delta and in closed form: nothing is resampled. How often
 they hold is simulated in `tests/metrics/test_coverage.py`; docs/metrics.md has the
 figures. With weights, n is the number of rows that they are worth, (sum w)^2 / sum w^2
-(Kish).
+(Kish), or fewer where heavy rows vary more than others.
 """
 
 from __future__ import annotations
@@ -406,9 +406,11 @@ def count_levels(
     """
     levels = Levels.from_rows(rows)
     data = rows.vectors
-    if data is None and codes is None:
+    if data is None and codes is None and rows.weight is None:
         return levels
     scores = row_scores(rows) if scores is None else scores
+    if rows.weight is not None:
+        levels = replace(levels, moments=_weighted_moments(rows, scores, rows.weight))
     classes = {}
     if data is not None:
         classes = {
@@ -422,6 +424,22 @@ def count_levels(
         {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
     )
     return replace(levels, of_classes=classes, design=design)
+
+
+def _weighted_moments(
+    rows: Outcomes, scores: calibration.Scores, weight: FloatArray
+) -> dict[str, FloatArray]:
+    """The `moments` of a table of levels."""
+    correct = rows.correct.astype(np.float64)
+    means = {"accuracy": correct, "mean_confidence": rows.confidence}
+    means |= {"ece": correct - rows.confidence, "ece_mass": correct - rows.confidence}
+    moments = {}
+    with np.errstate(over="ignore", invalid="ignore"):  # of infinite scores
+        columns = np.stack([weight, weight**2])
+        for name, values in (means | scores).items():
+            powers = np.stack([values, values**2], axis=1)
+            moments[name] = (columns @ powers).ravel()
+    return moments
 
 
 def design_effects(
