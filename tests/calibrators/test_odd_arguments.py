@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hokical import Calibrator, load, make
-from hokical.calibrators import SurvivalCalibrator, method_names
+from hokical import Calibrator, calibration_bound, load, make
+from hokical.calibrators import SurvivalCalibrator, method_names, with_sets
 from tests.conftest import synthetic_logits
 
 LOGITS, LABELS = synthetic_logits(120, 3, seed=1)
@@ -79,6 +80,14 @@ REFUSED: dict[str, tuple[Callable[[Calibrator], Any], str]] = {
         lambda cal: cal.predict_or_abstain(LOGITS, risk=0.4).labels_or([1, 2, 3]),
         "`abstained` must be one label",
     ),
+    "for whom sets are": (
+        lambda cal: with_sets(cal, coverage=0.8, by=FRAME),  # type: ignore[arg-type]
+        "`by` must be one of",
+    ),
+    "brier score": (
+        lambda cal: calibration_bound(0.1, 99, brier=np.timedelta64(1, "s")),  # type: ignore[arg-type]
+        "`brier` must lie in",
+    ),
     "counts": (
         lambda cal: cal.certify(LOGITS, LABELS, counts=FRAME),  # type: ignore[arg-type]
         "`counts` must be one of",
@@ -103,6 +112,18 @@ def test_a_group_per_row() -> None:
     for odd in (3, None, True):
         with pytest.raises(TypeError, match="`groups` must be one group per row"):
             cal.group_codes(odd)
+
+
+def test_shares_may_be_fractions_and_groups_huge() -> None:
+    cal = make("temps").fit(LOGITS, LABELS)
+    third = cal.predict_or_abstain(LOGITS, risk=Fraction(1, 3))  # type: ignore[arg-type]
+    expected = cal.predict_or_abstain(LOGITS, risk=1 / 3)
+    np.testing.assert_array_equal(third.accepted, expected.accepted)
+    sets = cal.predict_set(LOGITS, coverage=Fraction(2, 3))  # type: ignore[arg-type]
+    assert sets.coverage == 2 / 3
+    ages = np.linspace(20, 60, 120)
+    learned = make("auto").fit(LOGITS, np.where(ages < 40, LABELS, 0), groups=ages)
+    learned.group_codes([10**400])
 
 
 def test_metadata_that_no_file_can_hold_is_refused(tmp_path) -> None:

@@ -465,7 +465,7 @@ def _to_float(name: Any) -> float:
     """A number, also one that came as text; NaN for anything else."""
     try:
         return float(name) if _is_number(name) or isinstance(name, str) else np.nan
-    except ValueError:
+    except (ValueError, OverflowError):  # an integer beyond float64 is no number, too
         return np.nan
 
 

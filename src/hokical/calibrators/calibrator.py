@@ -922,6 +922,7 @@ def with_sets(
             f"{type(calibrator).__name__}. Sets of several labels are those of its own "
             "`predict_set`."
         )
+    check_choice("by", by, BySet)
     if by == "group":
         raise ValueError(
             f'`by` must not be "group" in `with_sets`; got {by!r}. Use '

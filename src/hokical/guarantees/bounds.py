@@ -9,7 +9,6 @@ functions.
 """
 
 import math
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -185,8 +184,8 @@ def calibration_bound(
     0.0271
     """
     for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
-        if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
-            raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
+        if not 0.0 <= as_number(value) <= 1.0:
+            raise ValueError(f"`{name}` must lie in [0, 1]; got {show(value)}.")
     n = check_count("n", n)
     n_bins = check_bins(n_bins)
     delta = check_chance("delta", delta)

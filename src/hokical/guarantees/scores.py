@@ -398,8 +398,9 @@ class AbstentionOptions:
     by: Literal["all", "group", "new group"] = "all"
 
     def __post_init__(self) -> None:
-        check_chance("risk", self.risk)
-        check_chance("delta", self.delta)
+        for name in ("risk", "delta"):  # as floats, of whatever numbers they are
+            share = check_chance(name, getattr(self, name))
+            object.__setattr__(self, name, share)
         check_choice("by", self.by, Literal["all", "group", "new group"])
 
 

@@ -227,7 +227,9 @@ class SetOptions:
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
-        control.check_guarantee(self.coverage, self.delta, "coverage")
+        shares = control.check_guarantee(self.coverage, self.delta, "coverage")
+        for name, share in zip(("coverage", "delta"), shares, strict=True):
+            object.__setattr__(self, name, share)
         check_choice("by", self.by, BySet)
         check_choice("kind", self.kind, SetKind)
         check_count("free_ranks", self.free_ranks, least=0)

@@ -767,7 +767,9 @@ class CalibratedClassifier(
         classes = self.classes_.tolist()
         event = None
         if positive is not None:
-            event = int(class_index(np.array([positive]), self.classes_, "positive")[0])
+            event = int(
+                class_index(np.array([positive], object), self.classes_, "positive")[0]
+            )
         table, names = cost_table(costs, n_classes, event, classes)
         if positive is None and are_of_errors(costs, n_classes):
             _warn_of_event(classes)
