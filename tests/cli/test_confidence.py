@@ -443,3 +443,23 @@ def test_few_answers_are_evaluated_in_folds(tmp_path: Path) -> None:
     assert "--method: does not go with confidences" in found.words
     found = hokical_command("evaluate", path)
     assert "Name the scores: --confidence stated,token." in found.words
+
+
+def test_lines_of_json_keep_numbers_and_truth_values(tmp_path: Path) -> None:
+    stated, right, _ = answers(60)
+    rows = [
+        {"id": k, "code": f"0{k}", "cost": 0.5 * k, "seen": k % 2 == 0, "note": None}
+        | {"confidence": float(c), "right": bool(r), "part": "a" if k else 1}
+        for k, (c, r) in enumerate(zip(stated, right, strict=True))
+    ]
+    new, out = tmp_path / "new.jsonl", tmp_path / "out.jsonl"
+    new.write_text("\n".join(map(json.dumps, rows)))
+    run("fit", new, "-o", tmp_path / "cal.json")
+    keep = ("--keep", "id,code,cost,seen,part")
+    run("apply", tmp_path / "cal.json", new, "-o", out, *keep)
+    for row, line in zip(rows, out.read_text().splitlines(), strict=True):
+        written = json.loads(line)
+        assert written.pop("confidence") > 0.0
+        assert written == {name: row[name] for name in written} | {
+            "part": str(row["part"])
+        }

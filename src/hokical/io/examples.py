@@ -830,7 +830,7 @@ class Layout:
             kind="confidence" if kind == "confidence" else "logits",
             used=used,
             part=self.part,
-            kept={name: columns[name] for name in self.kept},
+            kept={name: table.as_written(name, columns[name]) for name in self.kept},
             unused=self.unused,
         )
 

@@ -23,6 +23,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -202,9 +203,11 @@ class Table:
     an archive which is read: `val_logits` may then be called `logits`. `first_row` rows
     of the file come before those of the table. `numbers` are the columns that may hold
     such; by default all. `shape_of` an array is known without reading it, if at all.
+    `kinds` are the types of numbers and truth values in JSON, which are read as text.
     """
 
     first_row = 0
+    kinds: Mapping[str, np.dtype[Any]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -234,6 +237,13 @@ class Table:
         self._places |= {
             key.removeprefix(f"{part}_"): self._places[key] for key in of_part
         }
+
+    def as_written(self, name: str, column: AnyArray) -> AnyArray:
+        """A column of text with the numbers, or truth values, that JSON had."""
+        kind = self.kinds.get(name)
+        if kind is None or column.dtype.kind != "U":
+            return column
+        return column == "True" if kind.kind == "b" else column.astype(kind)
 
     def first(self, *spellings: str) -> str | None:
         """The first of the spellings that is there, as the file spells it."""
@@ -419,7 +429,7 @@ class TextTable(Table):
         with report_damage(path, _TEXT):
             self._text = read_text(path)
             if self._text.lstrip()[:1] in ("{", "["):
-                self._text = _csv_of_json(self._text)
+                self._text, self.kinds = _csv_of_json(self._text)
                 self._before = -1
             first_line = self._text.lstrip().partition("\n")[0]
             self._delimiter = max(",;\t", key=first_line.count)
@@ -559,9 +569,9 @@ def _json_lines(text: str, of_whole: json.JSONDecodeError) -> list[Any]:
     return values
 
 
-def _csv_of_json(text: str) -> str:
+def _csv_of_json(text: str) -> tuple[str, dict[str, np.dtype[Any]]]:
     """JSON objects as a table with commas, a line each; lists of scores as a column
-    each.
+    each. And the types of the columns that have a number, or a truth value, in each row.
     """
     rows = []
     for row, record in enumerate(json_records(text)):
@@ -588,7 +598,21 @@ def _csv_of_json(text: str) -> str:
     table = csv.DictWriter(stream, names, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    return stream.getvalue()
+    return stream.getvalue(), _json_kinds(names, rows)
+
+
+def _json_kinds(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, np.dtype[Any]]:
+    """The types of columns whose cells are all of one, other than text."""
+    kinds = {}
+    for name in names:
+        types = {type(row.get(name)) for row in rows}
+        if types and (types <= {int, float} or types == {bool}):
+            column = np.array([row[name] for row in rows])
+            if column.dtype.kind in "ifb":  # no whole numbers of more than 64 bits
+                kinds[name.strip()] = column.dtype
+    return kinds
 
 
 def list_files(path: Path) -> list[Path]:
