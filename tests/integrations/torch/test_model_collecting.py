@@ -418,6 +418,18 @@ def test_votes_of_a_network_with_a_softmax(
     torch.testing.assert_close(logits.exp(), softmax.eval()(inputs), check_device=False)
 
 
+def test_votes_of_a_network_with_one_output(data: Any) -> None:
+    inputs, labels = data
+    network = torch.nn.Linear(4, 1)
+    votes = 3 * torch.nn.functional.one_hot((labels > 0).long(), 2) + 1
+    logits, collected = collect_logits(network, (inputs, votes))
+    assert torch.equal(collected, votes)
+    torch.testing.assert_close(logits[:, 1:] - logits[:, :1], network(inputs).detach())
+    model = calibrate(network, inputs, votes, "temps").eval()
+    expected = hokical.make("temps").fit(logits, votes).predict_proba(logits)
+    torch.testing.assert_close(model.predict_proba(inputs), expected)
+
+
 def test_what_is_returned_may_be_said() -> None:
     inputs, labels, _ = binary_data()
     network = Returns(lambda odds: odds.sigmoid())

@@ -205,7 +205,8 @@ def _join_blocks(
     labels = torch.cat([labels for _, labels in blocks])
     multilabel = labels.ndim == 2 and reading.multilabel is not False
     if multilabel and reading.multilabel is None:
-        multilabel = recognize_outputs(scores, multilabel=False) == "logits"
+        multilabel = labels.shape[1] == scores.shape[1]
+        multilabel &= recognize_outputs(scores, multilabel=False) == "logits"
     outputs = reading.outputs
     if outputs == "auto":
         outputs = recognize_outputs(scores, multilabel=multilabel)
