@@ -382,6 +382,9 @@ AMBIGUOUS = [
     "a little unsure",
     "kind of sure",
     "rather unlikely",
+    "nearly certain",
+    "I'm sure-ish",
+    "Confidence: 80%. Wait, actually 60%.",
 ]
 #: Texts that state no confidence.
 SILENT = [

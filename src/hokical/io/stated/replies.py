@@ -63,7 +63,7 @@ _EARLIER = words_of("prior initial initially before first earlier previous previ
 _DEGREES = words_of(
     "slightly mildly marginally partly partially mostly largely somewhat fairly quite "
     "rather pretty reasonably moderately very totally super extremely highly "
-    "relatively equally little bit"
+    "relatively equally little bit almost nearly practically dead"
 )
 #: What may follow a percentage that is a confidence though nothing says so.
 _FOLLOWERS = words_of(
@@ -86,6 +86,7 @@ _OF_MINE = words_of("true correct right yes answer i my this being it") | _WRONG
 _SEPARATORS = frozenset(":=")
 #: How many tokens back a label, and a negation, belong to a number.
 _LABEL_REACH = 14
+_SENTENCE_REACH = 60
 _NEGATION_REACH = 6
 
 
@@ -284,11 +285,11 @@ class Reply:
         """Whether the reply consists of this quantity, beside hedges and signs."""
         start = quantity.start
         start -= 2 * (self.tokens.texts(start - 2, start) in (["p", "="], ["p", ":"]))
-        around = self.tokens[:start] + self.tokens[quantity.stop :]
         return not any(
             token.kind == "number"
             or (token.kind == "word" and token.text not in _HEDGES)
-            for token in around
+            for i, token in enumerate(self.tokens)
+            if not start <= i < quantity.stop
         )
 
     def _label_before(self, quantity: Quantity) -> int | None:
@@ -320,7 +321,7 @@ class Reply:
 
     def _joint_label(self, stop: int) -> bool:
         """Whether the line before `stop` has a label of both answer and confidence."""
-        for k in range(stop - 1, 1, -1):
+        for k in range(stop - 1, max(stop - _SENTENCE_REACH, 1), -1):
             if self.tokens.text(k) == "\n":
                 return False
             if self.tokens.text(k) in LABELS:
@@ -474,7 +475,11 @@ class Reply:
         if self._is_attribute(start, size):
             return None
         reading = Reading(value, 1.0, strength, start)
-        if before in _DEGREES or self.tokens.texts(start - 2, start) in _KINDS_OF:
+        if (
+            after == "ish"
+            or before in _DEGREES
+            or self.tokens.texts(start - 2, start) in _KINDS_OF
+        ):
             return replace(reading, value=np.nan, doubt=_OF_DEGREE)
         if labelled and not _UNSURE.isdisjoint(self.tokens.texts(start - 4, start)):
             return replace(reading, value=np.nan, doubt=_NEGATED)  # Uncertainty: low
@@ -550,7 +555,7 @@ class Reply:
     def _clause_after(self, start: int) -> list[str]:
         """The texts from `start` to the end of the clause."""
         clause: list[str] = []
-        for token in self.tokens[start:]:
+        for token in self.tokens[start : start + _SENTENCE_REACH]:
             if token.text in _CLAUSE_ENDS:
                 break
             clause.append(token.text)
@@ -569,10 +574,9 @@ class Reply:
 
     def _sentence_before(self, stop: int) -> list[str]:
         """The texts of the sentence before `stop`."""
-        start = stop
-        while start > 0 and self.tokens.text(start - 1) not in SENTENCE_ENDS:
-            start -= 1
-        return self.tokens.texts(start, stop)
+        texts = self.tokens.texts(stop - _SENTENCE_REACH, stop)
+        ends = [i for i, text in enumerate(texts) if text in SENTENCE_ENDS]
+        return texts[ends[-1] + 1 :] if ends else texts
 
     def _is_variable(self, i: int) -> bool:
         """Whether there is a single letter, as in "x = 0.5"."""
@@ -589,7 +593,7 @@ class Reply:
 
     def _is_revised(self, stated: Reading, candidates: Sequence[Reading]) -> bool:
         """Whether a weaker number later on replaces it: "90% sure, but now 40%"."""
-        return stated.strength < Strength.FIELD and any(
+        return any(
             candidate.start > stated.start
             and candidate.strength >= Strength.NUMBER
             and candidate.value != stated.value

@@ -97,6 +97,8 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+#: The most tokens in brackets that may be a scale.
+_LONGEST_SCALE = 60
 SENTENCE_ENDS = frozenset(".!?;\n")
 #: What a number after these is: a confidence.
 LABELS = words_of(
@@ -283,10 +285,11 @@ def _find_scale(tokens: Sequence[Token], start: int) -> tuple[int, float]:
 
 def _closing(tokens: Sequence[Token], start: int) -> int:
     """The position after the bracket that closes the one at `start`."""
-    for i in range(start + 1, len(tokens)):
+    end = min(start + _LONGEST_SCALE, len(tokens))
+    for i in range(start + 1, end):
         if tokens[i].text in (")", "]"):
             return i + 1
-    return len(tokens)
+    return end
 
 
 def _scale_in_brackets(inside: Sequence[Token]) -> float:
