@@ -337,6 +337,59 @@ def test_a_logarithm_to_another_base_must_be_stated() -> None:
         attach(network, calibrator)
 
 
+def forest(weights: list[float], *more: onnx.NodeProto) -> onnx.ModelProto:
+    """A tree with two leaves, with `weights` of two classes at each."""
+    tree = node(
+        "TreeEnsembleClassifier",
+        ["x"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0],
+        nodes_values=[0.0, 0.0, 0.0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        class_treeids=[0] * 4,
+        class_nodeids=[1, 1, 2, 2],
+        class_ids=[0, 1, 0, 1],
+        class_weights=weights,
+        classlabels_int64s=[0, 1],
+        post_transform="NONE",
+    )
+    ends = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 6]),
+        helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["n", 2]),
+    ]
+    outputs = [helper.make_empty_tensor_value_info("maps")] if more else ends[1:]
+    graph = helper.make_graph([tree, *more], "forest", ends[:1], outputs)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def test_shares_of_votes_of_trees_are_probabilities() -> None:
+    network = forest([0.75, 0.25, 0.125, 0.875])
+    calibrator = fitted_on_outputs(network, from_probabilities)
+    outputs = run(attach(network, calibrator), x=inputs(50))
+    expected = calibrator.predict_confidence(from_probabilities(outputs["scores"]))
+    np.testing.assert_allclose(outputs["confidence"], expected, atol=1e-5)
+    boosted = forest([1.5, -1.5, -2.0, 2.0])
+    of_logits = fitted_on_outputs(boosted, np.asarray)
+    assert check(attach(boosted, of_logits), of_logits).agrees
+    with pytest.raises(ValueError, match=r"is a mean of probabilities, and .* logits"):
+        attach(network, of_logits)
+
+
+def test_mappings_of_scikit_learn_are_named() -> None:
+    zipped = node(
+        "ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
+    )
+    calibrator = fitted_on_outputs(forest([1.5, -1.5, -2.0, 2.0]), np.asarray)
+    with pytest.raises(ValueError, match=r"list of mappings \(ZipMap\)"):
+        attach(forest([1.5, -1.5, -2.0, 2.0], zipped), calibrator)
+
+
 @pytest.mark.filterwarnings("ignore:`logits` look like probabilities")
 def test_a_fit_on_probabilities_as_logits_is_noticed() -> None:
     network = ensemble_of_networks([node("Identity", ["p0"], ["scores"])])

@@ -211,6 +211,12 @@ def _choose_output(
     fitting = [tensor for tensor in with_axis if tensor.fits(class_axis, n_classes)]
     candidates = fitting or with_axis
     if len(candidates) != 1:
+        if any(node.op_type == "ZipMap" for node in model.graph.node):
+            raise ValueError(
+                "`model` must put out scores as a tensor (batch, classes); got a list "
+                "of mappings (ZipMap). Convert it with `options={id(classifier): "
+                "{'zipmap': False}}` of `skl2onnx.to_onnx`."
+            )
         raise ValueError(
             f"`output` must say which output has the scores of {n_classes} classes: "
             f"{len(fitting)} of {outputs} could. For other shapes than (batch, classes) "

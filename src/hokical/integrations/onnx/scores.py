@@ -160,6 +160,8 @@ class _Tracing:
             return first if first in _COMBINED else Content.PROBABILITIES
         if operator in ("Softmax", "Hardmax"):
             return Content.PROBABILITIES
+        if _averages_votes(node):
+            return Content.MEAN_OF_PROBABILITIES
         if operator == "LogSoftmax" or self._subtracts_log_sum(node):
             return Content.LOG_PROBABILITIES
         if operator == "Sigmoid":
@@ -248,6 +250,16 @@ class _Tracing:
             for name in node.input
             if self.contents.get(name) is Content.CONSTANT
         )
+
+
+def _averages_votes(node: NodeProto) -> bool:
+    """Whether trees vote with shares of classes; those of boosting add numbers of both
+    signs.
+    """
+    weights = {attribute.name: attribute.floats for attribute in node.attribute}
+    votes = weights.get("class_weights", ())
+    is_trees = node.op_type == "TreeEnsembleClassifier"
+    return is_trees and len(votes) > 0 and min(votes) >= 0.0
 
 
 #: What stays what it is where it is divided by its sum.
