@@ -56,6 +56,10 @@ _RULE = "a batch must be logits (n, ..., classes)"
 _BATCH_NAMES = (*streams.CHUNK_NAMES, ("mask", "attention_mask"))
 
 
+#: The arrays of a batch, in order.
+_INPUTS = ("logits", "labels", "sample_weight", "mask")
+
+
 def _has_axes(array: object) -> bool:
     """Whether it is indexed by axes as it is; frames are not."""
     return hasattr(array, "shape") and not hasattr(array, "iloc")
@@ -85,8 +89,8 @@ class Maps:
             )
         # What has a shape stays as it is: a file on disk; but no frame.
         self.logits, self.labels, self.weights, self.mask = (
-            array if array is None or _has_axes(array) else np.asarray(array)
-            for array in arrays_of_batch
+            array if array is None or _has_axes(array) else to_numpy(array, name)
+            for name, array in zip(_INPUTS, arrays_of_batch, strict=True)
         )
         self.ignored = ignored
         self.first_item = first_item

@@ -134,6 +134,8 @@ def test_odd_arguments_are_named(tmp_path) -> None:
         dense.save(tmp_path / "c.json", metadata=[1])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="`logits` must be an iterable of chunks"):
         next(dense.predict_proba(int))
+    with pytest.raises(TypeError, match="`mask` of type list cannot be read"):
+        dense.predict_proba(LOGITS, mask=[[True, False], [True]])
 
 
 def test_frames_are_arrays() -> None:
