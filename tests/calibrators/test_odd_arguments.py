@@ -96,7 +96,24 @@ REFUSED: dict[str, tuple[Callable[[Calibrator], Any], str]] = {
         lambda cal: SurvivalCalibrator().fit([["a", "b"]], [True, False]),
         "`survived` must be True or False",
     ),
+    "texts for binary scores": (
+        lambda cal: make("platt").fit(np.array(["a", "b"], object), [0, 1]),
+        "1-D `logits` must be scores",
+    ),
+    "nothing for binary scores": (
+        lambda cal: make("beta").fit(np.array([1.0, None], object), [0, 1]),
+        "1-D `logits` must be scores",
+    ),
 }
+
+
+def test_objects_of_numbers_are_binary_scores() -> None:
+    scores = LOGITS[:, 0]
+    right = LABELS == 0
+    plain = make("platt").fit(scores, right).predict_proba(scores)
+    objects = scores.astype(object)
+    of_objects = make("platt").fit(objects, right).predict_proba(objects)
+    np.testing.assert_array_equal(of_objects, plain)
 
 
 @pytest.mark.parametrize("case", REFUSED)

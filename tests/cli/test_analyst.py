@@ -144,16 +144,21 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "options", "message"),
     [
-        (("--keep", "nothing_such"), "named by --keep, --cluster or --id-column;"),
-        (("-o", "out.xlsx"), "ends in .npz or .csv"),
+        (
+            "out.csv",
+            ("--keep", "nothing_such"),
+            "named by --keep, --cluster or --id-column;",
+        ),
+        ("out.xlsx", (), "ends in .npz or .csv"),
+        ("out.csv", ("-o", "other.csv"), "it was given more than once"),
     ],
 )
 def test_bad_options_of_apply(
-    tmp_path: Path, fitted: Path, options: tuple[str, ...], message: str
+    tmp_path: Path, fitted: Path, name: str, options: tuple[str, ...], message: str
 ) -> None:
-    new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
+    new, out = write(tmp_path / "new.csv", 2), tmp_path / name
     assert message in one_line(
         hokical_command("apply", fitted, new, "-o", out, *options)
     )

@@ -37,6 +37,10 @@ ODD: Any = np.zeros((2, 3))
         (lambda: read_logprobs([], 3), "`choices` must be texts"),  # type: ignore[arg-type]
         (lambda: read_lm_eval(np.array("a")), "`source` must be a file"),
         (lambda: read_examples(ODD), "`path` must be the path of a file"),
+        (
+            lambda: read_examples("a.npz", labelled=ODD),
+            "`labelled` must be one of",
+        ),
         (lambda: open_source(ODD, fitted_by=ODD), "`fitted_by` must be a fitted"),
         (lambda: predict(ODD, ODD), "`calibrator` must be a calibrator of logits"),
         (lambda: predict_to(ODD, ODD, 3), "`path` must be the path of a file"),  # type: ignore[arg-type]

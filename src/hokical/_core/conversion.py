@@ -11,7 +11,7 @@ from hokical._core.arrays import NUMPY, Array, Backend, backend_of
 from hokical._core.checks import check_choice
 from hokical._core.ensembles import Ensemble
 from hokical._core.logits import Logits
-from hokical._core.reading import refuse, to_floats, to_numpy
+from hokical._core.reading import infer_numbers, refuse, to_floats, to_numpy
 from hokical._core.runtime import FitDataWarning, WarningLog, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
@@ -303,9 +303,16 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
     if isinstance(scores, Logits):
         return scores
     backend = backend_of(scores) or NUMPY
-    array = to_numpy(scores, "logits") if backend is NUMPY else scores
+    array = scores
+    if backend is NUMPY:
+        array = infer_numbers(to_numpy(scores, "logits"))
     if len(array.shape) != 1:
         return scores
+    if backend.kind(array) not in ("float", "integer"):
+        raise TypeError(
+            "1-D `logits` must be scores (log-odds) of class 1, real numbers; got dtype "
+            f"{array.dtype}. Use `.astype(float)`."
+        )
     xp = backend.namespace(array)
     if backend.kind(array) == "integer":
         array = xp.astype(array, xp.float64)

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.arrays import AnyArray, Array, BoolArray, FloatArray, IntArray
 from hokical._core.checks import check_choice
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
@@ -467,13 +467,12 @@ def _describe_neighbors(logits: Logits, labels: IntArray) -> str:
         return ""
     draws = row_draws(0, n_rows)[wrong]
     sought = wrong[np.argsort(draws)[:_MAX_SOUGHT]]
-    order = _nearest_rows(logits, sought)
-    alike = labels[order] == labels[sought][:, None]
+    alike, around_them = _alike_nearby(logits, labels, sought)
     by_label = np.unique(labels[sought], return_inverse=True)[1]
     sizes = np.bincount(by_label)
     nearest, around = (
         float((np.bincount(by_label, shares) / sizes).mean())
-        for shares in (alike[:, 0], alike[:, _MAX_PER_EXAMPLE:].mean(axis=1))
+        for shares in (alike, around_them)
     )
     if nearest < _MIN_NEAREST_SHARE or around > _MAX_AROUND_SHARE:
         return ""
@@ -484,24 +483,44 @@ def _describe_neighbors(logits: Logits, labels: IntArray) -> str:
     )
 
 
-def _nearest_rows(logits: Logits, sought: IntArray) -> IntArray:
-    """The nearest other rows of some, (sought, 128) or as many as there are, the
-    nearest first.
+def _alike_nearby(
+    logits: Logits, labels: IntArray, sought: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Of some rows, (sought,): whether the nearest other row has the same label, and the
+    share of those with it among the 65th to 128th.
     """
+    n_kept = min(2 * _MAX_PER_EXAMPLE, logits.n_rows - 1)
+    xp = logits.xp
+    rows = logits.from_host(sought)
+    with logits.backend.in_float64(), np.errstate(over="ignore"):
+        distances = _distances_from(logits, rows)
+        if logits.is_numpy:
+            kept = np.argpartition(distances, n_kept - 1, axis=1)[:, :n_kept]
+            places = np.argsort(np.take_along_axis(distances, kept, axis=1), axis=1)
+            order = np.take_along_axis(kept, places, axis=1)
+        else:
+            order = xp.argsort(distances, axis=1)[:, :n_kept]
+        truth = logits.from_host(labels)
+        found = xp.reshape(xp.take(truth, xp.reshape(order, (-1,))), order.shape)
+        alike = xp.astype(found == xp.take(truth, rows)[:, None], xp.float64)
+        around = xp.mean(alike[:, _MAX_PER_EXAMPLE:], axis=1)
+    return logits.to_host(alike[:, 0]), logits.to_host(around)
+
+
+def _distances_from(logits: Logits, rows: Array) -> Array:
+    """Squared distances (k, n) of some rows from all, but for a constant of each of the
+    k; infinite from itself.
+    """
+    xp = logits.xp
     last = logits.n_columns - 1
     columns = np.unique(np.linspace(0, last, _MAX_COLUMNS).astype(np.int64))
-    xp = logits.xp
-    with logits.backend.in_float64(), np.errstate(over="ignore"):
-        sampled = xp.take(logits.values, logits.from_host(columns), axis=1)
-        margins = logits.to_host(logits.top[:, None] - sampled).astype(np.float64)
-    margins = np.minimum(margins, _MAX_MARGIN)
-    squares = np.einsum("nk,nk->n", margins, margins)
-    distances = squares - 2.0 * margins[sought] @ margins.T
-    distances[np.arange(sought.size), sought] = np.inf
-    n_kept = min(2 * _MAX_PER_EXAMPLE, len(margins) - 1)
-    kept = np.argpartition(distances, n_kept - 1, axis=1)[:, :n_kept]
-    places = np.argsort(np.take_along_axis(distances, kept, axis=1), axis=1)
-    return np.take_along_axis(kept, places, axis=1)
+    sampled = xp.take(logits.values, logits.from_host(columns), axis=1)
+    top = xp.astype(logits.top, xp.float64)[:, None]
+    margins = xp.clip(top - xp.astype(sampled, xp.float64), None, _MAX_MARGIN)
+    products = xp.take(margins, rows, axis=0) @ margins.T
+    distances = xp.sum(margins * margins, axis=1)[None, :] - 2.0 * products
+    is_itself = logits.from_host(np.arange(logits.n_rows))[None, :] == rows[:, None]
+    return xp.where(is_itself, np.inf, distances)
 
 
 def _host_margins(logits: Logits, rows: IntArray) -> FloatArray:

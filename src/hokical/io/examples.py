@@ -31,7 +31,7 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from hokical._core.checks import show
+from hokical._core.checks import check_choice, show
 from hokical._core.conversion import (
     SUM_SLACK,
     Zeros,
@@ -222,6 +222,7 @@ def columns_of(
 ) -> Columns:
     """What `read_examples` reads, by its options."""
     wanted: dict[str, Any] = {**options}
+    check_choice("labelled", wanted.get("labelled", "all"), Labelled)
     drop_missing = wanted.pop("missing", "error") == "drop"
     if wanted.get("labelled") == "none" or labels is not None:
         wanted.pop("label_column", None)

@@ -603,7 +603,7 @@ def attach(
     ...     [helper.make_node("Neg", ["x"], ["scores"])], "net", [x], [y]
     ... )
     >>> network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    >>> both = attach(network, Uncalibrated().fit(np.eye(3), [0, 1, 2]))
+    >>> both = attach(network, Uncalibrated().fit(4.0 * np.eye(3), [0, 1, 2]))
     >>> [item.name for item in both.graph.output]
     ['scores', 'labels', 'confidence', 'probabilities']
     """
