@@ -120,6 +120,15 @@ def test_the_mean_of_scores_off_by_a_constant(n: int) -> None:
     assert np.mean(losses) < 0.001
 
 
+@pytest.mark.parametrize("offset", [0.5, 1.0])
+def test_a_small_offset_is_taken_away(offset: float) -> None:
+    """One that the labels do not contradict clearly."""
+    for seed in range(4):
+        logits, labels = draw_offset_rows(300, seed, offset=offset)
+        expected = hokical.auto(logits, labels).predict_proba(logits)[:, 1].sum()
+        assert expected / labels.sum() == pytest.approx(1.0, abs=0.01)
+
+
 @pytest.mark.parametrize("n_classes", [3, 6, 10])
 def test_the_mean_of_rare_classes_off_by_constants(n_classes: int) -> None:
     """Class weights raise rare classes: their means are those of the labels, too."""

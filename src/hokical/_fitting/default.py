@@ -293,14 +293,13 @@ LEVEL_RIDGE = 0.02
 #: by one more with more than two classes.
 LEVEL_ERRORS = 200.0
 #: Without evidence, two classes get the level of the labels by a weight that rises from
-#: 0 to 1 between these numbers of examples.
+#: 0 to 1 between these numbers of examples, which determine one number. A need that the
+#: weights of the ridges show is no condition: a small offset of scores would stay, 1.14
+#: times the events at an offset of .5 (`tests/fitting/test_level.py`).
 LEVEL_EXAMPLES = (200.0, 300.0)
 #: The ridge of the level of more classes, in examples: one of a few examples keeps a
 #: part of what the priors say.
 CLASS_LEVEL_RIDGE = 2.0
-#: That weight is multiplied by this many times the share of structured scaling, up to
-#: 1.
-LEVEL_SHARE = 4.0
 
 
 class DefaultFit(NamedTuple):
@@ -355,8 +354,8 @@ def fit_default(examples: Examples) -> DefaultFit:
     rule = _average_rules(rules, weights, away)
     correction = None
     if examples.n_classes == 2:
-        structured = (1.0 - away) * float(weights[1:].sum())
-        level = max(level, _level_by_size(n_examples, structured))
+        few, many = LEVEL_EXAMPLES
+        level = max(level, min(max((n_examples - few) / (many - few), 0.0), 1.0))
     rule, scores = _set_level(rule, examples, (scores, sampled), level)
     held_out = as_scores(scores, floored.logits)
     if examples.n_classes > 2:
@@ -464,15 +463,6 @@ def weigh_level(temps: Array, examples: Examples, n_examples: float) -> float:
     evidence = n_examples * (gain - errors * error)
     weight = float(np.tanh(0.5 * evidence)) if np.isfinite(evidence) else 0.0
     return weight if weight >= LEAST_WEIGHT else 0.0
-
-
-def _level_by_size(n_examples: float, structured: float) -> float:
-    """The weight that the level of two classes has without evidence: so many examples
-    determine one number, where the share of `structured` scaling shows a need.
-    """
-    few, many = LEVEL_EXAMPLES
-    by_size = np.clip((n_examples - few) / (many - few), 0.0, 1.0)
-    return float(by_size * min(LEVEL_SHARE * structured, 1.0))
 
 
 def _set_level(
